@@ -10,6 +10,7 @@ declare -A package_use=(
     [libibverbs-dev]="RDMA verbs" [ibverbs-providers]="drivers of RDMA adapters"
     [ibverbs-utils]="stock programs: ibv_rc_pingpong" [perftest]="run on softnic" [ucx-utils]="run on softnic"
     [libasio-dev]="an example with Asio" [libboost-dev]="the HTTP door" [libgrpc++-dev]="the gRPC door"
+    [zlib1g-dev]="compressed bodies at the doors"
     [curl]="tests of the doors" [openssl]="their certificates" [nginx-light]="a peer in benchmarks of doors and gateway"
     [libucx-dev]="softnic: a test through UCX" [python3-venv]="softnic: wheels of NIXL and Mooncake"
     [qemu-system-x86]="a virtual machine with kernel RDMA" [kmod]="modules of its kernel" [iproute2]="its network"
@@ -21,7 +22,7 @@ declare -A package_use=(
     [libnginx-mod-stream]="nginx's module for TCP")
 
 packages_to_run=(g++ cmake ninja-build pkg-config libzmq3-dev libssl-dev libibverbs-dev ibverbs-providers
-    libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev prometheus-cpp-dev)
+    libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev prometheus-cpp-dev zlib1g-dev)
 packages_to_bench=("${packages_to_run[@]}" valgrind libboost-dev libgrpc++-dev nginx-light libnginx-mod-stream)
 packages_for_gateway=("${packages_to_run[@]}" libboost-dev libgrpc++-dev)
 packages_for_tests=("${packages_to_run[@]}" libgtest-dev libgmock-dev valgrind)

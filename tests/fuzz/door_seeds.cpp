@@ -48,15 +48,32 @@ void oip_seeds(const seed_folder& to) {
 
 namespace {
 
-/// Serialised by protobuf; the first byte is the length of the slices.
-std::string message_of(std::string_view hex) {
-    std::string out(1, '\2');
+std::string of_hex(std::string_view hex) {
+    std::string out;
     for (std::size_t i = 0; i + 1 < hex.size(); i += 2)
         out += static_cast<char>(std::stoi(std::string{hex.substr(i, 2)}, nullptr, 16));
     return out;
 }
 
+/// Serialised by protobuf; the first byte is the length of the slices.
+std::string message_of(std::string_view hex) {
+    return '\2' + of_hex(hex);
+}
+
 }  // namespace
+
+/// The coding, the length of pieces, the limit, and the bytes.
+void coding_seeds(const seed_folder& to) {
+    to.add("gzip", of_hex("00ff40"
+                          "1f8b08000000000002032b49cd2bce2f2a562819a434009ca7a6f1a0000000"));
+    to.add("deflate", of_hex("010740"
+                             "789c2b49cd2bce2f2a562819a4340015043f99"));
+    to.add("cut", of_hex("00ff40"
+                         "1f8b08000000000002032b49cd2bce2f2a562819a434009ca7"));
+    to.add("bomb", of_hex("00ff40"
+                          "1f8b0800000000000203edc1010d000000c2a0f74f6d0f071400000000000000000000000000000000000000"
+                          "00000000000000000000000000000000000000000000000000000000004f0625b3b71650c30000"));
+}
 
 void oip_message_seeds(const seed_folder& to) {
     to.add("raw", message_of("0a016d1201311a0137220e0a0774696d656f7574120310dc0b2a0d0a01611204465033321a0201022a0c"

@@ -3,6 +3,7 @@
 // header field and the field (Inference-Header-Content-Length), then its path, and its JSON.
 #include "fuzz_target.hpp"
 #include "serving/doors/oip/body_plan.hpp"
+#include "serving/doors/oip/generate.hpp"
 #include "serving/doors/oip/infer_head.hpp"
 #include "serving/doors/oip/refusal.hpp"
 #include "serving/doors/oip/route.hpp"
@@ -50,7 +51,7 @@ void fill(const oip::infer_request& request, const oip::model_description& model
     }
     require(rooms[0] == rooms[1], "each byte of the payload is written");
     require(request.inputs.size() == model.inputs.size(), "each input is given");
-    require(!request.outputs.empty() && request.outputs.size() <= model.outputs.size(), "outputs are the model's");
+    require(request.outputs.size() <= model.outputs.size(), "outputs are the model's");
 }
 
 void judge(const accel::result<oip::infer_request>& read, const oip::model_description& model, std::uint64_t binary) {
@@ -92,8 +93,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const std::string_view text = text_of(input.rest());
     const std::uint64_t binary = binary_bytes_of(body_bytes, field);
     if (const auto to = oip::find_route(text); to)
-        require(to.value().what <= oip::action::infer, "a path leads to an action");
+        require(to.value().what <= oip::action::region_unregister, "a path leads to an action");
     static_cast<void>(oip::read_description(text));
+    if (const auto asked = oip::read_generate(text, served()); asked) fill(asked.value(), served(), 0);
     judge(oip::read_infer_head(text, binary, served()), served(), binary);
     judge(oip::raw_infer_request(binary, raw_served()), raw_served(), binary);
     return 0;

@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
     oip_answer_seeds({top, "oip_answer"});
     configuration_seeds({top, "configuration"});
     token_file_seeds({top, "token_file"});
+    coding_seeds({top, "coding"});
     verbs_seeds({top, "verbs_peer"});
     arrival_seeds({top, "verbs_arrival"});
     shm_seeds({top, "shm_peer"});

@@ -63,6 +63,7 @@ void oip_message_seeds(const seed_folder& to);
 void oip_answer_seeds(const seed_folder& to);
 void configuration_seeds(const seed_folder& to);
 void token_file_seeds(const seed_folder& to);
+void coding_seeds(const seed_folder& to);
 
 // Sequences of steps.
 

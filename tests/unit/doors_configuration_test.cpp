@@ -24,11 +24,12 @@ TEST(door_configuration, each_key_goes_where_it_belongs) {
         "metrics": "127.0.0.1:8002", "insecure": true, "tokens": "/run/tokens",
         "tls": {"certificate": "door.pem", "key": "keys/door.key"},
         "limits": {"connections": 7, "json_bytes": 4096, "json_memory": 8192, "regions": 8, "region_bytes": 9,
+                   "stream_parts": 3, "stream_requests": 5, "part_timeout": "7s", "stream_timeout": "8s",
                    "idle_timeout": "1s",
                    "handshake_timeout": "2s", "head_timeout": "3s", "body_timeout": "4s", "slot_timeout": "5s",
                    "write_timeout": "6s", "drain_timeout": "700ms"},
         "models": {"digits": "tcp://a:1", "mine": {"uri": ["gdr://b:2", "gdr://c:3"], "target": "other",
-            "inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 3]}],
+            "decoupled": true, "inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 3]}],
             "outputs": [{"name": "y", "datatype": "INT64", "shape": [1]}]}}})",
                                          "etc/door.json", got);
     ASSERT_TRUE(read) << read.error().message;
@@ -46,9 +47,11 @@ TEST(door_configuration, each_key_goes_where_it_belongs) {
     EXPECT_EQ(got.limits.max_json_bytes, 4096U);
     EXPECT_EQ(got.limits.max_json_memory, 8192U);
     const auto& at = got.limits;
-    const std::chrono::milliseconds all[] = {at.idle_timeout, at.handshake_timeout, at.head_timeout,
-                                             at.body_timeout, at.slot_timeout,      at.write_timeout};
-    for (int i = 0; i < 6; ++i) EXPECT_EQ(all[i], std::chrono::seconds{i + 1}) << i;
+    EXPECT_EQ(at.stream_parts, 3U);
+    EXPECT_EQ(at.stream_requests, 5U);
+    const std::chrono::milliseconds all[] = {at.idle_timeout, at.handshake_timeout, at.head_timeout, at.body_timeout,
+                                             at.slot_timeout, at.write_timeout,     at.part_timeout, at.stream_timeout};
+    for (int i = 0; i < 8; ++i) EXPECT_EQ(all[i], std::chrono::seconds{i + 1}) << i;
     EXPECT_EQ(at.drain_timeout, std::chrono::milliseconds{700});
     ASSERT_EQ(got.models.size(), 3U);
     EXPECT_EQ(got.models[0].name + got.models[0].uri, "digitstcp://a:1");
@@ -56,6 +59,7 @@ TEST(door_configuration, each_key_goes_where_it_belongs) {
     EXPECT_EQ(got.models[2].name + got.models[2].uri, "minegdr://c:3");
     ASSERT_EQ(got.described.size(), 1U);
     EXPECT_EQ(got.described[0].target, "other");
+    EXPECT_TRUE(got.described[0].decoupled);
     EXPECT_EQ(got.described[0].input_bytes, 24U);
 }
 

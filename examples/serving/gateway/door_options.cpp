@@ -68,6 +68,13 @@ void add_door_limits(CLI::App& app, door_settings& to) {
     add_time(app, "--head-timeout", to.head_timeout, "For a client to send its header (default 10s)");
     add_time(app, "--body-timeout", to.body_timeout, "For a client to send its body (default 10s)");
     add_time(app, "--write-timeout", to.write_timeout, "For a client to take an answer (default 10s)");
+    add_time(app, "--part-timeout", to.part_timeout, "For the next part of an answer (default 10s)");
+    add_time(app, "--stream-timeout", to.stream_timeout,
+             "For all parts of an answer, and for the next request of a gRPC stream (default 600s)");
+    app.add_option("--stream-parts", to.stream_parts, "Unread parts of an answer; each holds a slot (default 4)")
+        ->check(CLI::Range(std::size_t{1}, std::size_t{serving::doors::max_parts}));
+    app.add_option("--stream-requests", to.stream_requests, "Requests of a gRPC stream at once (default 8)")
+        ->check(CLI::Range(1, 1024));
     add_time(app, "--slot-timeout", to.slot_timeout, "For a call to become free (default 5s)");
     add_time(app, "--drain-timeout", to.drain_timeout, "For open requests at the end (default 10s)");
 }

@@ -50,7 +50,7 @@ result<void> opener::wait_for_servers(std::chrono::nanoseconds patience) {
 
 result<opener::opened> opener::open(upstream& server) const {
     channel_options options;
-    options.slots = chosen_.slots;
+    options.slots = std::max(chosen_.slots, server.needs().slots);
     if (server.needs().request_bytes > 0) options.request_bytes = server.needs().request_bytes;
     if (server.needs().response_bytes > 0) options.response_bytes = server.needs().response_bytes;
     options.reconnect = true;

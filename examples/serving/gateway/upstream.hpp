@@ -29,6 +29,7 @@ struct line {
 struct call_sizes {
     std::size_t request_bytes = 0;
     std::size_t response_bytes = 0;
+    std::uint32_t slots = 0;
 };
 
 /// One server and the channels to it. Of the gateway's thread; it has no channels before the server was reached.
@@ -56,11 +57,17 @@ class upstream {
     /// Begins a call on the channel with the fewest in flight. Null: `why` is `again` if one is connected and has no
     /// free slot, else `peer_lost`.
     [[nodiscard]] line* begin(call_view& out, status& why) noexcept {
+        return begin(out, why, [](const line&) { return true; });
+    }
+    /// The same, on channels of which `may` is true.
+    template <typename Predicate>
+    [[nodiscard]] line* begin(call_view& out, status& why, Predicate may) noexcept {
         line* best = nullptr;
         why = status::peer_lost;
         for (line& each : lines_) {
             if (!each.path.connected()) continue;
             why = status::again;
+            if (!may(each)) continue;
             if (best == nullptr || each.in_flight < best->in_flight) best = &each;
         }
         if (best == nullptr) return nullptr;

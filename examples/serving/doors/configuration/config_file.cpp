@@ -49,7 +49,7 @@ result<json> parse(std::string_view text, const place& at) {
 }
 
 result<void> check_tensors(const json& list, const place& at) {
-    const std::array known{anything("name"), anything("datatype"), anything("shape")};
+    const std::array known{anything("name"), anything("datatype"), anything("shape"), anything("text")};
     if (!list.is_array()) return wrong(at, "write a list of tensors: [{\"name\": …, \"datatype\": …, \"shape\": […]}]");
     for (const json& each : list)
         if (auto read = read_object(each, at, known); !read) return read;
@@ -87,7 +87,8 @@ result<void> read_uris(const std::string& name, const json& from, const place& a
 result<void> read_model(const std::string& name, const json& from, const place& at, choices& to) {
     if (!from.is_object()) return read_uris(name, from, at, to);
     const entry uris{"uri", [&](const json& value, const place& there) { return read_uris(name, value, there, to); }};
-    const std::array known{uris, anything("target"), entry{"inputs", check_tensors}, entry{"outputs", check_tensors}};
+    const std::array known{uris, anything("target"), anything("decoupled"), entry{"inputs", check_tensors},
+                           entry{"outputs", check_tensors}};
     if (auto read = read_object(from, at, known); !read) return read;
     if (!from.contains("uri")) return wrong(at.of("uri"), "write the URI of the model's server, in quotes");
     return read_shapes(name, from, at, to);
@@ -114,6 +115,8 @@ result<void> read_limits(const json& from, const place& at, choices& all) {
     const std::array known{number("connections", to.max_connections, 1, 100'000),
                            number("calls", to.max_calls, 1, 100'000),
                            number("grpc_memory", to.max_grpc_memory, std::size_t{1} << 20, 64 * gib),
+                           number("stream_parts", to.stream_parts, 1, max_parts),
+                           number("stream_requests", to.stream_requests, 1, 1024),
                            number("json_bytes", to.max_json_bytes, 1024, gib),
                            number("json_memory", to.max_json_memory, 1024, 64 * gib),
                            number("regions", all.regions.max_regions, 1, 1024),
@@ -124,6 +127,8 @@ result<void> read_limits(const json& from, const place& at, choices& all) {
                            duration("body_timeout", to.body_timeout),
                            duration("slot_timeout", to.slot_timeout),
                            duration("write_timeout", to.write_timeout),
+                           duration("part_timeout", to.part_timeout),
+                           duration("stream_timeout", to.stream_timeout),
                            duration("drain_timeout", to.drain_timeout)};
     return read_object(from, at, known);
 }

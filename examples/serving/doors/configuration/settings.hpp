@@ -3,8 +3,12 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 
 namespace accel::examples::serving::doors {
+
+/// Most unread parts that a call of a door asks for.
+inline constexpr std::uint32_t max_parts = 16;
 
 /// Limits of a door towards its clients. Each wait for a client has one.
 struct door_settings {
@@ -19,6 +23,10 @@ struct door_settings {
     std::chrono::milliseconds body_timeout{10'000};        ///< for the JSON, and once more for the tensors in a slot
     std::chrono::milliseconds slot_timeout{5'000};         ///< for a free slot
     std::chrono::milliseconds write_timeout{10'000};       ///< for the client to take an answer, which holds a slot
+    std::chrono::milliseconds part_timeout{10'000};        ///< for the next part, while the client reads
+    std::chrono::milliseconds stream_timeout{600'000};     ///< for the next request of a stream of gRPC's
+    std::size_t stream_parts = 4;                          ///< unread parts of an answer; each holds a slot
+    std::size_t stream_requests = 8;                       ///< at once, of one stream of gRPC's
     std::chrono::milliseconds drain_timeout{10'000};       ///< of a shutdown
 };
 

@@ -203,8 +203,10 @@ result<wire_request> fit_to_model(const infer_message& message, const oip::model
     if (!outputs) return outputs.error();
     wire_request out;
     if (auto added = add_inputs(message, model, out); !added) return added.error();
+    const parameter* end = find_parameter(message.parameters, "triton_enable_empty_final_response");
     out.outputs = std::move(outputs).value();
     out.timeout = timeout.value();
+    out.empty_end = end != nullptr && end->kind == bool_param && end->value != 0;
     return out;
 }
 

@@ -28,6 +28,7 @@ struct wire_request {
     std::vector<oip::region_input> regions;   ///< inputs that lie in memory of the client, each of the right size
     std::vector<oip::output_choice> outputs;  ///< binary, all of them
     std::chrono::nanoseconds timeout{};       ///< 0: none was asked for
+    bool empty_end = false;                   ///< of a stream: the end is told also where it has no outputs
 };
 
 /// Fails with `invalid_argument` and a sentence; `unsupported`: sequences, classification; `not_found`:

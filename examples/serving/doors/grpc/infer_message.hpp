@@ -26,6 +26,7 @@ struct parameter {
 };
 
 /// `parameter::kind`.
+inline constexpr std::uint32_t bool_param = 1;
 inline constexpr std::uint32_t int64_param = 2;
 inline constexpr std::uint32_t string_param = 3;
 inline constexpr std::uint32_t uint64_param = 5;

@@ -163,8 +163,8 @@ std::string model_metadata_message(const oip::model_description& model) {
     out.text(1, model.name);
     out.entry(2, "1");
     out.text(3, "accel_transport");
-    for (const auto& [name, what] : model.inputs) out.message(4, tensor_message(name, what));
-    for (const auto& [name, what] : model.outputs) out.message(5, tensor_message(name, what));
+    for (const auto& [name, what, text] : model.inputs) out.message(4, tensor_message(name, what));
+    for (const auto& [name, what, text] : model.outputs) out.message(5, tensor_message(name, what));
     return out.take();
 }
 
@@ -175,6 +175,9 @@ std::string model_configuration_message(const oip::model_description& model) {
     for (const auto& each : model.inputs) config.message(5, configured_tensor(each, 4));
     for (const auto& each : model.outputs) config.message(6, configured_tensor(each, 3));
     config.text(17, "accel_transport");
+    writer policy;
+    policy.number(1, 1);
+    if (model.decoupled) config.message(19, policy);
     writer out;
     out.message(1, config);
     return out.take();
@@ -186,13 +189,24 @@ std::string model_statistics_message(std::span<const oip::counted_model> models)
     return out.take();
 }
 
+writer response_head(std::string_view model, std::string_view id, std::optional<bool> last) {
+    writer out;
+    out.text(1, model);
+    out.text(2, model.empty() ? "" : "1");
+    out.text(3, id);
+    if (!last) return out;
+    const char value[] = {char{bool_param << 3}, *last ? '\1' : '\0'};  // written also where it is false
+    writer parameter;
+    parameter.text(1, "triton_final_response");
+    parameter.entry(2, {value, sizeof value});
+    out.message(4, parameter);
+    return out;
+}
+
 infer_response make_response(const oip::model_description& model, std::string_view id,
                              std::span<const oip::output_choice> chosen, std::span<const tensor> outputs,
-                             std::span<const std::byte> payload) {
-    writer head;
-    head.text(1, model.name);
-    head.text(2, "1");
-    head.text(3, id);
+                             std::span<const std::byte> payload, std::optional<bool> last) {
+    writer head = response_head(model.name, id, last);
     for (const oip::output_choice& each : chosen) {
         writer one = tensor_message(model.outputs[each.index].name, outputs[each.index]);
         if (each.region) put_region(one, *each.region, size_bytes(outputs[each.index]));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "serving/doors/grpc/cursor.hpp"
+#include "serving/doors/grpc/writer.hpp"
 #include "serving/doors/oip/documents.hpp"
 #include "serving/doors/oip/model_description.hpp"
 #include "serving/doors/oip/output_choice.hpp"
@@ -11,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -40,6 +42,10 @@ struct named_message {
 [[nodiscard]] std::string model_configuration_message(const oip::model_description& model);
 [[nodiscard]] std::string model_statistics_message(std::span<const oip::counted_model> models);
 
+/// The first fields of a ModelInferResponse. `last`: what its parameter triton_final_response says; nothing: it has
+/// none.
+[[nodiscard]] writer response_head(std::string_view model, std::string_view id, std::optional<bool> last);
+
 /// A ModelInferResponse: `heads[0] tensors[0] heads[1] tensors[1] …`, each head and tensor one behind the other.
 struct infer_response {
     std::vector<std::string> heads;  ///< one for each tensor, and at least one
@@ -48,6 +54,6 @@ struct infer_response {
 /// `outputs` as `oip::answered_tensors` gave them. The tensors are parts of `payload`, which has to outlive the result.
 [[nodiscard]] infer_response make_response(const oip::model_description& model, std::string_view id,
                                            std::span<const oip::output_choice> chosen, std::span<const tensor> outputs,
-                                           std::span<const std::byte> payload);
+                                           std::span<const std::byte> payload, std::optional<bool> last = {});
 
 }  // namespace accel::examples::serving::wire

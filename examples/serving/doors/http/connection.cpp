@@ -77,6 +77,9 @@ void connection::expire(clock::time_point now) {
         case stage::call:  // which has a deadline of its own
         case stage::closed:
             break;
+        case stage::stream:
+            leave();
+            break;
         case stage::handshake:
         case stage::idle:
         case stage::write:
@@ -108,7 +111,7 @@ void connection::on_readable(const error_code& failed) {
     watching_ = false;
     if (stage_ == stage::idle && failed) close();
     if (stage_ == stage::idle) read_head();
-    if (stage_ != stage::call) return;
+    if (stage_ != stage::call && stage_ != stage::stream) return;
     if (stream_.encrypted() && failed) leave();
     if (!stream_.encrypted() && !failed) look_for_the_end();
 }
@@ -124,9 +127,11 @@ void connection::look_for_the_end() {
 }
 
 void connection::leave() {
-    ++door_.counts().cancelled;
-    door_metrics::add(door_.metrics().cancelled, 1);
-    if (!regions_.answers_in_place()) slot_->on->cancel(slot_->id);
+    if (slot_) {
+        ++door_.counts().cancelled;
+        door_metrics::add(door_.metrics().cancelled, 1);
+        if (!regions_.answers_in_place()) slot_->on->cancel(slot_->id);
+    }
     close();
 }
 
@@ -183,8 +188,9 @@ void connection::dispatch() {
     const std::string_view method = oip::method_of(to.value().what);
     if (method != std::string_view{head.method_string().data(), head.method_string().size()})
         return reply(405, "the method is " + std::string{method}, "Allow: " + std::string{method} + "\r\n");
-    if (to.value().what == oip::action::infer) return begin_infer(to.value().model);
-    if (to.value().what >= oip::action::region_status) return begin_regions(to.value());
+    what_ = to.value().what;
+    if (what_ >= oip::action::region_status) return begin_regions(to.value());
+    if (method == "POST") return begin_infer(to.value());
     answer_get(to.value());
 }
 
@@ -234,6 +240,7 @@ void connection::answer_get(const oip::route& to) {
 void connection::close() {
     if (stage_ == stage::closed) return;
     stage_ = stage::closed;
+    drop_parts();
     give_json();
     end_request();
     error_code ignored;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/doors/coding/content_coding.hpp"
+#include "serving/doors/coding/inflater.hpp"
 #include "serving/doors/http/client_stream.hpp"
+#include "serving/doors/http/event_queue.hpp"
 #include "serving/doors/http/http_door.hpp"
+#include "serving/doors/http/packed_answer.hpp"
 #include "serving/doors/oip/body_plan.hpp"
 #include "serving/doors/oip/infer_answer.hpp"
 #include "serving/doors/oip/infer_head.hpp"
@@ -30,8 +34,9 @@
 namespace accel::examples::serving::doors {
 
 /// One client's connection: a request after the other, each wholly answered before the next is read. Its files follow a
-/// request: connection.cpp (HTTP), connection_infer.cpp (an inference),
-/// connection_regions.cpp (shared memory), connection_reply.cpp (answers).
+/// request: connection.cpp (HTTP), connection_infer.cpp (an inference), connection_reply.cpp (answers),
+/// connection_stream.cpp (answers of the generate extension), connection_coding.cpp (compressed bodies, both ways),
+/// connection_regions.cpp (shared memory).
 class connection final : public caller, public std::enable_shared_from_this<connection> {
   public:
     connection(boost::asio::ip::tcp::socket from, http_door& door);
@@ -48,7 +53,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
 
   private:
     /// What the connection waits for.
-    enum class stage : std::uint8_t { handshake, idle, head, json, slot, body, call, write, linger, closed };
+    enum class stage : std::uint8_t { handshake, idle, head, json, slot, body, call, stream, write, linger, closed };
     using error_code = boost::system::error_code;
     using clock = std::chrono::steady_clock;
     using request_parser = boost::beast::http::request_parser<boost::beast::http::empty_body>;
@@ -72,13 +77,18 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     void answer_ready(bool ready);
 
     // Inference.
-    void begin_infer(const std::string& model);
+    void begin_infer(const oip::route& to);
     [[nodiscard]] bool plan_body();
+    void read_payload();
     void read_json();
     void on_json(const error_code& failed);
+    void take_request();
     void read_body();
     void on_body(const error_code& failed);
     void submit();
+    [[nodiscard]] result<oip::infer_request> read_request() const;
+    /// How many unread parts the answer may have.
+    [[nodiscard]] std::uint32_t parts_wanted() const;
     /// Gives the slot back, if there is one.
     void abandon();
     /// Moves what was read ahead to where it belongs, and returns how much of `to` that is.
@@ -90,6 +100,35 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     void begin_regions(oip::route to);
     void answer_regions();
 
+    // Compressed bodies.
+    [[nodiscard]] bool plan_coded_body(std::optional<std::string_view> length);
+    void read_coded();
+    void inflate_some();
+    [[nodiscard]] bool grow_plain();
+    void on_coded(const error_code& failed);
+    void on_plain();
+    std::size_t take_plain(std::span<std::byte> to);
+    /// True: the answer is being compressed, and is written afterwards.
+    [[nodiscard]] bool begin_packing();
+    void pack_some();
+    void end_packing();
+
+    // The generate extension.
+    [[nodiscard]] bool is_stream() const { return what_ == oip::action::generate_stream; }
+    void on_part(door_channel& on, const completion& from);
+    void take_part(door_channel& on, const completion& from);
+    void take_end(door_channel& on, const completion& from);
+    [[nodiscard]] result<std::string> document_of(door_channel& on, const completion& from);
+    [[nodiscard]] result<std::string> end_of(door_channel& on, const completion& from);
+    void give_up_call(error why);
+    void end_stream(const result<std::string>& last);
+    void begin_events();
+    void queue_event(std::string_view document, call_id part);
+    void write_events();
+    void on_events_written(const error_code& failed, std::size_t bytes);
+    void finish_stream();
+    void drop_parts();
+
     // Answers.
     void answer(door_channel& on, const completion& from);
     void refuse(const error& why) { reply(oip::http_status_of(why.code), why.message); }
@@ -98,6 +137,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     void reply_document(std::string document);
     void reply_tensors(oip::infer_answer made);
     void send(int http_status, std::string_view more = {});
+    void write_answer(int http_status, std::string_view more);
     void on_sent(const error_code& failed, std::size_t bytes);
     void count(int http_status);
     /// The request is in flight no more.
@@ -117,6 +157,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     std::optional<request_parser> parser_;
 
     // The request.
+    oip::action what_ = oip::action::live;
     bool in_flight_ = false;
     clock::time_point began_{};
     bool keep_alive_ = true;
@@ -124,6 +165,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     bool unread_ = false;     ///< a part of the body is not read yet
     served_model* model_ = nullptr;
     oip::body_plan plan_;
+    bool has_binary_ = false;     ///< the client says where the JSON ends
     std::size_t json_taken_ = 0;  ///< of the door's memory
     std::string json_;
     oip::infer_request request_;
@@ -134,9 +176,28 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     std::optional<call_slot> slot_;
     shared_memory::call_regions regions_;
 
+    // A compressed body.
+    coding::content_coding coding_ = coding::content_coding::identity;
+    std::unique_ptr<coding::inflater> inflater_;
+    std::uint64_t coded_left_ = 0;  ///< of the body, as it comes
+    std::size_t plain_limit_ = 0;
+    std::string plain_;            ///< the body, and room for more of it
+    std::size_t plain_bytes_ = 0;  ///< of the body
+    std::size_t plain_taken_ = 0;  ///< of these, at their places already
+
+    // A compressed answer.
+    std::unique_ptr<packed_answer> packing_;
+
+    // An answer in parts.
+    door_channel* parts_on_ = nullptr;  ///< null: none has come
+    event_queue events_;
+    std::string document_;         ///< the only one of `generate`
+    std::optional<error> broken_;  ///< why the door has cancelled the call itself
+
     // The answer.
     std::string header_;
     oip::infer_answer body_;
+    std::uint64_t body_json_bytes_ = 0;  ///< of the body, before it was compressed; 0: it is JSON alone
     std::vector<boost::asio::const_buffer> pieces_;
     bool close_after_ = false;
 };

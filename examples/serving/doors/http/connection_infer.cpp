@@ -2,6 +2,7 @@
 // An inference: its JSON, then a slot of the model's channel, then the tensors straight into that slot, and the call.
 #include "serving/doors/http/connection.hpp"
 #include "serving/doors/http/http_text.hpp"
+#include "serving/doors/oip/generate.hpp"
 #include "serving/doors/servers/region_submit.hpp"
 
 #include <algorithm>
@@ -31,30 +32,39 @@ bool is_text(boost::beast::string_view text, boost::beast::string_view wanted) {
 
 }  // namespace
 
-void connection::begin_infer(const std::string& model) {
-    const auto found = door_.models().find(model);
-    if (found == door_.models().end()) return reply(404, "there is no model " + oip::in_quotes(model));
+void connection::begin_infer(const oip::route& to) {
+    const auto found = door_.models().find(to.model);
+    if (found == door_.models().end()) return reply(404, "there is no model " + oip::in_quotes(to.model));
     model_ = &found->second;
     const auto& head = parser_->get();
-    const auto coding = head["Content-Encoding"];
-    if (!coding.empty() && !is_text(coding, "identity"))
-        return reply(415, "this door takes no compressed bodies: leave Content-Encoding out");
+    const auto coding = coding::coding_of(view_of(head["Content-Encoding"]));
+    if (!coding) return reply(415, "this door knows gzip and deflate alone", "Accept-Encoding: gzip, deflate\r\n");
+    coding_ = *coding;
     if (parser_->chunked() || !parser_->content_length()) return reply(411, "a request has a Content-Length");
     if (!plan_body()) return;
     const auto expected = head["Expect"];
-    if (expected.empty()) return read_json();
+    if (expected.empty()) return read_payload();
     if (!is_text(expected, "100-continue")) return reply(417, "this door knows no expectation but 100-continue");
     enter(stage::json, door_.settings().body_timeout);
     asio::async_write(stream_, asio::buffer(go_on), [self = shared_from_this()](const error_code& failed, std::size_t) {
         if (failed || self->stage_ != stage::json) return self->close();
-        self->read_json();
+        self->read_payload();
     });
+}
+
+void connection::read_payload() {
+    if (coding_ == coding::content_coding::identity)
+        read_json();
+    else
+        read_coded();
 }
 
 /// How much of the body is JSON. False: answered, because the client contradicts itself, or it is too much.
 bool connection::plan_body() {
     const auto said = parser_->get().find("Inference-Header-Content-Length");
-    const auto length = said == parser_->get().end() ? std::nullopt : std::optional{view_of(said->value())};
+    has_binary_ = said != parser_->get().end() && what_ == oip::action::infer;
+    const auto length = has_binary_ ? std::optional{view_of(said->value())} : std::nullopt;
+    if (coding_ != coding::content_coding::identity) return plan_coded_body(length);
     auto plan = oip::plan_body(*parser_->content_length(), length);
     const auto good = plan ? oip::check_body(*plan, model_->description, door_.settings().max_json_bytes)
                            : result<void>{plan.error()};
@@ -72,6 +82,7 @@ bool connection::plan_body() {
 }
 
 std::size_t connection::take_read_ahead(std::span<std::byte> to) {
+    if (coding_ != coding::content_coding::identity) return take_plain(to);
     const std::size_t count = std::min(to.size(), read_ahead_.size());
     if (count > 0) std::memcpy(to.data(), read_ahead_.data().data(), count);
     read_ahead_.consume(count);
@@ -94,8 +105,11 @@ void connection::on_json(const error_code& failed) {
     door_metrics::add(door_.metrics().received_bytes, plan_.json_bytes);
     unread_ = plan_.binary_bytes > 0;
     if (of_regions_) return answer_regions();
-    auto request = plan_.is_raw() ? oip::raw_infer_request(plan_.binary_bytes, model_->description)
-                                  : oip::read_infer_head(json_, plan_.binary_bytes, model_->description);
+    take_request();
+}
+
+void connection::take_request() {
+    auto request = read_request();
     json_.clear();
     if (json_.capacity() > usual_json_bytes) json_.shrink_to_fit();
     if (!request) return refuse(request.error());
@@ -105,12 +119,25 @@ void connection::on_json(const error_code& failed) {
     if (!regions) return refuse(regions.error());
     regions_ = std::move(regions).value();
     enter(stage::slot, door_.settings().slot_timeout);
-    model_->to->ask_slot(shared_from_this());
+    model_->to->ask_slot(shared_from_this(), parts_wanted());
+}
+
+result<oip::infer_request> connection::read_request() const {
+    const auto& model = model_->description;
+    if (what_ != oip::action::infer) return oip::read_generate(json_, model);
+    if (plan_.is_raw()) return oip::raw_infer_request(plan_.binary_bytes, model);
+    return oip::read_infer_head(json_, plan_.binary_bytes, model);
+}
+
+std::uint32_t connection::parts_wanted() const {
+    return what_ == oip::action::infer ? 0 : parts_of(*model_, door_.settings());
 }
 
 void connection::give_json() {
     door_.give_json(std::exchange(json_taken_, 0));
     request_.inputs.clear();
+    plain_ = {};
+    plain_bytes_ = plain_taken_ = 0;
 }
 
 void connection::on_slot(status got, const call_slot& slot) {
@@ -153,14 +180,16 @@ void connection::on_body(const error_code& failed) {
     if (stage_ != stage::body) return;
     if (failed && expired_) return reply(408, "the tensors did not arrive in time");
     if (failed) return close();
-    door_metrics::add(door_.metrics().received_bytes, plan_.binary_bytes);
+    if (coding_ == coding::content_coding::identity)
+        door_metrics::add(door_.metrics().received_bytes, plan_.binary_bytes);
     unread_ = false;
     submit();
 }
 
 void connection::submit() {
     stage_ = stage::call;
-    const auto sent = submit_request(*model_, *slot_, request_.timeout, regions_, shared_from_this());
+    const auto options = options_of(request_.timeout, slot_->parts, door_.settings());
+    const auto sent = submit_request(*model_, *slot_, options, regions_, shared_from_this());
     if (sent && read_ahead_.size() == 0) watch();
     if (sent) return;
     abandon();

@@ -16,16 +16,10 @@ namespace {
 
 constexpr std::chrono::milliseconds linger_time{1'000};
 
-std::string failure_text(const completion& from) {
-    std::string out = "the model's server answered " + std::string{to_string(from.status)};
-    const auto text = from.response;
-    if (!text.empty()) out += ": " + std::string(reinterpret_cast<const char*>(text.data()), text.size());
-    return out;
-}
-
 }  // namespace
 
 void connection::on_answer(door_channel& on, const completion& from) {
+    if (what_ != oip::action::infer) return on_part(on, from);
     slot_ = call_slot{&on, from.id, {}};
     if (stage_ != stage::call) return abandon();  // its client has left
     answer(on, from);
@@ -77,10 +71,15 @@ void connection::count(int http_status) {
 void connection::send(int http_status, std::string_view more) {
     count(http_status);
     give_json();
+    body_json_bytes_ = body_.tensors.empty() ? 0 : body_.head.size();
+    if (http_status != 200 || !begin_packing()) write_answer(http_status, more);
+}
+
+void connection::write_answer(int http_status, std::string_view more) {
     close_after_ = !keep_alive_ || unread_ || door_.stopping();
     header_ = header_text({.http_status = http_status,
                            .body_bytes = body_.head.size() + body_.binary_bytes,
-                           .json_bytes = body_.tensors.empty() ? 0 : body_.head.size(),
+                           .json_bytes = body_json_bytes_,
                            .keep_alive = !close_after_,
                            .more = more});
     if (head_only_) body_ = {};
@@ -108,6 +107,7 @@ void connection::on_sent(const error_code& failed, std::size_t bytes) {
     if (stage_ != stage::write) return;
     if (!failed && in_flight_) door_.metrics().took(clock::now() - began_);
     end_request();
+    give_json();
     body_ = {};
     model_ = nullptr;
     of_regions_.reset();

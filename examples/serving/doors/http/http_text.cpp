@@ -53,4 +53,12 @@ std::string header_text(const answer_header& of) {
     return out;
 }
 
+std::string event_header_text(bool chunked, bool keep_alive) {
+    std::string out =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n";
+    if (chunked) out += "Transfer-Encoding: chunked\r\n";
+    out += keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+    return out;
+}
+
 }  // namespace accel::examples::serving::doors

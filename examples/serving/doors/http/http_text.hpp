@@ -20,4 +20,7 @@ struct answer_header {
 };
 [[nodiscard]] std::string header_text(const answer_header& of);
 
+/// What stands before server-sent events. Where they are not `chunked`, the connection's end is theirs.
+[[nodiscard]] std::string event_header_text(bool chunked, bool keep_alive);
+
 }  // namespace accel::examples::serving::doors

@@ -18,14 +18,14 @@ json shape_of(const tensor& one) {
 
 json metadata_of(std::span<const named_tensor> list) {
     json out = json::array();
-    for (const auto& [name, what] : list)
+    for (const auto& [name, what, text] : list)
         out.push_back({{"name", name}, {"datatype", name_of(what.type)}, {"shape", shape_of(what)}});
     return out;
 }
 
 json configuration_of(std::span<const named_tensor> list) {
     json out = json::array();
-    for (const auto& [name, what] : list)
+    for (const auto& [name, what, text] : list)
         out.push_back(
             {{"name", name}, {"data_type", "TYPE_" + std::string{name_of(what.type)}}, {"dims", shape_of(what)}});
     return out;
@@ -57,7 +57,7 @@ json statistics_of(const model_description& model, const model_counts& counts) {
 }  // namespace
 
 std::string server_metadata(std::string_view version) {
-    const json extensions = {"binary_tensor_data", "model_configuration", "statistics"};
+    const json extensions = {"binary_tensor_data", "generate", "model_configuration", "statistics"};
     return json{{"name", "accel_transport"}, {"version", version}, {"extensions", extensions}}.dump();
 }
 
@@ -71,9 +71,13 @@ std::string model_metadata(const model_description& model) {
 }
 
 std::string model_configuration(const model_description& model) {
-    return json{
-        {"name", model.name},  {"platform", "accel_transport"},           {"backend", "accel_transport"},
-        {"max_batch_size", 0}, {"input", configuration_of(model.inputs)}, {"output", configuration_of(model.outputs)}}
+    return json{{"name", model.name},
+                {"platform", "accel_transport"},
+                {"backend", "accel_transport"},
+                {"max_batch_size", 0},
+                {"input", configuration_of(model.inputs)},
+                {"output", configuration_of(model.outputs)},
+                {"model_transaction_policy", {{"decoupled", model.decoupled}}}}
         .dump();
 }
 

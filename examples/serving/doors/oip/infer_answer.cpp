@@ -3,16 +3,11 @@
 
 #include "serving/doors/oip/data_types.hpp"
 #include "serving/doors/oip/json_data.hpp"
+#include "serving/doors/oip/json_text.hpp"
 #include "serving/doors/oip/refusal.hpp"
-
-#include <nlohmann/json.hpp>
 
 namespace accel::examples::serving::oip {
 namespace {
-
-std::string json_string(std::string_view text) {
-    return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 result<void> append_numbers(std::string& to, const tensor& what, std::span<const std::byte> elements) {
     if (elements.size() > max_json_output_bytes)

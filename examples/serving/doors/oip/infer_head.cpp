@@ -5,6 +5,7 @@
 #include "serving/doors/oip/json_data.hpp"
 #include "serving/doors/oip/json_text.hpp"
 #include "serving/doors/oip/refusal.hpp"
+#include "serving/doors/oip/request_fields.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -131,31 +132,6 @@ result<void> check_binary_bytes(std::span<const input_source> inputs, const mode
     if (sum == binary_bytes) return {};
     return mistake("the inputs have " + std::to_string(sum) + " bytes of binary data, and the body " +
                    std::to_string(binary_bytes));
-}
-
-result<std::string> read_id(const json& document) {
-    const json* id = member(document, "id");
-    if (id == nullptr) return std::string{};
-    if (!id->is_string() || id->get_ref<const std::string&>().size() > max_id_bytes)
-        return mistake("the id is no text of at most 256 bytes");
-    return id->get<std::string>();
-}
-
-/// The parameter "timeout", in microseconds.
-result<std::chrono::nanoseconds> read_timeout(const json& parameters) {
-    const json* timeout = member(parameters, "timeout");
-    if (timeout == nullptr) return std::chrono::nanoseconds{};
-    if (!timeout->is_number_unsigned() || timeout->get<std::uint64_t>() > longest_timeout_us) return bad_timeout();
-    return std::chrono::nanoseconds{std::chrono::microseconds{timeout->get<std::int64_t>()}};
-}
-
-result<std::chrono::nanoseconds> read_parameters(const json& document) {
-    const json* parameters = member(document, "parameters");
-    if (parameters == nullptr) return std::chrono::nanoseconds{};
-    if (!parameters->is_object()) return mistake("the parameters are no object");
-    for (const char* name : {"sequence_id", "sequence_start", "sequence_end"})
-        if (member(*parameters, name) != nullptr) return no_sequences();
-    return read_timeout(*parameters);
 }
 
 }  // namespace

@@ -4,11 +4,13 @@
 #include "serving/doors/oip/data_types.hpp"
 #include "serving/doors/oip/refusal.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -83,6 +85,11 @@ bool all_fit(const json& data) {
     return for_each_number(data, one);
 }
 
+void write_text(const std::string& text, std::span<std::byte> to) {
+    const auto bytes = std::as_bytes(std::span{text});
+    std::ranges::fill(std::ranges::copy(bytes, to.begin()).out, to.end(), std::byte{0});
+}
+
 template <class Element>
 void write_all(const json& data, std::byte* to) {
     auto one = [&to](const json& number) {
@@ -149,6 +156,7 @@ result<void> check_data(const json& data, const tensor& what) {
 }
 
 void write_data(const json& data, const tensor& what, std::span<std::byte> to) {
+    if (data.is_string()) return write_text(data.get_ref<const std::string&>(), to);
     with_element(what.type, [&](auto element) { write_all<decltype(element)>(data, to.data()); });
 }
 

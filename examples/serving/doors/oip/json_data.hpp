@@ -16,7 +16,8 @@ namespace accel::examples::serving::oip {
 /// within its type. `invalid_argument`: it is not; `unsupported`: the type has no form in JSON.
 [[nodiscard]] result<void> check_data(const nlohmann::json& data, const tensor& what);
 
-/// Writes `data`, which `check_data` has found good, to the `size_bytes(what)` of `to`.
+/// Writes `data`, which `check_data` has found good, to the `size_bytes(what)` of `to`. Of a string that is not longer:
+/// its bytes, and zeros.
 void write_data(const nlohmann::json& data, const tensor& what, std::span<std::byte> to);
 
 /// Appends the elements as a flat JSON array. `invalid_argument`: a number is infinite or none, which JSON cannot say;

@@ -32,6 +32,10 @@ result<nlohmann::json> parse_object(std::string_view text) {
     return document;
 }
 
+std::string json_string(std::string_view text) {
+    return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 const nlohmann::json* member(const nlohmann::json& object, const char* name) {
     if (!object.is_object()) return nullptr;
     const auto found = object.find(name);

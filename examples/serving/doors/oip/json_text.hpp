@@ -4,6 +4,7 @@
 #include <accel_transport/status.hpp>
 
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 #include <nlohmann/json.hpp>
@@ -18,6 +19,9 @@ inline constexpr std::size_t max_json_depth = 16;
 
 /// A JSON object. `invalid_argument`: it is none, or is nested too deep.
 [[nodiscard]] result<nlohmann::json> parse_object(std::string_view text);
+
+/// In quotes, with bytes that are no UTF-8 replaced.
+[[nodiscard]] std::string json_string(std::string_view text);
 
 /// The member of this name; null: there is none, or `object` is no object.
 [[nodiscard]] const nlohmann::json* member(const nlohmann::json& object, const char* name);

@@ -33,18 +33,30 @@ result<void> read_shape(const json& from, const std::string& name, tensor& to) {
     return {};
 }
 
+result<bool> read_flag(const json& from, const char* name) {
+    const json* value = member(from, name);
+    if (value == nullptr) return false;
+    if (value->is_boolean()) return value->get<bool>();
+    return refusal(status::invalid_argument, in_quotes(name) + " is neither true nor false");
+}
+
 result<named_tensor> read_tensor(const json& from) {
     const json* name = member(from, "name");
     const json* type = member(from, "datatype");
     const json* shape = member(from, "shape");
     const bool whole = name != nullptr && name->is_string() && type != nullptr && type->is_string() && shape != nullptr;
     if (!whole) return refusal(status::invalid_argument, "a tensor has a name, a datatype and a shape");
-    named_tensor out{name->get<std::string>(), {}};
+    named_tensor out{name->get<std::string>(), {}, false};
     const auto known = type_of(type->get_ref<const std::string&>());
     if (!known)
         return of_tensor(out.name, in_quotes(type->get_ref<const std::string&>()) + " is no datatype of a payload");
     out.what.type = *known;
     if (auto read = read_shape(*shape, out.name, out.what); !read) return read.error();
+    const auto text = read_flag(from, "text");
+    if (!text) return of_tensor(out.name, text.error().message);
+    out.text = text.value();
+    if (out.text && out.what.type != data_type{type_code::unsigned_integer, 8, 1})
+        return of_tensor(out.name, "a text has the datatype UINT8");
     return out;
 }
 
@@ -84,7 +96,7 @@ result<std::size_t> check_tensors(std::span<named_tensor> list) {
 
 std::size_t place(std::span<named_tensor> list) noexcept {
     std::size_t end = 0;
-    for (auto& [name, what] : list) {
+    for (auto& [name, what, text] : list) {
         if (!detail::is_sane(what)) return 0;
         what.offset = (end + 63) / 64 * 64;
         end = what.offset + size_bytes(what);
@@ -115,7 +127,10 @@ result<model_description> read_description(std::string_view text) {
     if (!inputs) return inputs.error();
     auto outputs = read_tensors(document.value(), "outputs");
     if (!outputs) return outputs.error();
+    const auto decoupled = read_flag(document.value(), "decoupled");
+    if (!decoupled) return decoupled.error();
     model_description out;
+    out.decoupled = decoupled.value();
     out.name = name->get<std::string>();
     out.target = target == nullptr ? out.name : target->get<std::string>();
     out.inputs = std::move(inputs).value();

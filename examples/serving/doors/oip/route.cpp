@@ -61,6 +61,8 @@ std::optional<action> model_action(std::span<const std::string> parts) {
     if (parts[0] == "ready") return action::model_ready;
     if (parts[0] == "config") return action::model_configuration;
     if (parts[0] == "stats") return action::model_statistics;
+    if (parts[0] == "generate") return action::generate;
+    if (parts[0] == "generate_stream") return action::generate_stream;
     return parts[0] == "infer" ? std::optional{action::infer} : std::nullopt;
 }
 
@@ -105,8 +107,7 @@ result<route> find_route(std::string_view target) {
 }
 
 std::string_view method_of(action what) noexcept {
-    const bool changes = what == action::infer || what == action::region_register || what == action::region_unregister;
-    return changes ? "POST" : "GET";
+    return what >= action::infer && what != action::region_status ? "POST" : "GET";
 }
 
 }  // namespace accel::examples::serving::oip

@@ -20,6 +20,8 @@ enum class action : std::uint8_t {
     model_configuration,
     model_statistics,
     infer,
+    generate,
+    generate_stream,
     region_status,
     region_register,
     region_unregister,

@@ -22,16 +22,41 @@ bool is_loss(status why) noexcept {
     return why == status::peer_lost || why == status::closed;
 }
 
+door_channel& channel_of(const gateway::line& one) {
+    return *static_cast<door_channel*>(one.user);
+}
+
+/// As `backend::begin`, at this server.
+status begin_at(gateway::upstream& server, std::uint32_t parts, call_slot& to) {
+    const auto parts_on = [parts](const gateway::line& one) { return std::min(parts, channel_of(one).most_parts()); };
+    bool none_left = false;
+    const auto may = [&](const gateway::line& one) {
+        const bool has = channel_of(one).has_share(parts_on(one));
+        none_left = none_left || !has;
+        return has;
+    };
+    call_view call;
+    status why = status::ok;
+    gateway::line* const line = server.begin(call, why, may);
+    if (line == nullptr) return none_left ? status::overloaded : why;
+    ++line->in_flight;
+    door_channel& on = channel_of(*line);
+    to = {&on, call.id, call.request, parts_on(*line)};
+    if (on.has_free(to.parts)) return status::ok;
+    on.undo(call.id);
+    return status::again;
+}
+
 }  // namespace
 
-void backend::ask_slot(const std::shared_ptr<caller>& who) {
-    waiting_.push_back(who);
-    if (waiting_.size() == 1) serve_waiting();
+void backend::ask_slot(const std::shared_ptr<caller>& who, std::uint32_t parts) {
+    waiting_.push_back({who, parts});
+    if (waiting_.size() == 1 || waiting_.front().parts > 0) serve_waiting();
     if (!waiting_.empty()) all_.watch_waiting();
 }
 
 void backend::forget(const caller& who) {
-    std::erase_if(waiting_, [&](const auto& each) { return each.get() == &who; });
+    std::erase_if(waiting_, [&](const auto& each) { return each.who.get() == &who; });
 }
 
 bool backend::connected() const {
@@ -44,26 +69,21 @@ std::size_t backend::connected_servers() const {
     return sum;
 }
 
-status backend::begin(std::uint64_t key, call_slot& to) {
+status backend::begin(std::uint64_t key, std::uint32_t parts, call_slot& to) {
     const std::size_t first = servers_.first_for(key);
-    bool full = false;
+    status out = status::peer_lost;
     for (std::size_t i = 0; i < servers_.size(); ++i) {
-        call_view call;
-        status why = status::ok;
-        gateway::line* const on = servers_.server(first + i).begin(call, why);
-        if (on != nullptr) {
-            ++on->in_flight;
-            to = {static_cast<door_channel*>(on->user), call.id, call.request};
-            return status::ok;
-        }
-        full = full || why == status::again;
+        const status why = begin_at(servers_.server(first + i), parts, to);
+        if (why == status::ok) return why;
+        if (why == status::again || (why == status::overloaded && out != status::again)) out = why;
     }
-    return full ? status::again : status::peer_lost;
+    return out;
 }
 
-status backend::submit(call_slot& slot, std::size_t length, const submit_options& options,
+status backend::submit(call_slot& slot, std::size_t length, submit_options options,
                        const std::shared_ptr<caller>& who) {
     for (std::size_t tries = 0;; ++tries) {
+        options.parts = slot.parts;
         const status sent = slot.on->submit(slot.id, length, options, who);
         if (tries == servers_.size() || !move_on(sent, slot, length, *who)) return sent;
     }
@@ -71,7 +91,7 @@ status backend::submit(call_slot& slot, std::size_t length, const submit_options
 
 bool backend::move_on(status sent, call_slot& slot, std::size_t length, const caller& who) {
     call_slot other;
-    if (!is_loss(sent) || begin(who.sticky_key(), other) != status::ok) return false;
+    if (!is_loss(sent) || begin(who.sticky_key(), slot.parts, other) != status::ok) return false;
     if (other.request.size() < length) {
         other.on->release(other.id);
         return false;
@@ -92,14 +112,20 @@ void backend::serve_waiting() {
 
 /// False: there is nobody, or no slot.
 bool backend::serve_next() {
-    if (waiting_.empty()) return false;
-    call_slot slot;
-    const status got = begin(waiting_.front()->sticky_key(), slot);
-    if (got == status::again) return false;
-    const auto who = std::move(waiting_.front());
-    waiting_.pop_front();
-    who->on_slot(got, slot);
-    return true;
+    bool share_left = true;
+    for (auto next = waiting_.begin(); next != waiting_.end(); ++next) {
+        if (next->parts > 0 && !share_left) continue;
+        call_slot slot;
+        const status got = begin(next->who->sticky_key(), next->parts, slot);
+        if (got == status::again) return false;
+        share_left = got != status::overloaded;
+        if (!share_left) continue;
+        const auto who = std::move(next->who);
+        waiting_.erase(next);
+        who->on_slot(got, slot);
+        return true;
+    }
+    return false;
 }
 
 backends::backends(boost::asio::io_context& loop, const gateway::reach_settings& reach)

@@ -24,13 +24,16 @@ class backend {
     backend(backends& all, gateway::balance how) : all_(all), servers_(how) {}
     void add(gateway::upstream& server) { servers_.add(server); }
 
-    /// Gives a slot: now, or when one is free, in the order of asking. Keeps `who` alive until then.
-    void ask_slot(const std::shared_ptr<caller>& who);
+    /// Gives a slot: now, or when one is free, in the order of asking. Keeps `who` alive until then. For an answer in
+    /// `parts`, or as many as the channel can have, there are as many slots free besides. Calls that wait for the share
+    /// of slots for such answers are overtaken by others.
+    void ask_slot(const std::shared_ptr<caller>& who, std::uint32_t parts = 0);
     /// `who` waits no longer.
     void forget(const caller& who);
-    /// Sends the `length` bytes at the begin of `slot.request`, as `door_channel::submit` does. Where the server was
-    /// lost before anything left, they go to another one, and `slot` is a slot there.
-    [[nodiscard]] status submit(call_slot& slot, std::size_t length, const submit_options& options,
+    /// Sends the `length` bytes at the begin of `slot.request`, as `door_channel::submit` does, with as many
+    /// parts as the slot says. Where the server was lost before anything left, they go to another one, and `slot` is a
+    /// slot there.
+    [[nodiscard]] status submit(call_slot& slot, std::size_t length, submit_options options,
                                 const std::shared_ptr<caller>& who);
     /// `sent` was the answer to a submission out of `slot`. True where that says that the server was lost before
     /// anything left: `slot` is one at another server then, and its request has the first `length` bytes again.
@@ -49,14 +52,20 @@ class backend {
 
   private:
     friend class backends;
+    struct waiting_call {
+        std::shared_ptr<caller> who;
+        std::uint32_t parts = 0;
+    };
+
     void serve_waiting();
     [[nodiscard]] bool serve_next();
-    /// A slot at the server that a call with this key is meant for, else at another one.
-    [[nodiscard]] status begin(std::uint64_t key, call_slot& to);
+    /// A slot at the server that a call with this key is meant for, else at another one. `overloaded`: slots are free,
+    /// but none that an answer in parts may have.
+    [[nodiscard]] status begin(std::uint64_t key, std::uint32_t parts, call_slot& to);
 
     backends& all_;
     gateway::server_choice servers_;
-    std::deque<std::shared_ptr<caller>> waiting_;
+    std::deque<waiting_call> waiting_;
     bool serving_ = false;
 };
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/servers/door_channel.hpp"
 
+#include "serving/doors/configuration/settings.hpp"
 #include "serving/doors/servers/backend.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include <boost/asio/post.hpp>
@@ -13,14 +15,37 @@ namespace accel::examples::serving::doors {
 using boost::asio::posix::stream_descriptor;
 
 door_channel::door_channel(boost::asio::io_context& loop, gateway::line& on, backends& all)
-    : loop_(loop), line_(on), all_(all), events_(loop, dup(on.path.event_fd())), calls_(on.path.slots()) {
+    : loop_(loop),
+      line_(on),
+      all_(all),
+      events_(loop, dup(on.path.event_fd())),
+      calls_(on.path.slots()),
+      holds_part_(on.path.slots()) {
     on.user = this;
     wake();
 }
 
+bool door_channel::has_share(std::uint32_t parts) const {
+    return parts == 0 || in_parts_ == 0 || in_parts_ + parts + 1 <= line_.path.slots() / 4 * 3;
+}
+
+bool door_channel::has_free(std::uint32_t slots) {
+    std::array<call_view, max_parts> begun;
+    const auto wanted = std::span{begun}.first(std::min(slots, max_parts));
+    std::size_t count = 0;
+    while (count < wanted.size() && line_.path.begin(wanted[count]) == status::ok) ++count;
+    for (const call_view& each : wanted.first(count)) static_cast<void>(line_.path.release(each.id));
+    return count == wanted.size();
+}
+
+void door_channel::undo(call_id id) {
+    static_cast<void>(line_.path.release(id));
+    --line_.in_flight;
+}
+
 status door_channel::submit(call_id id, std::size_t length, const submit_options& options,
                             const std::shared_ptr<caller>& who) {
-    return expect(line_.path.submit(id, length, options), id, who);
+    return expect(line_.path.submit(id, length, options), id, {who, options.parts});
 }
 
 status door_channel::submit(call_id id, std::span<const slice> lent, const submit_options& options,
@@ -28,12 +53,13 @@ status door_channel::submit(call_id id, std::span<const slice> lent, const submi
     // One slice alone may be on a GPU that the channel does not reach.
     const status sent =
         lent.size() == 1 ? line_.path.submit(id, lent.front(), options) : line_.path.submit(id, lent, options);
-    return expect(sent, id, who);
+    return expect(sent, id, {who, options.parts});
 }
 
-status door_channel::expect(status sent, call_id id, const std::shared_ptr<caller>& who) {
+status door_channel::expect(status sent, call_id id, open_call one) {
     if (sent != status::ok) return sent;
-    calls_[id.slot] = who;
+    if (one.parts > 0) in_parts_ += one.parts + 1;
+    calls_[id.slot] = std::move(one);
     // The descriptor has to tell of this call's deadline as well, though the loop sleeps on it already.
     if (!line_.path.arm()) wake();
     return sent;
@@ -41,7 +67,10 @@ status door_channel::expect(status sent, call_id id, const std::shared_ptr<calle
 
 void door_channel::release(call_id id) {
     static_cast<void>(line_.path.release(id));
-    --line_.in_flight;
+    if (holds_part_[id.slot])
+        holds_part_[id.slot] = false;
+    else
+        --line_.in_flight;
     all_.serve_waiting();
 }
 
@@ -51,13 +80,22 @@ std::span<const tensor> door_channel::tensors(const completion& answer) {
     return std::span{described_}.first(count);
 }
 
+/// The last answer of a call takes it away.
+std::shared_ptr<caller> door_channel::owner_of(const completion& answer) {
+    open_call& one = calls_[answer.call.slot];
+    if (answer.more) {
+        holds_part_[answer.id.slot] = true;
+        return one.who;
+    }
+    if (one.parts > 0) in_parts_ -= one.parts + 1;
+    return std::exchange(one, {}).who;
+}
+
 std::size_t door_channel::take_answers() {
     std::array<completion, 16> answers;
     const std::size_t count = line_.path.poll(answers);
-    for (const completion& each : std::span{answers}.first(count)) {
-        const auto who = std::exchange(calls_[each.id.slot], nullptr);
-        if (who != nullptr) who->on_answer(*this, each);
-    }
+    for (const completion& each : std::span{answers}.first(count))
+        if (const auto who = owner_of(each); who != nullptr) who->on_answer(*this, each);
     return count;
 }
 

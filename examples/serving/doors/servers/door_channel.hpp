@@ -25,6 +25,7 @@ struct call_slot {
     door_channel* on = nullptr;
     call_id id;
     std::span<std::byte> request;  ///< where the call's request goes
+    std::uint32_t parts = 0;       ///< unread ones that its answer may have; 0: it comes in one piece
 };
 
 /// Whoever calls a model.
@@ -34,9 +35,9 @@ class caller {
     caller(const caller&) = delete;
     caller& operator=(const caller&) = delete;
     virtual ~caller() = default;
-    /// With `ok` the call is begun, and the caller has to submit or release it.
+    /// With `ok` the call is begun, and the caller has to submit or release it: at once, if its answer comes in parts.
     virtual void on_slot(status got, const call_slot& slot) = 0;
-    /// The caller has to release `answer.id` of `on`.
+    /// The caller has to release `answer.id` of `on`. Others follow while it says `more`.
     virtual void on_answer(door_channel& on, const completion& answer) = 0;
     /// What `balance::sticky` goes by: the same for all calls of a client's connection.
     [[nodiscard]] virtual std::uint64_t sticky_key() const { return 0; }
@@ -48,6 +49,15 @@ class door_channel {
     door_channel(boost::asio::io_context& loop, gateway::line& on, backends& all);
     door_channel(const door_channel&) = delete;
     door_channel& operator=(const door_channel&) = delete;
+
+    /// 0: this channel has too few slots for answers in parts.
+    [[nodiscard]] std::uint32_t most_parts() const { return line_.path.slots() - 1; }
+    /// Calls in parts share three quarters of all slots, so that clients who read slowly do not hold all of them.
+    [[nodiscard]] bool has_share(std::uint32_t parts) const;
+    /// True: so many slots are free.
+    [[nodiscard]] bool has_free(std::uint32_t slots);
+    /// Gives back a call that was begun for nobody.
+    void undo(call_id id);
 
     /// As `channel::submit`; with `ok`, `who` gets an answer and is kept alive until then.
     [[nodiscard]] status submit(call_id id, std::size_t length, const submit_options& options,
@@ -62,7 +72,13 @@ class door_channel {
     [[nodiscard]] channel& path() { return line_.path; }
 
   private:
-    [[nodiscard]] status expect(status sent, call_id id, const std::shared_ptr<caller>& who);
+    struct open_call {
+        std::shared_ptr<caller> who;
+        std::uint32_t parts = 0;
+    };
+
+    [[nodiscard]] status expect(status sent, call_id id, open_call one);
+    [[nodiscard]] std::shared_ptr<caller> owner_of(const completion& answer);
     void drive();
     std::size_t take_answers();
     void wake();
@@ -72,9 +88,11 @@ class door_channel {
     gateway::line& line_;
     backends& all_;
     boost::asio::posix::stream_descriptor events_;
-    std::vector<std::shared_ptr<caller>> calls_;  ///< by slot
-    bool driven_soon_ = false;                    ///< `drive` is posted
-    bool sleeping_ = false;                       ///< on the channel's descriptor
+    std::vector<open_call> calls_;  ///< by slot
+    std::vector<bool> holds_part_;  ///< by slot: of another slot's call
+    std::uint32_t in_parts_ = 0;    ///< slots of open calls whose answers come in parts
+    bool driven_soon_ = false;      ///< `drive` is posted
+    bool sleeping_ = false;         ///< on the channel's descriptor
     std::array<tensor, max_tensors> described_{};
 };
 

@@ -18,7 +18,7 @@ using oip::named_tensor;
 std::vector<named_tensor> with_names(const std::vector<tensor>& list, const std::string& name) {
     std::vector<named_tensor> out;
     out.reserve(list.size());
-    for (const tensor& each : list) out.push_back({name + std::to_string(out.size()), each});
+    for (const tensor& each : list) out.push_back({name + std::to_string(out.size()), each, false});
     return out;
 }
 
@@ -39,7 +39,7 @@ std::vector<model_description> from_table(const model_shapes& shapes) {
     std::vector<model_description> out{plain};
     if (shapes.image.height == 0) return out;
     plain.name += "_image";
-    plain.inputs = {{"image", image_tensor(shapes.image)}};
+    plain.inputs = {{"image", image_tensor(shapes.image), false}};
     out.push_back(std::move(plain));
     return out;
 }
@@ -70,7 +70,7 @@ struct wanted_model {
 
 struct wanted_server {
     std::vector<std::string> targets;
-    gateway::call_sizes needs{.request_bytes = 0, .response_bytes = 4096};
+    gateway::call_sizes needs{.request_bytes = 0, .response_bytes = 4096, .slots = 0};
 };
 
 struct wanted {
@@ -78,11 +78,16 @@ struct wanted {
     std::map<std::string, wanted_server> servers;  ///< by URI
 };
 
+constexpr std::uint32_t slots_for_parts = 128;  // each call in parts takes several
+
 void add_server(wanted& to, const model_description& model, const std::string& uri) {
     wanted_server& server = to.servers[uri];
     server.targets.push_back(model.target);
     server.needs.request_bytes = std::max(server.needs.request_bytes, model.input_bytes);
-    server.needs.response_bytes = std::max(server.needs.response_bytes, model.output_bytes);
+    // A part may say itself what it holds, in a table at its head.
+    const std::size_t table = model.decoupled ? accel::detail::table_bytes(max_tensors) + 64 : 0;
+    server.needs.response_bytes = std::max(server.needs.response_bytes, model.output_bytes + table);
+    if (model.decoupled) server.needs.slots = slots_for_parts;
 }
 
 result<void> add_model(wanted& to, const model_place& from, model_description model) {

@@ -22,9 +22,10 @@ bool may_read_in_place(std::string_view scheme) {
 }
 
 /// `unsupported`: the regions cannot be lent, and nothing was sent.
-status lend_request(const served_model& model, call_slot& slot, const submit_options& options,
+status lend_request(const served_model& model, call_slot& slot, submit_options options,
                     shared_memory::call_regions& regions, const std::shared_ptr<caller>& who) {
     for (std::size_t tries = 0;; ++tries) {
+        options.parts = slot.parts;
         const std::vector<slice> lent = regions.lend(options.tensors, slot.on->path().scheme());
         const status sent = lent.empty() ? status::unsupported : slot.on->submit(slot.id, lent, options, who);
         // The slot has what came in the message, in case the next server's channel cannot be lent the regions.
@@ -43,18 +44,26 @@ result<std::shared_ptr<shared_memory::region_table>> open_regions(context& ctx, 
     return shared_memory::region_table::open(ctx, may, lends);
 }
 
-result<void> submit_request(const served_model& model, call_slot& slot, std::chrono::nanoseconds timeout,
+submit_options options_of(std::chrono::nanoseconds timeout, std::uint32_t parts, const door_settings& settings) {
+    submit_options out;
+    out.timeout = timeout;
+    if (parts == 0) return out;
+    out.parts = parts;
+    out.part_timeout = settings.part_timeout;
+    if (timeout.count() == 0) out.timeout = settings.stream_timeout;
+    return out;
+}
+
+result<void> submit_request(const served_model& model, call_slot& slot, submit_options options,
                             shared_memory::call_regions& regions, const std::shared_ptr<caller>& who) {
     const std::size_t bytes = model.description.input_bytes;
     std::array<tensor, max_tensors> all;
     const auto& declared = model.description.inputs;
     std::ranges::transform(declared, all.begin(), &oip::named_tensor::what);
-    submit_options options;
     options.target = model.target;
-    options.timeout = timeout;
     options.tensors = std::span{all}.first(declared.size());
     // A call with a short deadline of its own might end before the server has written, and the channel with it.
-    if (timeout.count() == 0) options.response_into = regions.place_of_response(model.description);
+    if (options.timeout.count() == 0) options.response_into = regions.place_of_response(model.description);
     if (regions.has_inputs()) {
         const status sent = lend_request(model, slot, options, regions, who);
         if (sent != status::unsupported) return as_result(sent);

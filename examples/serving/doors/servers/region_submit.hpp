@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/doors/configuration/settings.hpp"
 #include "serving/doors/servers/backend.hpp"
 #include "serving/doors/servers/served_model.hpp"
 #include "serving/doors/shared_memory/call_regions.hpp"
@@ -9,9 +10,8 @@
 #include <accel_transport/status.hpp>
 
 #include <chrono>
-#include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <span>
 
 namespace accel::examples::serving::doors {
 
@@ -21,10 +21,15 @@ namespace accel::examples::serving::doors {
                                                                                 const shared_memory::permission& may,
                                                                                 const model_table& models);
 
+/// Of a request. `timeout`: 0 for the channel's own, or, in parts, `stream_timeout`. `parts`: how many unread ones the
+/// answer may have; 0: it comes in one piece.
+[[nodiscard]] submit_options options_of(std::chrono::nanoseconds timeout, std::uint32_t parts,
+                                        const door_settings& settings);
+
 /// Submits a request whose inputs lie in its slot, or in regions: those are lent to the channel, or copied to the slot
-/// where that cannot be. `timeout`: 0 for the channel's own. On failure the call stays begun. `slot` may be at another
-/// server afterwards, as after `backend::submit`.
-[[nodiscard]] result<void> submit_request(const served_model& model, call_slot& slot, std::chrono::nanoseconds timeout,
+/// where that cannot be. `options`: from `options_of`. On failure the call stays begun. `slot` may be at another server
+/// afterwards, as after `backend::submit`.
+[[nodiscard]] result<void> submit_request(const served_model& model, call_slot& slot, submit_options options,
                                           shared_memory::call_regions& regions, const std::shared_ptr<caller>& who);
 
 }  // namespace accel::examples::serving::doors

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/servers/served_model.hpp"
 
+#include <algorithm>
+
 namespace accel::examples::serving::doors {
 namespace {
 
@@ -10,6 +12,18 @@ void add(oip::model_counts::stage& to, std::chrono::nanoseconds took) {
 }
 
 }  // namespace
+
+std::uint32_t parts_of(const served_model& model, const door_settings& settings) {
+    if (!model.description.decoupled) return 0;
+    return static_cast<std::uint32_t>(std::min<std::size_t>(settings.stream_parts, max_parts));
+}
+
+std::string failure_text(const completion& from) {
+    std::string out = "the model's server answered " + std::string{to_string(from.status)};
+    const auto text = from.response;
+    if (!text.empty()) out += ": " + std::string(reinterpret_cast<const char*>(text.data()), text.size());
+    return out;
+}
 
 void count_success(oip::model_counts& to, std::chrono::nanoseconds took, const timeline& stages) {
     add(to.success, took);

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/doors/configuration/settings.hpp"
 #include "serving/doors/oip/documents.hpp"
 #include "serving/doors/oip/model_description.hpp"
 #include "serving/doors/servers/backend.hpp"
 
+#include <accel_transport/completion.hpp>
 #include <accel_transport/target.hpp>
 #include <accel_transport/timeline.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
@@ -24,6 +27,12 @@ struct served_model {
 };
 
 using model_table = std::map<std::string, served_model, std::less<>>;
+
+/// How many unread parts an answer of this model may have; 0: it comes in one piece.
+[[nodiscard]] std::uint32_t parts_of(const served_model& model, const door_settings& settings);
+
+/// What a client reads of a call that failed at the model's server.
+[[nodiscard]] std::string failure_text(const completion& from);
 
 /// Counts a request that took so long in the door.
 void count_success(oip::model_counts& to, std::chrono::nanoseconds took, const timeline& stages);

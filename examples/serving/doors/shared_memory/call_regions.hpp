@@ -45,6 +45,7 @@ class call_regions {
                                         std::span<const std::byte> payload);
 
     [[nodiscard]] bool has_inputs() const noexcept { return !inputs_.empty(); }
+    [[nodiscard]] bool has_outputs() const noexcept { return !outputs_.empty(); }
     /// The server writes to a client's memory: the call cannot be taken back early.
     [[nodiscard]] bool answers_in_place() const noexcept { return in_place_; }
     /// `invalid_argument`: memory was taken away while the call read it.

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stock tritonclient[grpc] from PyPI against the gRPC door, in a virtual environment of the test's own: answers,
 mistakes, deadlines, cancellation, messages by hand, and a drain. Skipped where PyPI is out of reach."""
+import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -56,7 +58,6 @@ def check_mistakes(grpc, numpy, utils, client):
         ("NOT_FOUND", "no model", lambda: client.get_model_metadata("nobody")),
         ("UNIMPLEMENTED", "sequences", lambda: client.infer("double", [x], sequence_id=3)),
         ("UNIMPLEMENTED", "no such method", lambda: client.load_model("double")),
-        ("UNIMPLEMENTED", "", lambda: client.infer("double", [x], compression_algorithm="gzip")),
         ("INTERNAL", "on fire", lambda: client.infer("failing", [x])),
         ("INTERNAL", "not the outputs", lambda: client.infer("short", [x])),
         ("DEADLINE_EXCEEDED", "", lambda: client.infer("slow", [x], timeout=50_000)),
@@ -67,6 +68,53 @@ def check_mistakes(grpc, numpy, utils, client):
             expect(False, f"{code} {word}: a mistake is an exception")
         except utils.InferenceServerException as failure:
             expect(code in failure.status() and word in failure.message(), f"{code} {word}: {failure}")
+
+
+def check_compression(grpc, numpy, utils, client, address):
+    """Requests and answers; one that is too long is refused once it is inflated."""
+    values = numpy.arange(16384, dtype=numpy.float32) % 100
+    for coding in ("gzip", "deflate"):
+        for number, model in ((values, "echo"), (values[:8], "double")):
+            answer = client.infer(model, [an_input(grpc, numpy, number)], compression_algorithm=coding)
+            expect((answer.as_numpy("y") == number * (1 if model == "echo" else 2)).all(), f"{coding}, {model}")
+        began = time.monotonic()
+        try:
+            client.infer("double", [an_input(grpc, numpy, numpy.zeros(30_000_000, numpy.float32))],
+                         compression_algorithm=coding)
+            expect(False, "a bomb is refused")
+        except utils.InferenceServerException as failure:
+            expect("RESOURCE_EXHAUSTED" in failure.status() and "inflated" in failure.message(), f"a bomb: {failure}")
+        expect(time.monotonic() - began < 5, "a bomb takes no time")
+    plain, packed = sent_to(address, grpc, numpy, values, None), sent_to(address, grpc, numpy, values, "gzip")
+    expect(packed < plain / 3, f"the answer is compressed as the request was: {packed} of {plain} bytes")
+
+
+def sent_to(address, grpc, numpy, values, coding):
+    """How many bytes a client gets for an answer."""
+    host, port = address.rsplit(":", 1)
+    listener = socket.create_server(("127.0.0.1", 0))
+    count = [0]
+
+    def pump(one, other, counted):
+        with contextlib.suppress(OSError):
+            while data := one.recv(65536):
+                count[0] += len(data) if counted else 0
+                other.sendall(data)
+        other.close()
+
+    def serve():
+        taken, _ = listener.accept()
+        door = socket.create_connection((host, int(port)))
+        threading.Thread(target=pump, args=(taken, door, False), daemon=True).start()
+        pump(door, taken, True)
+
+    server = threading.Thread(target=serve, daemon=True)
+    server.start()
+    with grpc.InferenceServerClient(f"127.0.0.1:{listener.getsockname()[1]}") as client:
+        answer = client.infer("echo", [an_input(grpc, numpy, values)], compression_algorithm=coding)
+        expect((answer.as_numpy("y") == values).all(), "through the counter")
+    listener.close()
+    return count[0]
 
 
 def check_messages(address):
@@ -150,6 +198,7 @@ def talk(address):
     check_documents(client)
     check_infer(grpc, numpy, client)
     check_mistakes(grpc, numpy, utils, client)
+    check_compression(grpc, numpy, utils, client, address)
     check_messages(address)
     check_silent(address)
     check_many(grpc, numpy, client, "double", 500)

@@ -55,7 +55,7 @@ def check_framing(pair):
         (413, post("double", b"", length=10 ** 9)),
         (400, post("double", b"x" * 5, head)),
         (400, post("double", b"x" * 5, ["Inference-Header-Content-Length: -1"])),
-        (415, post("double", b"x" * 5, ["Content-Encoding: gzip"])),
+        (415, post("double", b"x" * 5, ["Content-Encoding: br"])),
         (411, b"POST /v2/models/double/infer HTTP/1.1\r\nHost: d\r\nTransfer-Encoding: chunked\r\n\r\n"),
         (417, post("double", b"{}", ["Expect: rain"])),
         (431, b"GET /v2 HTTP/1.1\r\nHost: d\r\nA: " + b"a" * 20000 + b"\r\n\r\n"),

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 
+from check_grpc_streams import Stream
 from client_environment import SKIPPED, client_python
 from pair import Pair, expect
 
@@ -78,6 +79,30 @@ def check_ways(kind, client, memory):
     x, y = tensors(kind, None, ("r", 3 * BYTES))
     client.infer("double", x, outputs=y)
     expect((memory.get(3 * BYTES) == 6).all(), "from the message to the region")
+
+
+def check_streams(grpc, client, memory):
+    """ModelStreamInfer takes inputs out of regions. Answers in one piece go there; parts would hide each other."""
+    import numpy
+    x, y = tensors(grpc, ("r", 0), ("r", BYTES))
+    memory.put(numpy.array([3, 10, 0, 0, 0, 0, 0, 0], numpy.float32), 0)
+    with Stream(client) as stream:
+        for first in (3, 4):
+            memory.put(numpy.array([first, 10, 0, 0, 0, 0, 0, 0], numpy.float32), 0)
+            stream.ask("double", x, outputs=y)
+            _, error = stream.until_final()
+            expect(not error and memory.get(BYTES)[0] == 2 * first, f"an answer in the region: {error}")
+            stream.ask("parts", x, enable_empty_final_response=True)
+            results, error = stream.until_final()
+            expect([one.as_numpy("y")[0] for one in results[:-1]] == list(range(10, 10 + first)), f"parts: {error}")
+            stream.ask("parts", x, outputs=y)
+            _, error = stream.until_final()
+            expect("no place in shared memory" in str(error), f"parts have no region: {error}")
+            stream.ask("double", tensors(grpc, ("nobody", 0))[0])
+            _, error = stream.until_final()
+            expect("no region 'nobody'" in str(error), f"an unknown region: {error}")
+    client.unregister_system_shared_memory("r")
+    client.register_system_shared_memory("r", memory.key, memory.bytes)
 
 
 def status_of(client):
@@ -275,6 +300,8 @@ def talk(protocol, address):
         check_registrations(client, memory)
         check_owners(client, memory)
         check_parts(kind, client, memory)
+        if protocol == "grpc":
+            check_streams(kind, client, memory)
         check_leaving(kind, client, memory)
         check_shortened(kind, client, memory)
         check_flicker(kind, client, memory)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stock tritonclient[http] from PyPI against the door, in a virtual environment of the test's own. Skipped where PyPI
 is out of reach."""
+import asyncio
 import subprocess
 import sys
 
@@ -29,6 +30,46 @@ def check_errors(http, numpy, utils, client):
             expect(word in failure.message(), f"the sentence: {failure}")
 
 
+def check_compression(http, numpy, client):
+    values = numpy.arange(16384, dtype=numpy.float32) % 100
+    x = http.InferInput("x", [16384], "FP32")
+    y = http.InferRequestedOutput("y")
+    for request, response in (("gzip", "gzip"), ("deflate", "deflate"), ("gzip", None), (None, "deflate")):
+        for binary in (True, False):
+            x.set_data_from_numpy(values, binary_data=binary)
+            answer = client.infer("echo", [x], outputs=[y], request_compression_algorithm=request,
+                                  response_compression_algorithm=response)
+            expect((answer.as_numpy("y") == values).all(), f"compressed: {request} {response} {binary}")
+
+
+def check_generate(url):
+    """As the documentation of the extension shows it, with the client's own HTTP."""
+    import geventhttpclient
+
+    document = '{"text_input": "what a day", "parameters": {}}'
+    client = geventhttpclient.HTTPClient.from_url(f"http://{url}")
+    path = "/v2/models/words/generate"
+    expect(client.post(path, body='{"text_input": "one"}').read() ==
+           b'{"model_name":"words","model_version":"1","text_output":"one"}', "generate")
+    events = client.post(path + "_stream", body=document).read().decode().split("\n\n")
+    expect(len(events) == 4 and '"text_output":"day"' in events[2] and not events[3], f"generate_stream: {events}")
+    client.close()
+
+
+async def check_aio(url):
+    import numpy
+    import tritonclient.http.aio as http
+
+    async with http.InferenceServerClient(url) as client:
+        values = numpy.arange(16384, dtype=numpy.float32) % 100
+        x = http.InferInput("x", [16384], "FP32")
+        x.set_data_from_numpy(values)
+        for coding in (None, "gzip", "deflate"):
+            answer = await client.infer("echo", [x], outputs=[http.InferRequestedOutput("y")],
+                                        request_compression_algorithm=coding, response_compression_algorithm=coding)
+            expect((answer.as_numpy("y") == values).all(), f"aio, {coding}")
+
+
 def talk(url):
     import numpy
     import tritonclient.http as http
@@ -48,6 +89,9 @@ def talk(url):
     expect(all((each.get_result().as_numpy("y") == 2).all() for each in pending), "eight at once")
     count = client.get_inference_statistics("double")["model_stats"][0]["inference_stats"]["success"]["count"]
     expect(count == 4, f"four inferences were counted: {count}")
+    check_compression(http, numpy, client)
+    check_generate(url)
+    asyncio.run(check_aio(url))
     client.close()
 
 

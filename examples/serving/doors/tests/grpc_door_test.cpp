@@ -129,7 +129,7 @@ TEST(grpc_door, without_a_token_only_its_health_is_told) {
     grpc_client one{door.grpc()};
     for (const char* name :
          {"ServerMetadata", "ModelReady", "ModelMetadata", "ModelConfig", "ModelStatistics", "ModelInfer",
-          "SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister",
+          "ModelStreamInfer", "SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister",
           "CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister"}) {
         EXPECT_EQ(one.call(method(name), {}), unauthenticated) << name;
         EXPECT_NE(one.wire().sentence().find("a token is needed"), std::string::npos) << one.wire().sentence();

@@ -10,15 +10,23 @@ import subprocess
 import sys
 import tempfile
 
-MODELS = ["double", "slow", "failing", "short", "nan"]
+MODELS = ["double", "slow", "failing", "short", "nan", "parts", "words", "echo", "flood"]
+ECHOED = 16384  # floats
 
 
 LARGE = 1 << 20  # numbers of an answer of `large`
 
 
 def description(name, size=8):
+    size = ECHOED if name == "echo" else size
     tensors = lambda what, count: [{"name": what, "datatype": "FP32", "shape": [count]}]
-    return {"name": name, "inputs": tensors("x", size), "outputs": tensors("y", LARGE if name == "large" else size)}
+    texts = lambda what, count: [{"name": what, "datatype": "UINT8", "shape": [count], "text": True}]
+    if name in ("words", "flood"):
+        longest = 65536 if name == "flood" else 64
+        return {"name": name, "decoupled": True, "inputs": texts("text_input", 64),
+                "outputs": texts("text_output", longest)}
+    return {"name": name, "decoupled": name == "parts", "inputs": tensors("x", size),
+            "outputs": tensors("y", LARGE if name == "large" else size)}
 
 
 def first_line(process):
@@ -147,14 +155,34 @@ class Connection:
         body, self.unread = self.unread[:length], self.unread[length:]
         return int(first.split()[1]), headers, body
 
+    def chunks(self):
+        """The chunks of an answer, one after the other; EOFError: the door has closed the connection within."""
+        while True:
+            while b"\r\n" not in self.unread:
+                self._more()
+            size, self.unread = self.unread.split(b"\r\n", 1)
+            length = int(size, 16)
+            while len(self.unread) < length + 2:
+                self._more()
+            chunk, self.unread = self.unread[:length], self.unread[length + 2:]
+            if not length:
+                return
+            yield chunk
+
+    def events(self):
+        """The documents of server-sent events, as they come."""
+        for chunk in self.chunks():
+            expect(chunk.startswith(b"data: ") and chunk.endswith(b"\n\n"), f"an event: {chunk}")
+            yield json.loads(chunk[6:])
+
     def ask(self, data):
         self.send(data)
         return self.answer()
 
 
-def post(model, body, headers=(), length=None):
+def post(model, body, headers=(), length=None, what="infer"):
     length = len(body) if length is None else length
-    lines = [f"POST /v2/models/{model}/infer HTTP/1.1", "Host: door", f"Content-Length: {length}", *headers]
+    lines = [f"POST /v2/models/{model}/{what} HTTP/1.1", "Host: door", f"Content-Length: {length}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 /// door_stand_in URI: a server with models whose answers a test can foresee, until SIGTERM. Each of them takes eight
 /// floats and gives eight: `double` gives twice as much, `slow` likewise after 300 ms, `failing` fails with a sentence,
-/// `short` answers too little, `nan` with what JSON cannot say. `large` gives 2^20 numbers, all of them the first.
+/// `short` answers too little, `nan` with what JSON cannot say. `large` gives 2^20 numbers, all of them the first. Some
+/// answer in parts: `parts` as the input says, `words` with the words of a text, `flood` with 64 KiB of text for ever.
+/// `echo` answers with its request, of any size.
 #include "report/program.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <limits>
+#include <span>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -52,6 +60,13 @@ void answer_at_length(accel::exchange& to) {
     static_cast<void>(to.reply(count * sizeof(float)));
 }
 
+void echo(accel::exchange to) {
+    const auto asked = to.request();
+    const bool fits = asked.size() <= to.response().size();
+    if (fits) std::memcpy(to.response().data(), asked.data(), asked.size());
+    static_cast<void>(to.reply(fits ? asked.size() : 0));
+}
+
 void answer_later(accel::exchange to) {
     std::thread([held = std::move(to)]() mutable {
         // Once nobody waits it answers sooner, but late enough for the client to have noticed its deadline itself.
@@ -59,6 +74,81 @@ void answer_later(accel::exchange to) {
         if (held.cancelled()) std::this_thread::sleep_for(std::chrono::milliseconds{100});
         answer_with(held, 2);
     }).detach();
+}
+
+/// Sends a part, once there is room. False: nobody waits for it any more.
+bool send_part(accel::exchange& to, std::span<const std::byte> bytes) {
+    for (;;) {
+        const accel::status sent = to.send(bytes);
+        if (sent != accel::status::again) return sent == accel::status::ok;
+        if (to.cancelled()) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+}
+
+void send_numbers(accel::exchange to, const std::array<float, numbers>& asked) {
+    const auto [count, first, wait_ms, fails, ends, infinite, none, none_either] = asked;
+    bool waits = true;
+    float values[numbers];
+    for (float i = 0; waits && i < count; ++i) {
+        std::this_thread::sleep_for(std::chrono::duration<float, std::milli>{wait_ms});
+        std::fill(std::begin(values), std::end(values), first + i);
+        if (i + 1 == infinite) values[0] = std::numeric_limits<float>::infinity();
+        waits = send_part(to, std::as_bytes(std::span{values}));
+    }
+    if (fails > 0) {
+        static_cast<void>(to.fail(accel::status::application_error, 7, "the model is on fire"));
+        return;
+    }
+    std::fill(std::begin(values), std::end(values), -1.F);
+    const std::size_t length = ends > 0 ? payload : 0;
+    std::memcpy(to.response().data(), values, length);
+    static_cast<void>(to.reply(length));
+}
+
+/// The input: how many parts, the first one's numbers, ms before each; whether it fails then, whether the end has
+/// numbers too (-1); and which part, counted from 1, begins with what JSON cannot say.
+void answer_in_parts(accel::exchange to) {
+    std::array<float, numbers> asked;
+    if (!to.in_parts() || to.request().size() != payload) {
+        static_cast<void>(to.fail(accel::status::invalid_argument, 0, "it answers in parts"));
+        return;
+    }
+    std::memcpy(asked.data(), to.request().data(), sizeof asked);
+    send_numbers(std::move(to), asked);
+}
+
+/// Each word says its own length in a table.
+void answer_in_words(accel::exchange to) {
+    const auto asked = to.request();
+    std::istringstream text(std::string(reinterpret_cast<const char*>(asked.data()), asked.size()));
+    std::string word;
+    while (std::getline(text, word, ' ')) {
+        const std::string shown = word.substr(0, word.find('\0'));
+        if (shown.empty()) break;
+        accel::tensor one{.type = {accel::type_code::unsigned_integer, 8, 1}, .rank = 1};
+        one.shape[0] = static_cast<std::uint32_t>(shown.size());
+        std::vector<std::byte> part(accel::place_tensors(std::span{&one, 1}));
+        static_cast<void>(accel::describe(part, std::span{&one, 1}));
+        std::memcpy(part.data() + one.offset, shown.data(), shown.size());
+        if (!send_part(to, part)) break;
+    }
+    static_cast<void>(to.reply(0));
+}
+
+/// As long as anybody takes it.
+void flood(accel::exchange to) {
+    const std::vector<std::byte> part(std::size_t{64} << 10, std::byte{'a'});
+    while (send_part(to, part)) {
+    }
+    static_cast<void>(to.reply(0));
+}
+
+/// In a thread of its own, so that the server goes on.
+accel::handler in_thread(void (*answer)(accel::exchange)) {
+    return [answer](accel::exchange to) {
+        std::thread([answer, held = std::move(to)]() mutable { answer(std::move(held)); }).detach();
+    };
 }
 
 accel::service_table services() {
@@ -70,6 +160,10 @@ accel::service_table services() {
                        }},
                       {"short", [](accel::exchange to) { static_cast<void>(to.reply(4)); }},
                       {"large", [](accel::exchange to) { answer_at_length(to); }},
+                      {"echo", echo},
+                      {"parts", in_thread(answer_in_parts)},
+                      {"words", in_thread(answer_in_words)},
+                      {"flood", in_thread(flood)},
                       {"nan", [](accel::exchange to) { answer_with(to, std::numeric_limits<float>::quiet_NaN()); }}}};
 }
 

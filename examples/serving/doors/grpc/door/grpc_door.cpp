@@ -2,12 +2,14 @@
 #include "serving/doors/grpc/door/grpc_door.hpp"
 
 #include "serving/doors/grpc/door/rpc.hpp"
+#include "serving/doors/grpc/door/stream_rpc.hpp"
 #include "serving/doors/http/listener.hpp"
 #include "serving/doors/oip/body_plan.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,7 @@ constexpr int streams_of_a_connection = 256;
 /// How exact the deadlines of clients are.
 constexpr std::chrono::milliseconds tick_time{100};
 constexpr int max_header_bytes = 8 << 10;
+constexpr std::string_view stream_infer = "/inference.GRPCInferenceService/ModelStreamInfer";
 
 /// gRPC takes an int, and a day is as good as longer.
 int milliseconds_of(std::chrono::milliseconds time) {
@@ -55,7 +58,7 @@ const char* why_unknown(const std::multimap<::grpc::string_ref, ::grpc::string_r
 std::size_t message_bytes(const served_model& model, const door_settings& settings) {
     const auto& inputs = model.description.inputs;
     std::size_t numbers = 0;
-    for (const auto& [name, what] : inputs) numbers += size_bytes(what) * 8 / what.type.bits;
+    for (const auto& [name, what, text] : inputs) numbers += size_bytes(what) * 8 / what.type.bits;
     const std::size_t typed = std::min(settings.max_json_bytes, numbers * longest_number_bytes);
     return message_frame_bytes + std::max<std::size_t>(binary_input_bytes(model.description), typed);
 }
@@ -75,6 +78,7 @@ grpc_door::grpc_door(boost::asio::io_context& loop, boost::asio::ip::tcp::accept
       listener_(loop, std::move(acceptor), settings.max_connections),
       models_(models),
       settings_(settings),
+      message_limit_(largest_message(models, settings)),
       access_(std::move(access)),
       timer_(loop) {
     tick();
@@ -100,10 +104,9 @@ result<void> grpc_door::start() {
     ::grpc::ServerBuilder builder;
     auto connections = builder.experimental().AddExternalConnectionAcceptor(external::FROM_FD, credentials());
     builder.RegisterCallbackGenericService(this);
-    builder.SetMaxReceiveMessageSize(static_cast<int>(largest_message(models_, settings_)));
+    builder.SetMaxReceiveMessageSize(static_cast<int>(message_limit_));
     builder.SetResourceQuota(::grpc::ResourceQuota{"door"}.Resize(settings_.max_grpc_memory));
-    for (const auto coding : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP})
-        builder.SetCompressionAlgorithmSupportStatus(coding, false);
+    builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);  // coded_message.hpp says why
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, streams_of_a_connection);
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, max_header_bytes);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, milliseconds_of(settings_.idle_timeout));
@@ -152,6 +155,8 @@ void grpc_door::expire() {
 /// The loop goes on meanwhile: calls need it to end.
 void grpc_door::stop(std::function<void()> done) {
     if (stopper_.joinable()) return;
+    for (const auto& [key, each] : std::exchange(streams_, {}))
+        if (const auto one = each.lock()) one->drain();
     listener_.stop();
     stopper_ = std::thread([this, then = std::move(done)] {
         server_->Shutdown(std::chrono::system_clock::now() + settings_.drain_timeout);
@@ -159,15 +164,26 @@ void grpc_door::stop(std::function<void()> done) {
     });
 }
 
+void grpc_door::add_stream(const std::shared_ptr<stream_rpc>& one) {
+    if (stopper_.joinable()) return one->drain();
+    streams_.emplace(one.get(), one);
+}
+
 ::grpc::ServerGenericBidiReactor* grpc_door::CreateReactor(::grpc::GenericCallbackServerContext* context) {
     const auto what = find_method(context->method());
-    if (!what) return new refusing_call(::grpc::StatusCode::UNIMPLEMENTED, "this door has no such method");
-    if (!is_open_to_all(*what))
+    const bool stream = context->method() == stream_infer;
+    if (!what && !stream) return new refusing_call(::grpc::StatusCode::UNIMPLEMENTED, "this door has no such method");
+    if (stream || !is_open_to_all(*what))
         if (const char* const why = why_unknown(context->client_metadata(), access_.tokens); why != nullptr)
             return new refusing_call(::grpc::StatusCode::UNAUTHENTICATED, why);
     if (++calls_ > settings_.max_calls) {
         --calls_;
         return new refusing_call(::grpc::StatusCode::RESOURCE_EXHAUSTED, "too many calls are open: try again");
+    }
+    if (stream) {
+        const auto made = std::make_shared<stream_rpc>(*this, *context);
+        made->start();
+        return made.get();
     }
     const auto made = std::make_shared<rpc>(*this, *what, *context);
     made->start();

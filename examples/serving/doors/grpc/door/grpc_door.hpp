@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -28,6 +29,7 @@
 namespace accel::examples::serving::doors {
 
 class rpc;
+class stream_rpc;
 
 /// The Open Inference Protocol over gRPC. gRPC's threads read messages and write answers; everything else belongs to
 /// the loop's thread. `models` has to outlive it, and their descriptions do not change.
@@ -54,12 +56,18 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     [[nodiscard]] boost::asio::io_context& loop() { return loop_; }
     [[nodiscard]] const door_settings& settings() const { return settings_; }
     [[nodiscard]] model_table& models() { return models_; }
+    /// Longest message that a client may send, also once it is inflated.
+    [[nodiscard]] std::size_t message_limit() const { return message_limit_; }
     [[nodiscard]] door_counts& counts() { return counts_; }
     [[nodiscard]] const door_counts& counts() const { return counts_; }
     void call_began(rpc& one);
     void call_ended(rpc& one);
     /// Ends a call whose client takes too long to read, unless it has ended meanwhile.
     void break_off(rpc& one);
+    /// Streams have deadlines of their own.
+    void stream_ended() { --calls_; }
+    void add_stream(const std::shared_ptr<stream_rpc>& one);
+    void remove_stream(const stream_rpc& one) { streams_.erase(&one); }
 
   private:
     ::grpc::ServerGenericBidiReactor* CreateReactor(::grpc::GenericCallbackServerContext* context) override;
@@ -72,12 +80,14 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     grpc_listener listener_;
     model_table& models_;
     door_settings settings_;
+    const std::size_t message_limit_;
     door_access access_;
     door_counts counts_{};
     boost::asio::steady_timer timer_;
     std::atomic<std::size_t> calls_{0};
     std::recursive_mutex open_lock_;  ///< gRPC may end a call within `break_off`
     std::unordered_set<rpc*> open_;   ///< none of them is done before it has left
+    std::map<const stream_rpc*, std::weak_ptr<stream_rpc>> streams_;
     std::unique_ptr<::grpc::Server> server_;
     std::thread stopper_;
 };

@@ -2,10 +2,9 @@
 #pragma once
 
 #include "serving/doors/grpc/door/grpc_door.hpp"
-#include "serving/doors/grpc/infer_inputs.hpp"
+#include "serving/doors/grpc/door/inference.hpp"
 #include "serving/doors/grpc/messages.hpp"
-#include "serving/doors/servers/backend.hpp"
-#include "serving/doors/shared_memory/call_regions.hpp"
+#include "serving/doors/shared_memory/region_table.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -42,26 +41,27 @@ enum class method : std::uint8_t {
 
 /// One call of a client: a message, and an answer or a status. gRPC's threads read its message and find out what it is
 /// (`OnReadDone`); all that follows runs in the loop.
-class rpc final : public ::grpc::ServerGenericBidiReactor, public caller, public std::enable_shared_from_this<rpc> {
+class rpc final : public ::grpc::ServerGenericBidiReactor,
+                  public inference_owner,
+                  public std::enable_shared_from_this<rpc> {
   public:
     /// `context` lives until `OnDone`.
     rpc(grpc_door& door, method what, ::grpc::GenericCallbackServerContext& context);
     /// From here on it keeps itself alive until gRPC is done with it.
     void start();
 
-    /// In the loop: whether the client, or a slot, has been waited for too long, and what follows from that.
+    /// In the loop: whether the client has been waited for too long, and what follows from that.
     [[nodiscard]] bool is_late(std::chrono::steady_clock::time_point now) const noexcept { return now >= expiry_; }
     void expire();
     /// Ends a call whose client does not read. Only before `OnDone`.
     void break_off() { context_.TryCancel(); }
 
-    void on_slot(status got, const call_slot& slot) override;
-    void on_answer(door_channel& on, const completion& from) override;
-    [[nodiscard]] std::uint64_t sticky_key() const override { return peer_; }
+    void on_response(inference& of, const completion& from) override;
+    void on_failure(inference& of, int code, const std::string& sentence) override;
 
   private:
     /// What the call waits for. While it is `message`, a thread of gRPC may write what `OnReadDone` finds.
-    enum class stage : std::uint8_t { message, nothing, slot, call, ended };
+    enum class stage : std::uint8_t { message, nothing, ended };
     using clock = std::chrono::steady_clock;
 
     void OnReadDone(bool ok) override;
@@ -69,53 +69,38 @@ class rpc final : public ::grpc::ServerGenericBidiReactor, public caller, public
     void OnDone() override;
 
     [[nodiscard]] result<void> read_message(bool ok);
-    [[nodiscard]] result<void> read_infer();
     [[nodiscard]] result<void> read_names();
     [[nodiscard]] result<void> read_region();
-    [[nodiscard]] result<void> find_model(std::string_view name);
 
     void begin(const result<void>& read);
-    void begin_infer();
-    void submit();
     void answer_question();
     [[nodiscard]] bool is_of_regions() const { return what_ >= method::system_status; }
     void answer_regions();
     [[nodiscard]] std::string document();
     [[nodiscard]] bool all_connected() const;
-    void answer(door_channel& on, const completion& from);
 
     void expect_within(std::chrono::milliseconds patience);
     void cancelled();
-    void abandon();
-    void forget_message();
 
     void refuse(const error& why) { finish(wire::grpc_status_of(why.code), why.message); }
     void finish(int code, const std::string& sentence);
-    void reply(std::span<const ::grpc::Slice> parts);
+    void reply(::grpc::ByteBuffer message);
     void end();
 
     grpc_door& door_;
     const method what_;
     ::grpc::GenericCallbackServerContext& context_;
-    const std::chrono::system_clock::time_point deadline_;
-    const std::uint64_t peer_;  ///< of the client's connection
-    const clock::time_point began_ = clock::now();
     std::shared_ptr<rpc> self_;
     /// Written before the call is the door's, and then in the loop alone.
     clock::time_point expiry_ = clock::time_point::max();
 
     ::grpc::ByteBuffer message_;
-    std::vector<::grpc::Slice> kept_;  ///< of the message
-    std::vector<wire::slice> slices_;  ///< where they lie
     wire::named_message named_;
-    shared_memory::description region_;  ///< of a call for shared memory
-    std::string id_;
-    wire::wire_request request_;
+    shared_memory::description region_;     ///< of a call for shared memory
+    std::shared_ptr<inference> inference_;  ///< null: it is a question, or for shared memory
     served_model* model_ = nullptr;
 
     stage stage_ = stage::message;
-    std::optional<call_slot> slot_;
-    shared_memory::call_regions regions_;
     ::grpc::ByteBuffer response_;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call's answer. It is copied, so that no client holds a slot, however slowly it reads.
+#include "serving/doors/grpc/door/response.hpp"
 #include "serving/doors/grpc/door/rpc.hpp"
 #include "serving/doors/oip/checks.hpp"
-#include "serving/doors/oip/infer_answer.hpp"
 
 #include <accel_transport/config.hpp>
 
@@ -19,22 +19,6 @@ std::string door_version() {
            std::to_string(ACCEL_VERSION_PATCH);
 }
 
-std::string backend_failure(const completion& from) {
-    std::string out = "the model's server answered " + std::string{to_string(from.status)};
-    const auto text = from.response;
-    if (!text.empty()) out += ": " + std::string(reinterpret_cast<const char*>(text.data()), text.size());
-    return out;
-}
-
-std::vector<::grpc::Slice> slices_of(const wire::infer_response& from) {
-    std::vector<::grpc::Slice> out;
-    for (std::size_t i = 0; i < from.heads.size(); ++i) {
-        out.emplace_back(from.heads[i]);
-        out.emplace_back(from.tensors[i].data(), from.tensors[i].size());
-    }
-    return out;
-}
-
 }  // namespace
 
 bool rpc::all_connected() const {
@@ -45,9 +29,10 @@ void rpc::answer_question() {
     const bool health_of_model =
         what_ == method::health && !named_.name.empty() && named_.name != "inference.GRPCInferenceService";
     if (health_of_model)
-        if (auto found = find_model(named_.name); !found) return refuse(found.error());
+        if (model_ = find_model(door_.models(), named_.name); model_ == nullptr)
+            return refuse(oip::no_model(named_.name));
     const ::grpc::Slice answer{document()};
-    reply({&answer, 1});
+    reply(::grpc::ByteBuffer{&answer, 1});
 }
 
 std::string rpc::document() {
@@ -75,33 +60,28 @@ std::string rpc::document() {
     return wire::model_statistics_message(counted);
 }
 
-void rpc::on_answer(door_channel& on, const completion& from) {
-    slot_ = call_slot{&on, from.id, {}};
-    if (stage_ == stage::call) answer(on, from);
-    abandon();
+void rpc::on_response(inference& of, const completion& from) {
+    auto message = response_message(of, from);
+    of.release(from.id);
+    if (!message) return on_failure(of, wire::grpc_status_of(message.code()), message.error().message);
+    count_success(of.model()->counts, of.age(), from.timeline);
+    reply(std::move(message).value());
 }
 
-void rpc::answer(door_channel& on, const completion& from) {
-    if (from.status != status::ok) return finish(wire::grpc_status_of(from.status), backend_failure(from));
-    const auto& model = model_->description;
-    const auto outputs = oip::answered_tensors(model, on.tensors(from), from.response.size());
-    if (!outputs) return refuse(outputs.error());
-    if (auto kept = regions_.check_kept(); !kept) return refuse(kept.error());
-    if (auto copied = regions_.copy_out(model, outputs.value(), from.response); !copied) return refuse(copied.error());
-    const auto made = wire::make_response(model, id_, request_.outputs, outputs.value(), from.response);
-    count_success(model_->counts, clock::now() - began_, from.timeline);
-    reply(slices_of(made));
+void rpc::on_failure(inference& /*of*/, int code, const std::string& sentence) {
+    finish(code, sentence);
 }
 
-void rpc::reply(std::span<const ::grpc::Slice> parts) {
-    response_ = ::grpc::ByteBuffer{parts.data(), parts.size()};
+void rpc::reply(::grpc::ByteBuffer message) {
+    if (inference_) compress_answers(context_, inference_->coded());
+    response_.Swap(&message);
     end();
     StartWriteAndFinish(&response_, {}, ::grpc::Status::OK);
 }
 
 void rpc::finish(int code, const std::string& sentence) {
-    const bool inference = stage_ != stage::message && what_ == method::infer && model_ != nullptr;
-    if (inference) count_failure(model_->counts, clock::now() - began_);
+    const bool of_model = inference_ && stage_ != stage::message && inference_->model() != nullptr;
+    if (of_model) count_failure(inference_->model()->counts, inference_->age());
     ++door_.counts().errors;
     end();
     Finish({static_cast<::grpc::StatusCode>(code), sentence.substr(0, longest_sentence)});
@@ -111,6 +91,7 @@ void rpc::end() {
     stage_ = stage::ended;
     ++door_.counts().requests;
     expect_within(door_.settings().write_timeout);
+    if (inference_) inference_->leave();
 }
 
 }  // namespace accel::examples::serving::doors

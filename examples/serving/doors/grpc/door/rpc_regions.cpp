@@ -30,7 +30,9 @@ result<std::string> do_with_regions(shared_memory::region_table& regions, method
 }  // namespace
 
 result<void> rpc::read_region() {
-    auto read = wire::read_region_message(kind_of(what_), slices_);
+    const auto slices = slices_of(message_, door_.message_limit());
+    if (!slices) return slices.error();
+    auto read = wire::read_region_message(kind_of(what_), places_of(slices.value().slices));
     if (!read) return read.error();
     region_ = std::move(read).value();
     return {};
@@ -41,7 +43,7 @@ void rpc::answer_regions() {
     const auto done = do_with_regions(*door_.regions(), what_, region_);
     if (!done) return refuse(done.error());
     const ::grpc::Slice answer{done.value()};
-    reply({&answer, 1});
+    reply(::grpc::ByteBuffer{&answer, 1});
 }
 
 }  // namespace accel::examples::serving::doors

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "serving/doors/coding/content_coding.hpp"
+
+#include <accel_transport/status.hpp>
+
+#include <cstddef>
+#include <vector>
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
+
+namespace accel::examples::serving::doors {
+
+/// The slices of a message, inflated where its client has compressed it.
+struct message_slices {
+    std::vector<::grpc::Slice> slices;
+    coding::content_coding coded = coding::content_coding::identity;
+};
+
+/// gRPC would inflate a message without a limit, so the door has forbidden it and does it itself. gRPC does not say how
+/// a message is compressed, but no message of the protocol begins as gzip and zlib do. `message_too_large`: it is
+/// longer than `limit` once it is inflated; `invalid_argument`: it is cut, or other bytes follow.
+[[nodiscard]] result<message_slices> slices_of(const ::grpc::ByteBuffer& message, std::size_t limit);
+
+/// Has the answers of a call compressed as its client's messages are.
+void compress_answers(::grpc::GenericCallbackServerContext& of, coding::content_coding how);
+
+}  // namespace accel::examples::serving::doors

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/doors/grpc/door/inference.hpp"
+
+#include "serving/doors/grpc/infer_message.hpp"
+#include "serving/doors/grpc/messages.hpp"
+#include "serving/doors/oip/checks.hpp"
+#include "serving/doors/oip/refusal.hpp"
+#include "serving/doors/servers/region_submit.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+namespace accel::examples::serving::doors {
+namespace {
+
+constexpr std::chrono::microseconds longest_timeout{oip::longest_timeout_us};
+
+/// Of a call whose client waits until `deadline`; 0: the channel's own. Nothing: it is over.
+std::optional<std::chrono::nanoseconds> time_left(std::chrono::system_clock::time_point deadline,
+                                                  std::chrono::nanoseconds asked) {
+    const auto now = std::chrono::system_clock::now();
+    if (deadline <= now) return std::nullopt;
+    if (deadline == std::chrono::system_clock::time_point::max()) return asked;
+    const auto left = std::min<std::chrono::nanoseconds>(deadline - now, longest_timeout);
+    return asked.count() > 0 ? std::min(asked, left) : left;
+}
+
+}  // namespace
+
+std::vector<wire::slice> places_of(std::span<const ::grpc::Slice> slices) {
+    std::vector<wire::slice> out;
+    for (const ::grpc::Slice& each : slices) out.push_back(std::as_bytes(std::span{each.begin(), each.size()}));
+    return out;
+}
+
+served_model* find_model(model_table& in, std::string_view name) {
+    const auto found = in.find(name);
+    return found == in.end() ? nullptr : &found->second;
+}
+
+client_call client_of(const ::grpc::GenericCallbackServerContext& context) {
+    return {context.deadline(), std::hash<std::string>{}(context.peer())};
+}
+
+inference::inference(grpc_door& door, client_call of, std::shared_ptr<inference_owner> owner)
+    : door_(door), client_(of), owner_(std::move(owner)), timer_(door.loop()) {}
+
+result<void> inference::read(const ::grpc::ByteBuffer& message) {
+    auto slices = slices_of(message, door_.message_limit());
+    if (!slices) return slices.error();
+    coded_ = slices->coded;
+    kept_ = std::move(slices->slices);
+    places_ = places_of(kept_);
+    auto said = wire::read_infer_message(places_);
+    if (!said) return said.error();
+    id_ = std::move(said->id);
+    model_ = find_model(door_.models(), said->model);
+    if (model_ == nullptr) return oip::no_model(said->model);
+    auto fit = wire::fit_to_model(said.value(), model_->description);
+    if (!fit) return fit.error();
+    request_ = std::move(fit).value();
+    return {};
+}
+
+void inference::begin(std::uint32_t parts) {
+    parts_ = parts;
+    if (auto opened = open_regions(); !opened) return fail(opened.error());
+    stage_ = stage::slot;
+    model_->to->ask_slot(shared_from_this(), parts);
+    if (stage_ == stage::slot) expect_slot();
+}
+
+result<void> inference::open_regions() {
+    auto opened =
+        shared_memory::call_regions::open(door_.regions(), request_.regions, request_.outputs, model_->description);
+    if (!opened) return opened.error();
+    regions_ = std::move(opened).value();
+    if (parts_ == 0 || !regions_.has_outputs()) return {};
+    // A part would overwrite the one before it while the client reads that.
+    return oip::refusal(status::unsupported,
+                        "an answer in parts has no place in shared memory: ask for its outputs "
+                        "without a shared_memory_region");
+}
+
+void inference::on_slot(status got, const call_slot& slot) {
+    if (stage_ != stage::slot) {
+        if (got == status::ok) slot.on->release(slot.id);
+        return;
+    }
+    timer_.cancel();
+    if (got != status::ok) return fail(wire::grpc_status_of(got), "the model's server is out of reach");
+    slot_ = slot;
+    const std::size_t bytes = model_->description.input_bytes;
+    if (slot.request.size() < bytes) {
+        release(slot.id);
+        return fail(oip::refusal(status::protocol_error,
+                                 "the model's server takes shorter requests than the model's description says"));
+    }
+    wire::write_inputs(request_, model_->description, slot.request.first(bytes));
+    forget_message();
+    submit();
+}
+
+void inference::submit() {
+    const auto left = time_left(client_.deadline, request_.timeout);
+    stage_ = stage::call;
+    const auto sent = left ? submit_request(*model_, slot_, options_of(*left, slot_.parts, door_.settings()), regions_,
+                                            shared_from_this())
+                           : result<void>{oip::refusal(status::timed_out, "the deadline has passed")};
+    if (sent) return;
+    release(slot_.id);
+    fail(sent.error());
+}
+
+void inference::on_answer(door_channel& on, const completion& from) {
+    if (stage_ == stage::call)
+        take(from);
+    else
+        on.release(from.id);
+    if (!from.more) regions_.clear();
+}
+
+void inference::take(const completion& from) {
+    const auto owner = from.more ? owner_ : end();
+    if (from.status == status::ok) return owner->on_response(*this, from);
+    const std::string why = failure_text(from);
+    release(from.id);
+    owner->on_failure(*this, wire::grpc_status_of(from.status), why);
+}
+
+/// While a server may write to a client's memory, its call goes on until it has answered.
+void inference::leave() {
+    if (stage_ == stage::slot) model_->to->forget(*this);
+    if (stage_ == stage::slot) regions_.clear();
+    if (stage_ == stage::call && !regions_.answers_in_place()) slot_.on->cancel(slot_.id);
+    end();
+}
+
+void inference::expect_slot() {
+    timer_.expires_after(door_.settings().slot_timeout);
+    timer_.async_wait([self = shared_from_this()](const boost::system::error_code& failed) {
+        if (!failed && self->stage_ == stage::slot) self->expire();
+    });
+}
+
+void inference::expire() {
+    model_->to->forget(*this);
+    fail(oip::refusal(status::overloaded, "no call to this model became free in time"));
+}
+
+void inference::fail(const error& why) {
+    fail(wire::grpc_status_of(why.code), why.message);
+}
+
+/// No call is under way.
+void inference::fail(int code, const std::string& sentence) {
+    regions_.clear();
+    end()->on_failure(*this, code, sentence);
+}
+
+std::shared_ptr<inference_owner> inference::end() {
+    stage_ = stage::ended;
+    timer_.cancel();
+    return std::exchange(owner_, nullptr);
+}
+
+/// Its memory is gRPC's, and large.
+void inference::forget_message() {
+    request_.inputs.clear();
+    places_.clear();
+    kept_.clear();
+}
+
+}  // namespace accel::examples::serving::doors

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/doors/oip/request_fields.hpp"
+
+#include "serving/doors/oip/checks.hpp"
+#include "serving/doors/oip/json_text.hpp"
+#include "serving/doors/oip/refusal.hpp"
+
+#include <cstdint>
+#include <utility>
+
+namespace accel::examples::serving::oip {
+namespace {
+
+using nlohmann::json;
+
+error wrong_field(const char* sentence) {
+    return refusal(status::invalid_argument, sentence);
+}
+
+/// The parameter "timeout", in microseconds.
+result<std::chrono::nanoseconds> read_timeout(const json& parameters) {
+    const json* timeout = member(parameters, "timeout");
+    if (timeout == nullptr) return std::chrono::nanoseconds{};
+    if (!timeout->is_number_unsigned() || timeout->get<std::uint64_t>() > longest_timeout_us) return bad_timeout();
+    return std::chrono::nanoseconds{std::chrono::microseconds{timeout->get<std::int64_t>()}};
+}
+
+}  // namespace
+
+result<std::string> read_id(const json& document) {
+    const json* id = member(document, "id");
+    if (id == nullptr) return std::string{};
+    if (!id->is_string() || id->get_ref<const std::string&>().size() > max_id_bytes)
+        return wrong_field("the id is no text of at most 256 bytes");
+    return id->get<std::string>();
+}
+
+result<std::chrono::nanoseconds> read_parameters(const json& document) {
+    const json* parameters = member(document, "parameters");
+    if (parameters == nullptr) return std::chrono::nanoseconds{};
+    if (!parameters->is_object()) return wrong_field("the parameters are no object");
+    for (const char* name : {"sequence_id", "sequence_start", "sequence_end"})
+        if (member(*parameters, name) != nullptr) return no_sequences();
+    return read_timeout(*parameters);
+}
+
+}  // namespace accel::examples::serving::oip

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/doors/coding/content_coding.hpp"
+#include "serving/doors/coding/deflater.hpp"
+#include "serving/doors/coding/inflater.hpp"
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace accel::examples::serving::coding {
+namespace {
+
+std::string packed(content_coding how, std::string_view plain) {
+    deflater packer{how};
+    std::string out;
+    EXPECT_TRUE(packer.add(std::as_bytes(std::span{plain}), out));
+    EXPECT_TRUE(packer.finish(out));
+    return out;
+}
+
+result<std::string> inflated(content_coding how, std::string_view text, std::size_t limit, std::size_t piece = 1000) {
+    std::vector<std::span<const std::byte>> pieces;
+    for (auto rest = std::as_bytes(std::span{text}); !rest.empty(); rest = rest.subspan(pieces.back().size()))
+        pieces.push_back(rest.first(std::min(piece, rest.size())));
+    return inflate_all(how, pieces, limit);
+}
+
+constexpr content_coding both[] = {content_coding::gzip, content_coding::deflate};
+
+TEST(coding, what_was_compressed_comes_back_however_it_is_cut_into_pieces) {
+    std::string plain;
+    for (int i = 0; i < 20'000; ++i) plain += std::to_string(i * 7919);
+    for (const content_coding how : both) {
+        const std::string text = packed(how, plain);
+        EXPECT_LT(text.size(), plain.size());
+        for (const std::size_t piece : {std::size_t{1}, std::size_t{1000}, text.size()})
+            EXPECT_EQ(inflated(how, text, plain.size(), piece).value(), plain);
+        EXPECT_EQ(inflated(how, packed(how, ""), 0).value(), "");
+    }
+}
+
+TEST(coding, a_bomb_ends_at_the_limit) {
+    const std::string bomb = packed(content_coding::gzip, std::string(50'000'000, 'a'));
+    EXPECT_EQ(inflated(content_coding::gzip, bomb, 1'000'000).code(), status::message_too_large);
+    const std::string whole = packed(content_coding::gzip, std::string(1000, 'a'));
+    EXPECT_EQ(inflated(content_coding::gzip, whole, 999).code(), status::message_too_large);
+    EXPECT_TRUE(inflated(content_coding::gzip, whole, 1000));
+}
+
+TEST(coding, cut_and_changed_and_followed_data_are_refused) {
+    for (const content_coding how : both) {
+        const std::string good = packed(how, "tensors, tensors, tensors");
+        for (std::size_t length = 0; length < good.size(); ++length)
+            EXPECT_FALSE(inflated(how, good.substr(0, length), 100)) << length;
+        EXPECT_FALSE(inflated(how, good + "x", 100));
+        EXPECT_FALSE(inflated(how, good + "x", 100, good.size()));
+        EXPECT_FALSE(inflated(how, good + good, 100));
+        std::string changed = good;
+        changed[good.size() - 6] ^= 1;  // the checksum
+        EXPECT_FALSE(inflated(how, changed, 100));
+        EXPECT_FALSE(inflated(how, "tensors, tensors, tensors", 100));
+    }
+    EXPECT_FALSE(inflated(content_coding::gzip, packed(content_coding::deflate, "a"), 100));
+}
+
+TEST(coding, names_are_known_in_any_case) {
+    EXPECT_EQ(coding_of("GZip"), content_coding::gzip);
+    EXPECT_EQ(coding_of("x-gzip"), content_coding::gzip);
+    EXPECT_EQ(coding_of("deflate"), content_coding::deflate);
+    EXPECT_EQ(coding_of(""), content_coding::identity);
+    EXPECT_EQ(coding_of("br"), std::nullopt);
+    EXPECT_EQ(coding_of("gzip, gzip"), std::nullopt);
+}
+
+TEST(coding, a_client_gets_what_it_likes_best) {
+    for (const auto& [header, wanted] :
+         std::vector<std::pair<const char*, content_coding>>{{"", content_coding::identity},
+                                                             {"gzip", content_coding::gzip},
+                                                             {"deflate, gzip, br, zstd", content_coding::gzip},
+                                                             {"deflate", content_coding::deflate},
+                                                             {"gzip;q=0.5, deflate", content_coding::deflate},
+                                                             {"gzip ; q=0, deflate;q=0.001", content_coding::deflate},
+                                                             {"gzip;q=0", content_coding::identity},
+                                                             {"gzip;q=0.0", content_coding::identity},
+                                                             {"gzip;q=x", content_coding::identity},
+                                                             {"gzip;q=", content_coding::identity},
+                                                             {"br, *", content_coding::identity},
+                                                             {",,;;=,gzip;q=9999999999999", content_coding::identity}})
+        EXPECT_EQ(accepted_coding(header), wanted) << header;
+}
+
+}  // namespace
+}  // namespace accel::examples::serving::coding
