@@ -93,7 +93,7 @@ void stream_rpc::on_response(inference& of, const completion& from) {
     auto message = stream_message(of, from);
     const bool shown =
         from.more || !from.response.empty() || of.asked().empty_end || !of.model()->description.decoupled;
-    if (message && from.more) return add_part(of, std::move(message).value(), from.id);
+    if (message && from.more) return add_part(of, message.value(), from.id);
     of.release(from.id);
     if (!message) return on_failure(of, wire::grpc_status_of(message.code()), message.error().message);
     count_success(of.model()->counts, of.age(), from.timeline);
@@ -107,8 +107,8 @@ void stream_rpc::on_failure(inference& of, int /*code*/, const std::string& sent
     end_request(of, stream_error_message(of.id(), sentence));
 }
 
-void stream_rpc::add_part(inference& of, ::grpc::ByteBuffer message, call_id part) {
-    answers_.push_back({std::move(message), of.shared_from_this(), part});
+void stream_rpc::add_part(inference& of, const ::grpc::ByteBuffer& message, call_id part) {
+    answers_.push_back({message, of.shared_from_this(), part});
     write_next();
 }
 
@@ -116,10 +116,10 @@ void stream_rpc::end_request(const inference& of, std::optional<::grpc::ByteBuff
     ++door_.counts().requests;
     const auto found = std::ranges::find_if(open_, [&of](const auto& each) { return each.of.get() == &of; });
     if (found->in_order) {
-        found->held = answer{std::move(*message), nullptr, {}};
+        found->held = answer{*message, nullptr, {}};
         send_held();
     } else {
-        if (message) answers_.push_back({std::move(*message), nullptr, {}});
+        if (message) answers_.push_back({*message, nullptr, {}});
         open_.erase(found);
     }
     write_next();

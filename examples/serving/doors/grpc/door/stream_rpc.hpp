@@ -53,7 +53,7 @@ class stream_rpc final : public ::grpc::ServerGenericBidiReactor,
     void read_next();
     void on_request(const result<void>& read);
     void on_input_end();
-    void add_part(inference& of, ::grpc::ByteBuffer message, call_id part);
+    void add_part(inference& of, const ::grpc::ByteBuffer& message, call_id part);
     void end_request(const inference& of, std::optional<::grpc::ByteBuffer> message);
     void send_held();
     void write_next();
