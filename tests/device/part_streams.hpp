@@ -24,8 +24,8 @@ struct parts_wish {
     std::uint64_t parts = 0;
     std::uint64_t bytes = 0;  ///< of part i: so many, and i % 50
     std::uint64_t seed = 0;
-    std::uint32_t fails = 0;  ///< 1: the response ends with a failure
-    std::uint32_t reserved = 0;
+    std::uint32_t fails = 0;         ///< 1: the response ends with a failure
+    std::uint32_t stalls_after = 0;  ///< so many parts, then none until nobody waits; 0: never
     [[nodiscard]] std::uint64_t bytes_of(std::uint64_t number) const { return bytes + number % 50; }
 };
 
@@ -54,6 +54,7 @@ class part_streams {
         parts_wish what;
         std::memcpy(&what, exchange.request, sizeof what);
         for (std::uint64_t i = 0; i < what.parts; ++i) {
+            if (stalls(what, i, [&] { return device::cancelled(whole, exchange); })) break;
             device::part_ref part;
             if (!await_room(service, whole, exchange, part)) break;
             const std::uint64_t length = what.bytes_of(i);
@@ -79,6 +80,19 @@ class part_streams {
     }
 
   private:
+    /// Before part `number`; true behind a stall.
+    template <class Cancelled>
+    bool stalls(const parts_wish& what, std::uint64_t number, const Cancelled& cancelled) {
+        if (what.stalls_after == 0 || number != what.stalls_after) return false;
+        while (!gives_up) {
+            if (cancelled()) {
+                ++heard;
+                break;
+            }
+            std::this_thread::sleep_for(std::chrono::microseconds{100});
+        }
+        return true;
+    }
     template <class Service>
     bool await_room(Service& service, const device::service_ref& whole, const device::exchange_ref& exchange,
                     device::part_ref& part) {
@@ -111,6 +125,7 @@ class part_streams {
         parts_wish what;
         std::memcpy(&what, request.request().data(), sizeof what);
         for (std::uint64_t i = 0; i < what.parts; ++i) {
+            if (stalls(what, i, [&] { return request.cancelled(); })) break;
             if (!await_room(request)) break;
             fill(request.part().first(what.bytes_of(i)), what.seed + i);
             if (request.send(what.bytes_of(i)) != status::ok) break;
