@@ -7,6 +7,7 @@
 
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -55,6 +56,7 @@ class other_process {
   public:
     /// Before this process uses CUDA.
     explicit other_process(unsigned char wanted) {
+        std::signal(SIGPIPE, SIG_IGN);  // the child may have ended before it is told to look
         int up[2];
         int down[2];
         if (pipe(up) != 0 || pipe(down) != 0) return;

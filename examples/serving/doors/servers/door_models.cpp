@@ -113,7 +113,7 @@ result<wanted> wanted_of(std::span<const model_place> places, std::span<const mo
     return out;
 }
 
-door_models made_of(boost::asio::io_context& loop, wanted from, const gateway::reach_settings& reach) {
+door_models made_of(boost::asio::io_context& loop, wanted&& from, const gateway::reach_settings& reach) {
     door_models out{.servers = std::make_unique<backends>(loop, reach), .models = {}};
     std::map<std::string, gateway::upstream*> by_uri;
     for (auto& [uri, each] : from.servers)
