@@ -119,6 +119,7 @@ TEST(door_configuration, text_that_is_not_json_is_refused_with_its_line) {
     const std::string deep = std::string(100, '[') + std::string(100, ']');
     EXPECT_EQ(refused(deep), "etc/door.json: it is nested deeper than 16 levels");
     EXPECT_NE(refused("{} {}").find("parse error"), std::string::npos);
+    EXPECT_EQ(refused(R"({"limits": {"connections": 1e999}})"), "etc/door.json: number overflow parsing '1e999'");
 }
 
 TEST(door_configuration, a_file_that_is_not_there_or_too_long_is_named) {

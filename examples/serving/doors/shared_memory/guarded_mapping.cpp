@@ -9,6 +9,7 @@
 #include <csignal>
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace accel::examples::serving::shared_memory {
@@ -37,12 +38,14 @@ guarded_range* range_of(std::uintptr_t address) noexcept {
     return nullptr;
 }
 
-/// Only system calls and atomics. Two threads may come at once: each puts zeros there.
+/// Only system calls and atomics. Two threads may come at once: each puts zeros there. `mmap` itself is not called:
+/// ThreadSanitizer replaces it, and takes the new pages for a write that races with the threads that read them.
 bool replace(guarded_range& range) noexcept {
     range.lost.store(true, std::memory_order_release);
     void* at = range.begin.load(std::memory_order_relaxed);
-    return mmap(at, range.bytes.load(std::memory_order_relaxed), PROT_READ | PROT_WRITE,
-                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == at;
+    constexpr long fixed_zeros = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+    return syscall(SYS_mmap, at, range.bytes.load(std::memory_order_relaxed), PROT_READ | PROT_WRITE, fixed_zeros, -1,
+                   0) != -1;
 }
 
 /// As if there were no handler of ours: with the default, the access faults again and ends the process.
