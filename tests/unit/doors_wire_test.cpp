@@ -388,7 +388,8 @@ TEST(wire_answer, documents_are_what_protobuf_writes) {
     EXPECT_EQ(model_statistics_message({&one, 1}), from_hex(statistics_hex));
     EXPECT_EQ(yes_or_no(true), from_hex("0801"));
     EXPECT_EQ(yes_or_no(false), "");
-    EXPECT_EQ(health(false), from_hex("0802"));
+    EXPECT_EQ(health(health_state::not_serving), from_hex("0802"));
+    EXPECT_EQ(health(health_state::unknown_service), from_hex("0803"));
 }
 
 TEST(wire_answer, requests_that_name_a_model_are_read) {

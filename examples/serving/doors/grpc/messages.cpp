@@ -144,9 +144,9 @@ std::string yes_or_no(bool yes) {
     return out.take();
 }
 
-std::string health(bool serving) {
+std::string health(health_state what) {
     writer out;
-    out.number(1, serving ? 1 : 2);
+    out.number(1, static_cast<std::uint64_t>(what));
     return out.take();
 }
 

@@ -33,8 +33,10 @@ struct named_message {
 
 /// ServerLiveResponse, ServerReadyResponse, ModelReadyResponse.
 [[nodiscard]] std::string yes_or_no(bool yes);
+/// ServingStatus of grpc.health.v1; the last one is for a Watch alone.
+enum class health_state : std::uint8_t { serving = 1, not_serving = 2, unknown_service = 3 };
 /// HealthCheckResponse.
-[[nodiscard]] std::string health(bool serving);
+[[nodiscard]] std::string health(health_state what);
 /// ServerMetadataResponse, ModelMetadataResponse, ModelConfigResponse and ModelStatisticsResponse, which say what the
 /// JSON documents of oip/documents.hpp say.
 [[nodiscard]] std::string server_metadata_message(std::string_view version);

@@ -140,6 +140,87 @@ def check_messages(address):
                 expect(failure.code().name == code, f"{code}: {failure.code()} {failure.details()}")
 
 
+def ended_with(stream):
+    import grpc
+    try:
+        for _ in stream:
+            pass
+    except grpc.RpcError as failure:
+        return failure.code().name
+    return "OK"
+
+
+def check_watch(address):
+    """grpc.health.v1.Health/Watch with the stock package; then more watches than a door takes, and a bad question."""
+    import grpc
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+    states = health_pb2.HealthCheckResponse
+    with grpc.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        watch = lambda name="": stub.Watch(health_pb2.HealthCheckRequest(service=name), timeout=60)
+        for name, wanted in [("", states.SERVING), ("inference.GRPCInferenceService", states.SERVING),
+                             ("double", states.SERVING), ("nobody", states.SERVICE_UNKNOWN)]:
+            one = watch(name)
+            told = next(one).status
+            expect(told == wanted and one.is_active(), f"the state of {name} at once: {told}")
+            one.cancel()
+        by_hand = channel.unary_stream("/grpc.health.v1.Health/Watch")
+        expect(ended_with(by_hand(b"\x0a\xff", timeout=10)) == "INVALID_ARGUMENT", "a question that is none")
+        silent = channel.stream_stream("/grpc.health.v1.Health/Watch")(iter(threading.Event().wait, True), timeout=20)
+        expect(ended_with(silent) == "DEADLINE_EXCEEDED", "a client that asks nothing")
+    check_most_watches(address)
+
+
+def check_most_watches(address):
+    import grpc
+    with grpc.insecure_channel(address) as channel:
+        watch = channel.unary_stream("/grpc.health.v1.Health/Watch")
+        first = []
+        while len(first) < 128:  # the door hears late of those that have ended
+            first.append(watch(b"", timeout=60))
+            try:
+                next(first[-1])
+            except grpc.RpcError as failure:
+                expect(failure.code().name == "RESOURCE_EXHAUSTED", f"128 may watch: {failure}")
+                first.pop()
+                time.sleep(0.05)
+        expect(ended_with(watch(b"", timeout=10)) == "RESOURCE_EXHAUSTED", "and no more")
+        for each in first:
+            each.cancel()
+
+
+def watcher(address):
+    """Watches while a server is lost, and then the door ends."""
+    import grpc
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+    states = health_pb2.HealthCheckResponse
+    with grpc.insecure_channel(address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        names = ["", "double", "nobody"]
+        streams = [stub.Watch(health_pb2.HealthCheckRequest(service=name), timeout=60) for name in names]
+        told = [next(each).status for each in streams]
+        expect(told == [states.SERVING, states.SERVING, states.SERVICE_UNKNOWN], f"the state at once: {told}")
+        print("watching", flush=True)
+        if sys.stdin.readline() == "the server ends\n":
+            told = [next(each).status for each in streams[:2]]
+            expect(told == [states.NOT_SERVING] * 2, f"a change is told: {told}")
+            print("told", flush=True)
+        else:
+            rest = [[each.status for each in take_all(stream)] for stream in streams]
+            expect(rest == [[states.NOT_SERVING]] * 2 + [[]], f"a drain is told: {rest}")
+            return
+        expect(all(ended_with(stream) == "UNAVAILABLE" for stream in streams), "the door's end is told")
+
+
+def take_all(stream):
+    """The messages until the door ends."""
+    import grpc
+    try:
+        yield from stream
+    except grpc.RpcError as failure:
+        expect(failure.code().name == "UNAVAILABLE", f"the door's end is told: {failure}")
+
+
 def check_silent(address):
     """A client that opens a call and sends no message does not keep it."""
     import grpc
@@ -201,6 +282,7 @@ def talk(address):
     check_compression(grpc, numpy, utils, client, address)
     check_messages(address)
     check_silent(address)
+    check_watch(address)
     check_many(grpc, numpy, client, "double", 500)
     check_leavers(grpc, numpy, client)
     client.close()
@@ -231,8 +313,15 @@ def last_call(address):
     expect((client.infer("slow", [an_input(grpc, numpy)]).as_numpy("y") == 2).all(), "a drain answers what is open")
 
 
+def start_watcher(python, pair):
+    out = subprocess.Popen([python, __file__, "watcher", pair.address], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                           text=True)
+    first_line(out)
+    return out
+
+
 def main():
-    clients = {"talk": talk, "last_call": last_call, "without_server": without_server}
+    clients = {"talk": talk, "last_call": last_call, "without_server": without_server, "watcher": watcher}
     if len(sys.argv) == 3 and sys.argv[1] in clients:
         clients[sys.argv[1]](sys.argv[2])
         return 0
@@ -245,14 +334,23 @@ def main():
         expect(done.returncode == 0, "the client is content")
         last = subprocess.Popen([python, __file__, "last_call", pair.address], stdout=subprocess.PIPE, text=True)
         first_line(last)
+        watching = start_watcher(python, pair)
+        watching.stdin.write("the door ends\n")
+        watching.stdin.flush()
         time.sleep(0.1)
         pair.door.send_signal(signal.SIGTERM)
         expect(last.wait(timeout=20) == 0, "the last call is answered")
+        expect(watching.wait(timeout=20) == 0, "who watches hears of a drain")
     with grpc_pair(*sys.argv[1:3]) as other:
+        watching = start_watcher(python, other)
         other.server.terminate()
         other.server.wait()
+        watching.stdin.write("the server ends\n")
+        watching.stdin.flush()
+        expect(watching.stdout.readline() == "told\n", "who watches hears of a server that is lost")
         done = subprocess.run([python, __file__, "without_server", other.address], check=False, timeout=60)
         expect(done.returncode == 0, "a server that is lost is told")
+    expect(watching.wait(timeout=20) == 0, "who watches hears of the door's end")
     expect(pair.summary["cancelled"] >= 20, f"calls of leavers are cancelled: {pair.summary}")
     print(json.dumps(pair.summary))
     return 0

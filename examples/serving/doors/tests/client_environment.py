@@ -6,7 +6,7 @@ import subprocess
 import sys
 import venv
 
-PACKAGES = ["tritonclient[http,grpc]==2.73.0"]
+PACKAGES = ["tritonclient[http,grpc]==2.73.0", "grpcio-health-checking==1.81.1"]
 SKIPPED = 77
 
 

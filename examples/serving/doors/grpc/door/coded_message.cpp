@@ -43,15 +43,25 @@ result<message_slices> slices_of(const ::grpc::ByteBuffer& message, std::size_t 
     if (!message.Dump(&out.slices).ok()) return wire::malformed_message();
     const content_coding how = coding_that_begins(first_two_bytes(out.slices));
     if (how == content_coding::identity) return out;
-    std::vector<std::span<const std::byte>> pieces;
-    for (const ::grpc::Slice& each : out.slices) pieces.push_back(std::as_bytes(std::span{each.begin(), each.size()}));
-    auto plain = coding::inflate_all(how, pieces, limit);
+    auto plain = coding::inflate_all(how, places_of(out.slices), limit);
     if (plain) return message_slices{{::grpc::Slice{std::move(plain).value()}}, how};
     if (plain.code() == status::message_too_large)
         return oip::refusal(status::message_too_large, "the message is too long, once it is inflated");
     // A message with an unknown field 15 is no less a message.
     if (how == content_coding::deflate) return out;
     return plain.error();
+}
+
+std::vector<wire::slice> places_of(std::span<const ::grpc::Slice> slices) {
+    std::vector<wire::slice> out;
+    for (const ::grpc::Slice& each : slices) out.push_back(std::as_bytes(std::span{each.begin(), each.size()}));
+    return out;
+}
+
+result<wire::named_message> read_names(const ::grpc::ByteBuffer& message, std::size_t limit) {
+    const auto slices = slices_of(message, limit);
+    if (!slices) return slices.error();
+    return wire::read_named_message(places_of(slices.value().slices));
 }
 
 void compress_answers(::grpc::GenericCallbackServerContext& of, content_coding how) {

@@ -2,10 +2,13 @@
 #pragma once
 
 #include "serving/doors/coding/content_coding.hpp"
+#include "serving/doors/grpc/cursor.hpp"
+#include "serving/doors/grpc/messages.hpp"
 
 #include <accel_transport/status.hpp>
 
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include <grpcpp/generic/async_generic_service.h>
@@ -24,6 +27,12 @@ struct message_slices {
 /// a message is compressed, but no message of the protocol begins as gzip and zlib do. `message_too_large`: it is
 /// longer than `limit` once it is inflated; `invalid_argument`: it is cut, or other bytes follow.
 [[nodiscard]] result<message_slices> slices_of(const ::grpc::ByteBuffer& message, std::size_t limit);
+
+/// Where slices lie.
+[[nodiscard]] std::vector<wire::slice> places_of(std::span<const ::grpc::Slice> slices);
+
+/// A question that is a name, and maybe a version: `slices_of` and `wire::read_named_message`.
+[[nodiscard]] result<wire::named_message> read_names(const ::grpc::ByteBuffer& message, std::size_t limit);
 
 /// Has the answers of a call compressed as its client's messages are.
 void compress_answers(::grpc::GenericCallbackServerContext& of, coding::content_coding how);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/grpc/door/grpc_door.hpp"
 
+#include "serving/doors/grpc/door/health_watch.hpp"
 #include "serving/doors/grpc/door/rpc.hpp"
 #include "serving/doors/grpc/door/stream_rpc.hpp"
 #include "serving/doors/http/listener.hpp"
@@ -27,6 +28,8 @@ constexpr int streams_of_a_connection = 256;
 /// How exact the deadlines of clients are.
 constexpr std::chrono::milliseconds tick_time{100};
 constexpr int max_header_bytes = 8 << 10;
+constexpr std::string_view health_watch_path = "/grpc.health.v1.Health/Watch";
+constexpr std::size_t most_watches = 128;
 constexpr std::string_view stream_infer = "/inference.GRPCInferenceService/ModelStreamInfer";
 
 /// gRPC takes an int, and a day is as good as longer.
@@ -137,6 +140,7 @@ void grpc_door::tick() {
     timer_.async_wait([this](const boost::system::error_code& failed) {
         if (failed) return;
         expire();
+        look_after_watches();
         tick();
     });
 }
@@ -152,11 +156,18 @@ void grpc_door::expire() {
     for (const auto& each : late) each->expire();
 }
 
+void grpc_door::look_after_watches() {
+    const auto now = std::chrono::steady_clock::now();
+    const auto all = watches_;  // those that end leave meanwhile
+    for (const auto& [key, each] : all) each->look(now);
+}
+
 /// The loop goes on meanwhile: calls need it to end.
 void grpc_door::stop(std::function<void()> done) {
     if (stopper_.joinable()) return;
     for (const auto& [key, each] : std::exchange(streams_, {}))
         if (const auto one = each.lock()) one->drain();
+    for (const auto all = watches_; const auto& [key, each] : all) each->drain();
     listener_.stop();
     stopper_ = std::thread([this, then = std::move(done)] {
         server_->Shutdown(std::chrono::system_clock::now() + settings_.drain_timeout);
@@ -169,7 +180,23 @@ void grpc_door::add_stream(const std::shared_ptr<stream_rpc>& one) {
     streams_.emplace(one.get(), one);
 }
 
+void grpc_door::add_watch(const std::shared_ptr<health_watch>& one) {
+    watches_.emplace(one.get(), one);
+    if (stopper_.joinable()) one->drain();
+}
+
+::grpc::ServerGenericBidiReactor* grpc_door::watch_health(::grpc::GenericCallbackServerContext& context) {
+    if (++watch_count_ > most_watches) {
+        --watch_count_;
+        return new refusing_call(::grpc::StatusCode::RESOURCE_EXHAUSTED, "too many watch the health: ask by Check");
+    }
+    const auto made = std::make_shared<health_watch>(*this, context);
+    made->start();
+    return made.get();
+}
+
 ::grpc::ServerGenericBidiReactor* grpc_door::CreateReactor(::grpc::GenericCallbackServerContext* context) {
+    if (context->method() == health_watch_path) return watch_health(*context);
     const auto what = find_method(context->method());
     const bool stream = context->method() == stream_infer;
     if (!what && !stream) return new refusing_call(::grpc::StatusCode::UNIMPLEMENTED, "this door has no such method");

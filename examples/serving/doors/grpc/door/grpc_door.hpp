@@ -28,6 +28,7 @@
 
 namespace accel::examples::serving::doors {
 
+class health_watch;
 class rpc;
 class stream_rpc;
 
@@ -68,12 +69,18 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     void stream_ended() { --calls_; }
     void add_stream(const std::shared_ptr<stream_rpc>& one);
     void remove_stream(const stream_rpc& one) { streams_.erase(&one); }
+    // Watches have a bound of their own: they stay open for long, and nobody needs a token.
+    void watch_ended() { --watch_count_; }
+    void add_watch(const std::shared_ptr<health_watch>& one);
+    void remove_watch(const health_watch& one) { watches_.erase(&one); }
 
   private:
     ::grpc::ServerGenericBidiReactor* CreateReactor(::grpc::GenericCallbackServerContext* context) override;
+    [[nodiscard]] ::grpc::ServerGenericBidiReactor* watch_health(::grpc::GenericCallbackServerContext& context);
     [[nodiscard]] std::shared_ptr<::grpc::ServerCredentials> credentials() const;
     void tick();
     void expire();
+    void look_after_watches();
 
     boost::asio::io_context& loop_;
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
@@ -88,6 +95,8 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     std::recursive_mutex open_lock_;  ///< gRPC may end a call within `break_off`
     std::unordered_set<rpc*> open_;   ///< none of them is done before it has left
     std::map<const stream_rpc*, std::weak_ptr<stream_rpc>> streams_;
+    std::atomic<std::size_t> watch_count_{0};
+    std::map<const health_watch*, std::shared_ptr<health_watch>> watches_;
     std::unique_ptr<::grpc::Server> server_;
     std::thread stopper_;
 };

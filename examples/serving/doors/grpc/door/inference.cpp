@@ -28,12 +28,6 @@ std::optional<std::chrono::nanoseconds> time_left(std::chrono::system_clock::tim
 
 }  // namespace
 
-std::vector<wire::slice> places_of(std::span<const ::grpc::Slice> slices) {
-    std::vector<wire::slice> out;
-    for (const ::grpc::Slice& each : slices) out.push_back(std::as_bytes(std::span{each.begin(), each.size()}));
-    return out;
-}
-
 served_model* find_model(model_table& in, std::string_view name) {
     const auto found = in.find(name);
     return found == in.end() ? nullptr : &found->second;

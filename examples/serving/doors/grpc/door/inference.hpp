@@ -106,9 +106,6 @@ class inference final : public caller, public std::enable_shared_from_this<infer
     shared_memory::call_regions regions_;
 };
 
-/// Where slices lie.
-[[nodiscard]] std::vector<wire::slice> places_of(std::span<const ::grpc::Slice> slices);
-
 /// Null: there is no such model.
 [[nodiscard]] served_model* find_model(model_table& in, std::string_view name);
 

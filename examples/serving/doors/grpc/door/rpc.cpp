@@ -79,9 +79,7 @@ result<void> rpc::read_message(bool ok) {
 }
 
 result<void> rpc::read_names() {
-    const auto slices = slices_of(message_, door_.message_limit());
-    if (!slices) return slices.error();
-    auto read = wire::read_named_message(places_of(slices.value().slices));
+    auto read = doors::read_names(message_, door_.message_limit());
     if (!read) return read.error();
     named_ = std::move(read).value();
     const bool of_model = what_ == method::model_ready || what_ == method::model_metadata ||

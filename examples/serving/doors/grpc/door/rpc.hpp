@@ -77,7 +77,6 @@ class rpc final : public ::grpc::ServerGenericBidiReactor,
     [[nodiscard]] bool is_of_regions() const { return what_ >= method::system_status; }
     void answer_regions();
     [[nodiscard]] std::string document();
-    [[nodiscard]] bool all_connected() const;
 
     void expect_within(std::chrono::milliseconds patience);
     void cancelled();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A call's answer. It is copied, so that no client holds a slot, however slowly it reads.
+#include "serving/doors/grpc/door/health.hpp"
 #include "serving/doors/grpc/door/response.hpp"
 #include "serving/doors/grpc/door/rpc.hpp"
 #include "serving/doors/oip/checks.hpp"
 
 #include <accel_transport/config.hpp>
 
-#include <algorithm>
 #include <utility>
 
 namespace accel::examples::serving::doors {
@@ -21,30 +21,23 @@ std::string door_version() {
 
 }  // namespace
 
-bool rpc::all_connected() const {
-    return std::ranges::all_of(door_.models(), [](const auto& each) { return each.second.to->connected(); });
-}
-
 void rpc::answer_question() {
-    const bool health_of_model =
-        what_ == method::health && !named_.name.empty() && named_.name != "inference.GRPCInferenceService";
-    if (health_of_model)
-        if (model_ = find_model(door_.models(), named_.name); model_ == nullptr)
-            return refuse(oip::no_model(named_.name));
+    if (what_ == method::health && health_of(door_.models(), named_.name) == wire::health_state::unknown_service)
+        return refuse(oip::no_model(named_.name));
     const ::grpc::Slice answer{document()};
     reply(::grpc::ByteBuffer{&answer, 1});
 }
 
 std::string rpc::document() {
-    const bool ready = model_ == nullptr ? all_connected() : model_->to->connected();
+    const auto health = health_of(door_.models(), what_ == method::server_ready ? "" : named_.name);
     switch (what_) {
         case method::server_live:
             return wire::yes_or_no(true);
         case method::server_ready:
         case method::model_ready:
-            return wire::yes_or_no(ready);
+            return wire::yes_or_no(health == wire::health_state::serving);
         case method::health:
-            return wire::health(ready);
+            return wire::health(health);
         case method::server_metadata:
             return wire::server_metadata_message(door_version());
         case method::model_metadata:
