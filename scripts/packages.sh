@@ -9,10 +9,11 @@ declare -A package_use=(
     [libgtest-dev]="the tests" [libgmock-dev]="the tests"
     [libibverbs-dev]="RDMA verbs" [ibverbs-providers]="drivers of RDMA adapters"
     [ibverbs-utils]="stock programs: ibv_rc_pingpong" [perftest]="run on softnic" [ucx-utils]="run on softnic"
+    [qperf]="run on softnic" [libfabric-bin]="run on softnic" [openmpi-bin]="run on softnic"
     [libasio-dev]="an example with Asio" [libboost-dev]="the HTTP door" [libgrpc++-dev]="the gRPC door"
     [zlib1g-dev]="compressed bodies at the doors"
     [curl]="tests of the doors" [openssl]="their certificates" [nginx-light]="a peer in benchmarks of doors and gateway"
-    [libucx-dev]="softnic: a test through UCX" [python3-venv]="softnic: wheels of NIXL and Mooncake"
+    [libucx-dev]="softnic: a test through UCX" [python3-venv]="softnic: wheels of PyPI"
     [qemu-system-x86]="a virtual machine with kernel RDMA" [kmod]="modules of its kernel" [iproute2]="its network"
     [zstd]="unpacks its kernel"
     [clang]="the second compiler, the fuzzers"
@@ -28,8 +29,8 @@ packages_for_gateway=("${packages_to_run[@]}" libboost-dev libgrpc++-dev)
 packages_for_tests=("${packages_to_run[@]}" libgtest-dev libgmock-dev valgrind)
 
 packages_to_check=("${packages_for_tests[@]}" clang libclang-rt-dev clang-tidy clang-format-14 python3 doxygen
-    binutils ibverbs-utils perftest ucx-utils libucx-dev python3-venv libasio-dev libboost-dev libgrpc++-dev
-    curl openssl)
+    binutils ibverbs-utils perftest ucx-utils libucx-dev qperf libfabric-bin openmpi-bin python3-venv libasio-dev
+    libboost-dev libgrpc++-dev curl openssl)
 # What a person with an RDMA adapter runs first.
 packages_for_nic=("${packages_for_tests[@]}" ibverbs-utils python3)
 # The kernel itself is downloaded, but not installed (tools/rxe-vm).

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # `./run test`: every check of the project, one step after another. Sourced by `run`.
 
-fuzz_seconds=${ACCEL_FUZZ_SECONDS:-30}
+fuzz_seconds=${ACCEL_FUZZ_SECONDS:-20}
 logs=$root/build/logs
 
 # In order of execution; the first ones find the most in the least time.
@@ -10,7 +10,7 @@ declare -A step_about=(
     [format]="scripts/format.py finds nothing to change: layout, braces"
     [sources]="include rules, leftovers, paths of one machine, mutants that fit the tree"
     [release]="gcc, optimised, warnings are errors; all tests"
-    [softnic]="stock programs on softnic: ibv_*, perftest, UCX, wheels of NIXL and Mooncake; also with 1 % loss"
+    [softnic]="stock programs on softnic: perftest, UCX, MPI, qperf, libfabric, NIXL, Mooncake…; also with 1 % loss"
     [nic]="./run nic-test, a short selection on softnic; its report says that the device is emulated"
     [rxe]="on Soft-RoCE in a virtual machine: stock programs, rdma's tests, services by proxy, the gateway, bare verbs"
     [demo]="every image served over every transport, at least 97 % right; the doctor"

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Programs nobody here wrote, under softnic: ibverbs-utils, perftest, ucx-utils.
+# Programs nobody here wrote, under softnic: ibverbs-utils, perftest, ucx-utils, qperf, libfabric.
 # Usage: programs.sh SOFTNIC GROUP [UCX_CHECK]
 # Exit status 77: the program of this group is not installed.
 set -u
@@ -47,7 +47,7 @@ pair() {
         grep -q ":$(printf %04X "$port") .* 0A " /proc/net/tcp /proc/net/tcp6 2> /dev/null && break
         sleep 0.05
     done
-    run "$@" ${only_client:-} "$port_option" "$port" 127.0.0.1 > "$work/client" 2>&1
+    run "$@" ${only_client:-} "${client_port_option:-$port_option}" "$port" 127.0.0.1 > "$work/client" 2>&1
     local client_status=$?
     wait "$server"
     local server_status=$?
@@ -235,6 +235,31 @@ ucx_data() {
     check "io_demo counted reads and writes, and no error" grep -qE "Client exit with status 'OK'" "$work/single"
 }
 
+# A client asks the same server for one test after another, and ends it. Those with ver_ compare what they read.
+qperf_tests="rc_lat rc_bi_bw rc_rdma_write_lat rc_rdma_read_bw rc_compare_swap_mr ver_rc_compare_swap ver_rc_fetch_add
+    ud_lat ud_bw"
+ask_qperf() {
+    need qperf
+    port=$((port + 1))
+    run qperf -lp $port > "$work/server" 2>&1 &
+    local server=$! test
+    sleep 0.5
+    for test in $qperf_tests; do
+        check "qperf $test" single qperf -lp $port -t 1 127.0.0.1 "$test"
+    done
+    run qperf -lp $port 127.0.0.1 quit > "$work/client" 2>&1
+    wait $server
+    count_faults "$work/client" "$work/server"
+}
+
+# fi_pingpong -c compares its messages. Its reliable datagrams (ofi_rxd) are made of unreliable ones.
+libfabric() {
+    need fi_pingpong
+    port_option=-B client_port_option=-P
+    pair fi_pingpong -p "verbs;ofi_rxd" -e rdm -c -I 20
+    check "by the device" grep -q 'softnic: node .* doorbells [1-9]' "$work/client"
+}
+
 # One program, whose output is shown if it fails; counts faults as pair() does.
 single() {
     run "$@" > "$work/single" 2>&1
@@ -306,6 +331,8 @@ case $group in
     ucx_dc_loss) rounds=100 faults=(--fault "drop p=0.01 seed=$RANDOM") && ucx_dynamic ;;
     ucx_data) ucx_data ;;
     ucx_data_loss) faults=(--fault "drop p=0.01 seed=$RANDOM") && ucx_data ;;
+    qperf) ask_qperf ;;
+    libfabric) libfabric ;;
     killed) killed ;;
     doctor) check "softnic doctor" "$softnic" doctor ;;
     *) echo "no group $group" && exit 2 ;;
