@@ -133,6 +133,7 @@ TEST(grafana_dashboard, shows_every_metric_and_no_other) {
     ASSERT_FALSE(dashboard.at("panels").empty());
     for (const auto& panel : dashboard.at("panels"))
         for (const auto& each : panel.at("targets")) shown.merge(names_in(each.at("expr").get<std::string>()));
+    std::erase_if(shown, [](const auto& each) { return each.starts_with("accel_door_"); });  // doors_metrics_test.cpp
     context ctx = counting_context();
     std::set<std::string> written;
     for (const metric_family& family : ctx.metrics().families) written.insert(family.name);

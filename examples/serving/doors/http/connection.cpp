@@ -129,7 +129,7 @@ void connection::look_for_the_end() {
 void connection::leave() {
     if (slot_) {
         ++door_.counts().cancelled;
-        door_metrics::add(door_.metrics().cancelled, 1);
+        counted_.cancelled();
         if (!regions_.answers_in_place()) slot_->on->cancel(slot_->id);
     }
     close();
@@ -158,8 +158,7 @@ void connection::read_head() {
 void connection::on_head(const error_code& failed) {
     if (stage_ != stage::head) return;
     if (failed) return refuse_head(failed);
-    in_flight_ = true;
-    door_metrics::add(door_.metrics().in_flight, 1);
+    counted_.begin(door_.metrics(), began_);
     const auto& head = parser_->get();
     keep_alive_ = head.keep_alive();
     head_only_ = head.method() == http::verb::head;
@@ -212,6 +211,7 @@ void connection::answer_ready(bool ready) {
 void connection::answer_get(const oip::route& to) {
     auto& models = door_.models();
     const auto named = models.find(to.model);
+    if (!to.model.empty()) counted_.set_model(named == models.end() ? door_metrics::unknown_model : named->second.row);
     if (!to.model.empty() && named == models.end()) return reply(404, "there is no model " + oip::in_quotes(to.model));
     std::vector<oip::counted_model> counted;
     bool all_ready = true;
@@ -242,7 +242,7 @@ void connection::close() {
     stage_ = stage::closed;
     drop_parts();
     give_json();
-    end_request();
+    counted_.drop();
     error_code ignored;
     stream_.socket().close(ignored);
     door_.remove(shared_from_this());

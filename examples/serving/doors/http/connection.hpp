@@ -3,6 +3,7 @@
 
 #include "serving/doors/coding/content_coding.hpp"
 #include "serving/doors/coding/inflater.hpp"
+#include "serving/doors/counting/counted_request.hpp"
 #include "serving/doors/http/client_stream.hpp"
 #include "serving/doors/http/event_queue.hpp"
 #include "serving/doors/http/http_door.hpp"
@@ -140,8 +141,6 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     void write_answer(int http_status, std::string_view more);
     void on_sent(const error_code& failed, std::size_t bytes);
     void count(int http_status);
-    /// The request is in flight no more.
-    void end_request();
     void linger();
     void discard();
     void close();
@@ -158,7 +157,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
 
     // The request.
     oip::action what_ = oip::action::live;
-    bool in_flight_ = false;
+    counted_request counted_;
     clock::time_point began_{};
     bool keep_alive_ = true;
     bool head_only_ = false;  ///< HEAD: the answer has no body

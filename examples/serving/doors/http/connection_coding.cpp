@@ -82,7 +82,7 @@ void connection::inflate_some() {
     stream_.async_read_some(read_ahead_.prepare(std::min<std::uint64_t>(coded_piece, coded_left_)),
                             [self = shared_from_this()](const error_code& failed, std::size_t size) {
                                 self->read_ahead_.commit(size);
-                                door_metrics::add(self->door_.metrics().received_bytes, size);
+                                self->counted_.received(size);
                                 self->on_coded(failed);
                             });
 }

@@ -34,6 +34,7 @@ bool is_text(boost::beast::string_view text, boost::beast::string_view wanted) {
 
 void connection::begin_infer(const oip::route& to) {
     const auto found = door_.models().find(to.model);
+    counted_.set_model(found == door_.models().end() ? door_metrics::unknown_model : found->second.row);
     if (found == door_.models().end()) return reply(404, "there is no model " + oip::in_quotes(to.model));
     model_ = &found->second;
     const auto& head = parser_->get();
@@ -102,7 +103,7 @@ void connection::on_json(const error_code& failed) {
     if (stage_ != stage::json) return;
     if (failed && expired_) return reply(408, "the JSON did not arrive in time");
     if (failed) return close();
-    door_metrics::add(door_.metrics().received_bytes, plan_.json_bytes);
+    counted_.received(plan_.json_bytes);
     unread_ = plan_.binary_bytes > 0;
     if (of_regions_) return answer_regions();
     take_request();
@@ -119,6 +120,7 @@ void connection::take_request() {
     if (!regions) return refuse(regions.error());
     regions_ = std::move(regions).value();
     enter(stage::slot, door_.settings().slot_timeout);
+    counted_.enter(request_stage::slot);
     model_->to->ask_slot(shared_from_this(), parts_wanted());
 }
 
@@ -162,6 +164,7 @@ void connection::abandon() {
 
 void connection::read_body() {
     enter(stage::body, door_.settings().body_timeout);
+    counted_.enter(request_stage::receive);
     const auto room = slot_->request.first(model_->description.input_bytes);
     oip::write_json_inputs(request_, model_->description, room);
     places_.clear();
@@ -180,14 +183,14 @@ void connection::on_body(const error_code& failed) {
     if (stage_ != stage::body) return;
     if (failed && expired_) return reply(408, "the tensors did not arrive in time");
     if (failed) return close();
-    if (coding_ == coding::content_coding::identity)
-        door_metrics::add(door_.metrics().received_bytes, plan_.binary_bytes);
+    if (coding_ == coding::content_coding::identity) counted_.received(plan_.binary_bytes);
     unread_ = false;
     submit();
 }
 
 void connection::submit() {
     stage_ = stage::call;
+    counted_.enter(request_stage::call);
     const auto options = options_of(request_.timeout, slot_->parts, door_.settings());
     const auto sent = submit_request(*model_, *slot_, options, regions_, shared_from_this());
     if (sent && read_ahead_.size() == 0) watch();

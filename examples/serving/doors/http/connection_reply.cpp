@@ -19,6 +19,7 @@ constexpr std::chrono::milliseconds linger_time{1'000};
 }  // namespace
 
 void connection::on_answer(door_channel& on, const completion& from) {
+    if (stage_ == stage::call) counted_.enter(request_stage::answer);
     if (what_ != oip::action::infer) return on_part(on, from);
     slot_ = call_slot{&on, from.id, {}};
     if (stage_ != stage::call) return abandon();  // its client has left
@@ -64,7 +65,8 @@ void connection::reply(int http_status, std::string_view sentence, std::string_v
 
 void connection::count(int http_status) {
     ++door_.counts().requests;
-    door_.metrics().answered(http_status);
+    if (!counted_.in_flight()) counted_.begin(door_.metrics());  // its header was no good
+    counted_.answered(http_status);
     if (http_status != 200) ++door_.counts().errors;
 }
 
@@ -97,16 +99,14 @@ void connection::write_answer(int http_status, std::string_view more) {
     });
 }
 
-void connection::end_request() {
-    if (std::exchange(in_flight_, false)) door_metrics::drop(door_.metrics().in_flight);
-}
-
 void connection::on_sent(const error_code& failed, std::size_t bytes) {
     abandon();
-    door_metrics::add(door_.metrics().sent_bytes, bytes);
+    counted_.sent(bytes);
     if (stage_ != stage::write) return;
-    if (!failed && in_flight_) door_.metrics().took(clock::now() - began_);
-    end_request();
+    if (failed)
+        counted_.drop();
+    else
+        counted_.end();
     give_json();
     body_ = {};
     model_ = nullptr;

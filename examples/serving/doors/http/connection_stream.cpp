@@ -115,7 +115,7 @@ void connection::write_events() {
 }
 
 void connection::on_events_written(const error_code& failed, std::size_t bytes) {
-    door_metrics::add(door_.metrics().sent_bytes, bytes);
+    counted_.sent(bytes);
     for (const call_id each : events_.written()) parts_on_->release(each);
     if (stage_ != stage::stream) return;
     deadline_ = clock::time_point::max();

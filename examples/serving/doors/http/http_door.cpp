@@ -2,6 +2,7 @@
 #include "serving/doors/http/http_door.hpp"
 
 #include "serving/doors/http/connection.hpp"
+#include "serving/doors/http/http_text.hpp"
 #include "serving/doors/http/listener.hpp"
 
 #include <utility>
@@ -22,7 +23,12 @@ constexpr std::chrono::milliseconds tick_time{100};
 
 http_door::http_door(asio::io_context& loop, tcp::acceptor acceptor, model_table& models, const door_settings& settings,
                      door_access access)
-    : acceptor_(std::move(acceptor)), timer_(loop), models_(models), settings_(settings), access_(std::move(access)) {}
+    : acceptor_(std::move(acceptor)),
+      timer_(loop),
+      models_(models),
+      settings_(settings),
+      access_(std::move(access)),
+      metrics_("http", http_statuses(), names_of(models)) {}
 
 http_door::~http_door() = default;
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "serving/doors/configuration/settings.hpp"
+#include "serving/doors/counting/door_metrics.hpp"
 #include "serving/doors/http/door_access.hpp"
-#include "serving/doors/servers/door_metrics.hpp"
 #include "serving/doors/servers/served_model.hpp"
 
 #include <accel_transport/status.hpp>

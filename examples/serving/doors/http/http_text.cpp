@@ -3,6 +3,13 @@
 
 namespace accel::examples::serving::doors {
 
+std::span<const status_name> http_statuses() noexcept {
+    static constexpr status_name all[] = {
+        {200, "200"}, {400, "400"}, {401, "401"}, {404, "404"}, {405, "405"}, {408, "408"}, {411, "411"}, {413, "413"},
+        {415, "415"}, {417, "417"}, {429, "429"}, {431, "431"}, {501, "501"}, {503, "503"}, {504, "504"}, {500, "500"}};
+    return all;
+}
+
 std::string_view reason_of(int http_status) noexcept {
     switch (http_status) {
         case 200:

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/doors/counting/door_metrics.hpp"
+
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace accel::examples::serving::doors {
+
+/// Statuses that the door answers with, as scrapes show them.
+[[nodiscard]] std::span<const status_name> http_statuses() noexcept;
 
 /// The words for a status of HTTP.
 [[nodiscard]] std::string_view reason_of(int http_status) noexcept;

@@ -18,9 +18,9 @@ class opened_grpc final : public opened_door {
     void stop(std::function<void()> done) override { door_.stop(std::move(done)); }
     door_summary summary() const override {
         const door_counts& seen = door_.counts();
-        return {door_.connections(), seen.requests, seen.errors, seen.cancelled};
+        return {door_.metrics().connections.load(), seen.requests, seen.errors, seen.cancelled};
     }
-    std::vector<metric_family> families() const override { return {}; }
+    const door_metrics& metrics() const override { return door_.metrics(); }
 
   private:
     grpc_door door_;

@@ -20,7 +20,7 @@ class opened_http final : public opened_door {
         const door_counts& seen = door_.counts();
         return {seen.connections, seen.requests, seen.errors, seen.cancelled};
     }
-    std::vector<metric_family> families() const override { return door_.metrics().families(); }
+    const door_metrics& metrics() const override { return door_.metrics(); }
 
   private:
     http_door door_;

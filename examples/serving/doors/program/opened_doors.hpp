@@ -2,17 +2,16 @@
 #pragma once
 
 #include "serving/doors/configuration/settings.hpp"
+#include "serving/doors/counting/door_metrics.hpp"
 #include "serving/doors/http/door_access.hpp"
 #include "serving/doors/servers/served_model.hpp"
 
-#include <accel_transport/metrics.hpp>
 #include <accel_transport/status.hpp>
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -40,8 +39,7 @@ class opened_door {
     /// Takes nothing more, and has the loop call `done` in the end.
     virtual void stop(std::function<void()> done) = 0;
     [[nodiscard]] virtual door_summary summary() const = 0;
-    /// For scrapes; any thread.
-    [[nodiscard]] virtual std::vector<metric_family> families() const = 0;
+    [[nodiscard]] virtual const door_metrics& metrics() const = 0;
 };
 
 using open_function = std::unique_ptr<opened_door>(boost::asio::io_context& loop, boost::asio::ip::tcp::acceptor at,

@@ -126,10 +126,9 @@ void door_set::stop() {
 }
 
 std::vector<metric_family> door_set::families() const {
-    std::vector<metric_family> out;
-    for (const auto& each : doors_)
-        for (metric_family& one : each->families()) out.push_back(std::move(one));
-    return out;
+    std::vector<const door_metrics*> out;
+    for (const auto& each : doors_) out.push_back(&each->metrics());
+    return door_families(out);
 }
 
 void door_set::say_ready() const {

@@ -13,6 +13,12 @@ void add(oip::model_counts::stage& to, std::chrono::nanoseconds took) {
 
 }  // namespace
 
+std::vector<std::string> names_of(const model_table& models) {
+    std::vector<std::string> out;
+    for (const auto& [name, each] : models) out.push_back(name);
+    return out;
+}
+
 std::uint32_t parts_of(const served_model& model, const door_settings& settings) {
     if (!model.description.decoupled) return 0;
     return static_cast<std::uint32_t>(std::min<std::size_t>(settings.stream_parts, max_parts));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "serving/doors/configuration/settings.hpp"
+#include "serving/doors/counting/door_metrics.hpp"
 #include "serving/doors/oip/documents.hpp"
 #include "serving/doors/oip/model_description.hpp"
 #include "serving/doors/servers/backend.hpp"
@@ -11,10 +12,12 @@
 #include <accel_transport/timeline.hpp>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace accel::examples::serving::doors {
 
@@ -23,10 +26,14 @@ struct served_model {
     oip::model_description description;
     backend* to = nullptr;
     accel::target target{};
+    std::size_t row = door_metrics::unknown_model;  ///< of the doors' metrics
     oip::model_counts counts{};
 };
 
 using model_table = std::map<std::string, served_model, std::less<>>;
+
+/// The models' names, in the order of `served_model::row`.
+[[nodiscard]] std::vector<std::string> names_of(const model_table& models);
 
 /// How many unread parts an answer of this model may have; 0: it comes in one piece.
 [[nodiscard]] std::uint32_t parts_of(const served_model& model, const door_settings& settings);

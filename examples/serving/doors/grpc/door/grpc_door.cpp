@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/grpc/door/grpc_door.hpp"
 
+#include "serving/doors/counting/counted_request.hpp"
 #include "serving/doors/grpc/door/health_watch.hpp"
 #include "serving/doors/grpc/door/rpc.hpp"
 #include "serving/doors/grpc/door/stream_rpc.hpp"
@@ -27,9 +28,25 @@ constexpr std::size_t longest_number_bytes = 10;       // of a varint
 constexpr int streams_of_a_connection = 256;
 /// How exact the deadlines of clients are.
 constexpr std::chrono::milliseconds tick_time{100};
+/// How soon a connection that has ended is counted so.
+constexpr std::chrono::seconds between_sweeps{1};
 constexpr int max_header_bytes = 8 << 10;
 constexpr std::string_view health_watch_path = "/grpc.health.v1.Health/Watch";
 constexpr std::size_t most_watches = 128;
+/// Codes of gRPC that the door answers with.
+constexpr status_name status_names[] = {
+    {::grpc::StatusCode::OK, "OK"},
+    {::grpc::StatusCode::CANCELLED, "CANCELLED"},
+    {::grpc::StatusCode::INVALID_ARGUMENT, "INVALID_ARGUMENT"},
+    {::grpc::StatusCode::DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"},
+    {::grpc::StatusCode::NOT_FOUND, "NOT_FOUND"},
+    {::grpc::StatusCode::RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED"},
+    {::grpc::StatusCode::UNIMPLEMENTED, "UNIMPLEMENTED"},
+    {::grpc::StatusCode::INTERNAL, "INTERNAL"},
+    {::grpc::StatusCode::UNAVAILABLE, "UNAVAILABLE"},
+    {::grpc::StatusCode::UNAUTHENTICATED, "UNAUTHENTICATED"},
+    {::grpc::StatusCode::UNKNOWN, "UNKNOWN"},
+};
 constexpr std::string_view stream_infer = "/inference.GRPCInferenceService/ModelStreamInfer";
 
 /// gRPC takes an int, and a day is as good as longer.
@@ -78,7 +95,8 @@ grpc_door::grpc_door(boost::asio::io_context& loop, boost::asio::ip::tcp::accept
                      const door_settings& settings, door_access access)
     : loop_(loop),
       work_(loop.get_executor()),
-      listener_(loop, std::move(acceptor), settings.max_connections),
+      metrics_("grpc", status_names, names_of(models)),
+      listener_(loop, std::move(acceptor), settings.max_connections, metrics_),
       models_(models),
       settings_(settings),
       message_limit_(largest_message(models, settings)),
@@ -154,6 +172,9 @@ void grpc_door::expire() {
             if (each->is_late(now)) late.push_back(each->shared_from_this());
     }
     for (const auto& each : late) each->expire();
+    if (now < sweep_at_) return;
+    listener_.sweep();
+    sweep_at_ = now + between_sweeps;
 }
 
 void grpc_door::look_after_watches() {
@@ -188,24 +209,32 @@ void grpc_door::add_watch(const std::shared_ptr<health_watch>& one) {
 ::grpc::ServerGenericBidiReactor* grpc_door::watch_health(::grpc::GenericCallbackServerContext& context) {
     if (++watch_count_ > most_watches) {
         --watch_count_;
-        return new refusing_call(::grpc::StatusCode::RESOURCE_EXHAUSTED, "too many watch the health: ask by Check");
+        return refuse(::grpc::StatusCode::RESOURCE_EXHAUSTED, "too many watch the health: ask by Check");
     }
     const auto made = std::make_shared<health_watch>(*this, context);
     made->start();
     return made.get();
 }
 
+::grpc::ServerGenericBidiReactor* grpc_door::refuse(::grpc::StatusCode code, const char* sentence) {
+    counted_request one;
+    one.begin(metrics_);
+    one.answered(code);
+    one.end();
+    return new refusing_call(code, sentence);
+}
+
 ::grpc::ServerGenericBidiReactor* grpc_door::CreateReactor(::grpc::GenericCallbackServerContext* context) {
     if (context->method() == health_watch_path) return watch_health(*context);
     const auto what = find_method(context->method());
     const bool stream = context->method() == stream_infer;
-    if (!what && !stream) return new refusing_call(::grpc::StatusCode::UNIMPLEMENTED, "this door has no such method");
+    if (!what && !stream) return refuse(::grpc::StatusCode::UNIMPLEMENTED, "this door has no such method");
     if (stream || !is_open_to_all(*what))
         if (const char* const why = why_unknown(context->client_metadata(), access_.tokens); why != nullptr)
-            return new refusing_call(::grpc::StatusCode::UNAUTHENTICATED, why);
+            return refuse(::grpc::StatusCode::UNAUTHENTICATED, why);
     if (++calls_ > settings_.max_calls) {
         --calls_;
-        return new refusing_call(::grpc::StatusCode::RESOURCE_EXHAUSTED, "too many calls are open: try again");
+        return refuse(::grpc::StatusCode::RESOURCE_EXHAUSTED, "too many calls are open: try again");
     }
     if (stream) {
         const auto made = std::make_shared<stream_rpc>(*this, *context);

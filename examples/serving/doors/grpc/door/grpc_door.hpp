@@ -8,6 +8,7 @@
 #include <accel_transport/status.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -50,7 +51,8 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     /// Takes no more calls, and has the loop call `done` once those open have their answers, or after `drain_timeout`.
     void stop(std::function<void()> done);
 
-    [[nodiscard]] std::uint64_t connections() const { return listener_.taken(); }
+    [[nodiscard]] const door_metrics& metrics() const { return metrics_; }
+    [[nodiscard]] door_metrics& metrics() { return metrics_; }
 
     // For calls.
     [[nodiscard]] const std::shared_ptr<shared_memory::region_table>& regions() const { return access_.regions; }
@@ -77,6 +79,7 @@ class grpc_door final : private ::grpc::CallbackGenericService {
   private:
     ::grpc::ServerGenericBidiReactor* CreateReactor(::grpc::GenericCallbackServerContext* context) override;
     [[nodiscard]] ::grpc::ServerGenericBidiReactor* watch_health(::grpc::GenericCallbackServerContext& context);
+    [[nodiscard]] ::grpc::ServerGenericBidiReactor* refuse(::grpc::StatusCode code, const char* sentence);
     [[nodiscard]] std::shared_ptr<::grpc::ServerCredentials> credentials() const;
     void tick();
     void expire();
@@ -84,6 +87,7 @@ class grpc_door final : private ::grpc::CallbackGenericService {
 
     boost::asio::io_context& loop_;
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+    door_metrics metrics_;
     grpc_listener listener_;
     model_table& models_;
     door_settings settings_;
@@ -91,6 +95,7 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     door_access access_;
     door_counts counts_{};
     boost::asio::steady_timer timer_;
+    std::chrono::steady_clock::time_point sweep_at_{};
     std::atomic<std::size_t> calls_{0};
     std::recursive_mutex open_lock_;  ///< gRPC may end a call within `break_off`
     std::unordered_set<rpc*> open_;   ///< none of them is done before it has left

@@ -27,8 +27,8 @@ std::optional<std::uint64_t> inode_of(int fd) noexcept {
 
 }  // namespace
 
-grpc_listener::grpc_listener(boost::asio::io_context& loop, tcp::acceptor at, std::size_t most)
-    : acceptor_(std::move(at)), timer_(loop), most_(most) {}
+grpc_listener::grpc_listener(boost::asio::io_context& loop, tcp::acceptor at, std::size_t most, door_metrics& counting)
+    : acceptor_(std::move(at)), timer_(loop), most_(most), counting_(counting) {}
 
 result<void> grpc_listener::start(std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> to) {
     to_ = std::move(to);
@@ -73,12 +73,14 @@ void grpc_listener::hand_over(tcp::socket from) {
     ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters made;
     made.fd = from.release(failed);
     given_.push_back({made.fd, *inode});
-    ++taken_;
+    door_metrics::add(counting_.connections, 1);
+    door_metrics::add(counting_.open_connections, 1);
     to_->HandleNewConnection(&made);
 }
 
 void grpc_listener::sweep() {
-    std::erase_if(given_, [](const given& each) { return inode_of(each.fd) != each.inode; });
+    const auto gone = std::erase_if(given_, [](const given& each) { return inode_of(each.fd) != each.inode; });
+    door_metrics::drop(counting_.open_connections, gone);
 }
 
 }  // namespace accel::examples::serving::doors

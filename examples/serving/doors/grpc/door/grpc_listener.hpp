@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/doors/counting/door_metrics.hpp"
+
 #include <accel_transport/status.hpp>
 
 #include <cstddef>
@@ -19,7 +21,8 @@ namespace accel::examples::serving::doors {
 /// loop's thread.
 class grpc_listener {
   public:
-    grpc_listener(boost::asio::io_context& loop, boost::asio::ip::tcp::acceptor at, std::size_t most);
+    grpc_listener(boost::asio::io_context& loop, boost::asio::ip::tcp::acceptor at, std::size_t most,
+                  door_metrics& counting);
     grpc_listener(const grpc_listener&) = delete;
     grpc_listener& operator=(const grpc_listener&) = delete;
     ~grpc_listener() = default;
@@ -27,8 +30,9 @@ class grpc_listener {
     /// Hands connections to `to` from here on. `system_error`.
     [[nodiscard]] result<void> start(std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> to);
     void stop();
+    /// Forgets connections that have ended.
+    void sweep();
     [[nodiscard]] const boost::asio::ip::tcp::acceptor& acceptor() const { return acceptor_; }
-    [[nodiscard]] std::uint64_t taken() const { return taken_; }
 
   private:
     /// A connection that was handed over. gRPC does not say when it ends; its descriptor is another file's then.
@@ -39,15 +43,13 @@ class grpc_listener {
 
     void accept();
     void hand_over(boost::asio::ip::tcp::socket from);
-    /// Forgets connections that have ended.
-    void sweep();
 
     boost::asio::ip::tcp::acceptor acceptor_;
     boost::asio::steady_timer timer_;
     const std::size_t most_;
+    door_metrics& counting_;
     std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> to_;
     std::vector<given> given_;
-    std::uint64_t taken_ = 0;
 };
 
 }  // namespace accel::examples::serving::doors

@@ -33,6 +33,11 @@ served_model* find_model(model_table& in, std::string_view name) {
     return found == in.end() ? nullptr : &found->second;
 }
 
+std::size_t row_of(const served_model* model, status read) noexcept {
+    if (model != nullptr) return model->row;
+    return read == status::not_found ? door_metrics::unknown_model : door_metrics::no_model;
+}
+
 client_call client_of(const ::grpc::GenericCallbackServerContext& context) {
     return {context.deadline(), std::hash<std::string>{}(context.peer())};
 }
@@ -61,6 +66,7 @@ void inference::begin(std::uint32_t parts) {
     parts_ = parts;
     if (auto opened = open_regions(); !opened) return fail(opened.error());
     stage_ = stage::slot;
+    counted_.enter(request_stage::slot);
     model_->to->ask_slot(shared_from_this(), parts);
     if (stage_ == stage::slot) expect_slot();
 }
@@ -99,6 +105,7 @@ void inference::on_slot(status got, const call_slot& slot) {
 void inference::submit() {
     const auto left = time_left(client_.deadline, request_.timeout);
     stage_ = stage::call;
+    counted_.enter(request_stage::call);
     const auto sent = left ? submit_request(*model_, slot_, options_of(*left, slot_.parts, door_.settings()), regions_,
                                             shared_from_this())
                            : result<void>{oip::refusal(status::timed_out, "the deadline has passed")};
@@ -116,6 +123,7 @@ void inference::on_answer(door_channel& on, const completion& from) {
 }
 
 void inference::take(const completion& from) {
+    counted_.enter(request_stage::answer);
     const auto owner = from.more ? owner_ : end();
     if (from.status == status::ok) return owner->on_response(*this, from);
     const std::string why = failure_text(from);

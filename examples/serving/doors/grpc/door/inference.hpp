@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/doors/counting/counted_request.hpp"
 #include "serving/doors/grpc/door/coded_message.hpp"
 #include "serving/doors/grpc/door/grpc_door.hpp"
 #include "serving/doors/grpc/infer_inputs.hpp"
@@ -67,6 +68,8 @@ class inference final : public caller, public std::enable_shared_from_this<infer
     [[nodiscard]] std::string_view id() const { return id_; }
     [[nodiscard]] const wire::wire_request& asked() const { return request_; }
     [[nodiscard]] shared_memory::call_regions& regions() { return regions_; }
+    /// How its owner counts it.
+    [[nodiscard]] counted_request& counted() { return counted_; }
     [[nodiscard]] std::chrono::nanoseconds age() const { return clock::now() - began_; }
 
     void on_slot(status got, const call_slot& slot) override;
@@ -90,6 +93,7 @@ class inference final : public caller, public std::enable_shared_from_this<infer
     grpc_door& door_;
     const client_call client_;
     const clock::time_point began_ = clock::now();
+    counted_request counted_;
     std::shared_ptr<inference_owner> owner_;
     boost::asio::steady_timer timer_;
 
@@ -105,6 +109,9 @@ class inference final : public caller, public std::enable_shared_from_this<infer
     call_slot slot_;
     shared_memory::call_regions regions_;
 };
+
+/// Of the door's metrics, for a message that was `read`.
+[[nodiscard]] std::size_t row_of(const served_model* model, status read) noexcept;
 
 /// Null: there is no such model.
 [[nodiscard]] served_model* find_model(model_table& in, std::string_view name);

@@ -53,6 +53,7 @@ rpc::rpc(grpc_door& door, method what, ::grpc::GenericCallbackServerContext& con
 void rpc::start() {
     self_ = shared_from_this();
     if (what_ == method::infer) inference_ = std::make_shared<inference>(door_, client_of(context_), self_);
+    counted().begin(door_.metrics());
     expect_within(door_.settings().body_timeout);
     door_.call_began(*this);
     StartRead(&message_);
@@ -68,6 +69,7 @@ void rpc::OnCancel() {
 }
 
 void rpc::OnDone() {
+    if (answered_.load(std::memory_order_acquire)) counted().end();
     door_.call_ended(*this);
     self_.reset();
 }
@@ -95,6 +97,8 @@ void rpc::begin(const result<void>& read) {
     if (stage_ != stage::message) return;
     stage_ = stage::nothing;
     expiry_ = clock::time_point::max();
+    counted().set_model(row_of(inference_ ? inference_->model() : model_, read.code()));
+    counted().received(message_.Length());
     message_.Clear();
     if (!read) return refuse(read.error());
     if (inference_) return inference_->begin(0);
@@ -116,6 +120,7 @@ void rpc::expire() {
 void rpc::cancelled() {
     if (stage_ == stage::ended) return;
     ++door_.counts().cancelled;
+    counted().cancelled();
     finish(::grpc::StatusCode::CANCELLED, "the client has left");
 }
 

@@ -6,6 +6,7 @@
 #include "serving/doors/grpc/messages.hpp"
 #include "serving/doors/shared_memory/region_table.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -78,13 +79,14 @@ class rpc final : public ::grpc::ServerGenericBidiReactor,
     void answer_regions();
     [[nodiscard]] std::string document();
 
+    [[nodiscard]] counted_request& counted() { return inference_ ? inference_->counted() : question_; }
     void expect_within(std::chrono::milliseconds patience);
     void cancelled();
 
     void refuse(const error& why) { finish(wire::grpc_status_of(why.code), why.message); }
     void finish(int code, const std::string& sentence);
     void reply(::grpc::ByteBuffer message);
-    void end();
+    void end(int code);
 
     grpc_door& door_;
     const method what_;
@@ -98,6 +100,8 @@ class rpc final : public ::grpc::ServerGenericBidiReactor,
     shared_memory::description region_;     ///< of a call for shared memory
     std::shared_ptr<inference> inference_;  ///< null: it is a question, or for shared memory
     served_model* model_ = nullptr;
+    counted_request question_;           ///< how it is counted, unless it is an inference
+    std::atomic<bool> answered_{false};  ///< the loop counts it no more
 
     stage stage_ = stage::message;
     ::grpc::ByteBuffer response_;

@@ -68,7 +68,8 @@ void rpc::on_failure(inference& /*of*/, int code, const std::string& sentence) {
 void rpc::reply(::grpc::ByteBuffer message) {
     if (inference_) compress_answers(context_, inference_->coded());
     response_.Swap(&message);
-    end();
+    counted().sent(response_.Length());
+    end(::grpc::StatusCode::OK);
     StartWriteAndFinish(&response_, {}, ::grpc::Status::OK);
 }
 
@@ -76,15 +77,17 @@ void rpc::finish(int code, const std::string& sentence) {
     const bool of_model = inference_ && stage_ != stage::message && inference_->model() != nullptr;
     if (of_model) count_failure(inference_->model()->counts, inference_->age());
     ++door_.counts().errors;
-    end();
+    end(code);
     Finish({static_cast<::grpc::StatusCode>(code), sentence.substr(0, longest_sentence)});
 }
 
-void rpc::end() {
+void rpc::end(int code) {
     stage_ = stage::ended;
+    counted().answered(code);
     ++door_.counts().requests;
     expect_within(door_.settings().write_timeout);
     if (inference_) inference_->leave();
+    answered_.store(true, std::memory_order_release);
 }
 
 }  // namespace accel::examples::serving::doors

@@ -63,6 +63,9 @@ void stream_rpc::on_request(const result<void>& read) {
     const auto one = std::exchange(next_, nullptr);
     if (ended_ || input_ended_) return one->leave();
     if (!writing_) timer_.cancel();
+    one->counted().begin(door_.metrics());
+    one->counted().set_model(row_of(one->model(), read.code()));
+    one->counted().received(message_.Length());
     message_.Clear();
     if (!std::exchange(coded_, true)) compress_answers(context_, one->coded());
     const served_model* model = one->model();
@@ -93,18 +96,19 @@ void stream_rpc::on_response(inference& of, const completion& from) {
     auto message = stream_message(of, from);
     const bool shown =
         from.more || !from.response.empty() || of.asked().empty_end || !of.model()->description.decoupled;
+    if (message) of.counted().sent(message.value().Length());
     if (message && from.more) return add_part(of, message.value(), from.id);
     of.release(from.id);
     if (!message) return on_failure(of, wire::grpc_status_of(message.code()), message.error().message);
     count_success(of.model()->counts, of.age(), from.timeline);
-    end_request(of, shown ? std::optional{std::move(message).value()} : std::nullopt);
+    end_request(of, ::grpc::StatusCode::OK, shown ? std::optional{std::move(message).value()} : std::nullopt);
 }
 
-void stream_rpc::on_failure(inference& of, int /*code*/, const std::string& sentence) {
+void stream_rpc::on_failure(inference& of, int code, const std::string& sentence) {
     if (of.model() != nullptr) count_failure(of.model()->counts, of.age());
     ++door_.counts().errors;
     of.leave();  // where only a part of its answer was wrong
-    end_request(of, stream_error_message(of.id(), sentence));
+    end_request(of, code, stream_error_message(of.id(), sentence));
 }
 
 void stream_rpc::add_part(inference& of, const ::grpc::ByteBuffer& message, call_id part) {
@@ -112,8 +116,11 @@ void stream_rpc::add_part(inference& of, const ::grpc::ByteBuffer& message, call
     write_next();
 }
 
-void stream_rpc::end_request(const inference& of, std::optional<::grpc::ByteBuffer> message) {
+/// Its answer may wait for the client, or for the answers before it.
+void stream_rpc::end_request(inference& of, int code, std::optional<::grpc::ByteBuffer> message) {
     ++door_.counts().requests;
+    of.counted().answered(code);
+    of.counted().end();
     const auto found = std::ranges::find_if(open_, [&of](const auto& each) { return each.of.get() == &of; });
     if (found->in_order) {
         found->held = answer{*message, nullptr, {}};
@@ -195,7 +202,11 @@ void stream_rpc::end(const ::grpc::Status& how) {
     ended_ = true;
     timer_.cancel();
     door_.remove_stream(*this);
-    for (const open_request& each : open_) each.of->leave();
+    for (const open_request& each : open_) {
+        if (each.of->counted().in_flight()) each.of->counted().cancelled();
+        each.of->counted().drop();
+        each.of->leave();
+    }
     // gRPC may still read its message.
     if (writing_now_.part) writing_now_.of->release(*std::exchange(writing_now_.part, std::nullopt));
     for (const answer& each : answers_)

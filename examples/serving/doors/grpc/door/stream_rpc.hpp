@@ -54,7 +54,7 @@ class stream_rpc final : public ::grpc::ServerGenericBidiReactor,
     void on_request(const result<void>& read);
     void on_input_end();
     void add_part(inference& of, const ::grpc::ByteBuffer& message, call_id part);
-    void end_request(const inference& of, std::optional<::grpc::ByteBuffer> message);
+    void end_request(inference& of, int code, std::optional<::grpc::ByteBuffer> message);
     void send_held();
     void write_next();
     void on_written(bool ok);
