@@ -10,6 +10,7 @@ declare -A package_use=(
     [libibverbs-dev]="RDMA verbs" [ibverbs-providers]="drivers of RDMA adapters"
     [ibverbs-utils]="stock programs: ibv_rc_pingpong" [perftest]="run on softnic" [ucx-utils]="run on softnic"
     [qperf]="run on softnic" [libfabric-bin]="run on softnic" [openmpi-bin]="run on softnic"
+    [libgloo-dev]="run on softnic"
     [libasio-dev]="an example with Asio" [libboost-dev]="the HTTP door" [libgrpc++-dev]="the gRPC door"
     [zlib1g-dev]="compressed bodies at the doors"
     [curl]="tests of the doors" [openssl]="their certificates" [nginx-light]="a peer in benchmarks of doors and gateway"
@@ -29,8 +30,8 @@ packages_for_gateway=("${packages_to_run[@]}" libboost-dev libgrpc++-dev)
 packages_for_tests=("${packages_to_run[@]}" libgtest-dev libgmock-dev valgrind)
 
 packages_to_check=("${packages_for_tests[@]}" clang libclang-rt-dev clang-tidy clang-format-14 python3 doxygen
-    binutils ibverbs-utils perftest ucx-utils libucx-dev qperf libfabric-bin openmpi-bin python3-venv libasio-dev
-    libboost-dev libgrpc++-dev curl openssl)
+    binutils ibverbs-utils perftest ucx-utils libucx-dev qperf libfabric-bin openmpi-bin libgloo-dev python3-venv
+    libasio-dev libboost-dev libgrpc++-dev curl openssl)
 # What a person with an RDMA adapter runs first.
 packages_for_nic=("${packages_for_tests[@]}" ibverbs-utils python3)
 # The kernel itself is downloaded, but not installed (tools/rxe-vm).
