@@ -32,12 +32,15 @@ class event_source {
     [[nodiscard]] virtual bool arm() noexcept = 0;
     /// Sleeps until poll has something to do, `other_fd` (always the same one) is readable or `until` has
     /// passed; may end early. Only after `arm` said true, with `disarm` behind it. True: `other_fd` is
-    /// readable; a client's poller may tell that some 10 ms late.
+    /// readable.
     [[nodiscard]] virtual bool sleep(int other_fd, nanoseconds until) noexcept {
         std::array<pollfd, 2> fds{{{event_fd(), POLLIN, 0}, {other_fd, POLLIN, 0}}};
         sleep_on(fds, until);
         return (fds[1].revents & POLLIN) != 0;
     }
+    /// The same where `other_fd` is in no hurry, and may be heard 10 ms late: a source can then sleep in the read that
+    /// takes the next message, which saves a system call.
+    [[nodiscard]] virtual bool doze(int other_fd, nanoseconds until) noexcept { return sleep(other_fd, until); }
     /// After waking. Cheap.
     virtual void disarm() noexcept {}
 };

@@ -80,7 +80,7 @@ TEST(tcp_sleep, ends_with_a_message_another_descriptor_or_in_time) {
             tcp_world::take(poller);  // which may take what the caller waits for
             return false;
         }
-        const bool told = poller.sleep(other.fd.get(), core::deadline_after(time));
+        const bool told = poller.doze(other.fd.get(), core::deadline_after(time));
         poller.disarm();
         return told;
     };
@@ -384,7 +384,7 @@ TEST(tcp_many, clients_of_other_threads_come_and_go_while_the_server_polls) {
                         pollfd waited{events->event_fd(), POLLIN, 0};
                         ::poll(&waited, 1, 1000);
                     } else if (t % 2 == 1) {
-                        (void)static_cast<tcp_poller&>(*events).sleep(never_ready, core::deadline_after(1s));
+                        (void)static_cast<tcp_poller&>(*events).doze(never_ready, core::deadline_after(1s));
                     }
                     events->disarm();
                     tcp_world::take(*events);

@@ -118,7 +118,6 @@ void tcp_link::activate() {
         return poller_.door().expect(*this, config_, encrypted_);
     }
     start();
-    poller_.allow_sleeping_reads(fd_.open() && core::let_reads_sleep(fd_.get()));
 }
 
 void tcp_link::adopt(core::data_connection made) {
@@ -134,6 +133,7 @@ void tcp_link::start() {
     // The kernel would pin plain bytes, and encrypted ones are a copy anyway.
     if (config_.zerocopy && !encrypted_) zerocopy_.enable(fd_.get(), config_.geometry.slots);
     if (!poller_.add(*this)) fail(status::system_error);
+    reads_sleep_ = fd_.open() && core::let_reads_sleep(fd_.get());
 }
 
 /// Does nothing for a link that was never activated: its poller may be another thread's.

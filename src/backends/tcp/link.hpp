@@ -61,8 +61,8 @@ class tcp_link final : public core::link {
     /// `progress` does not read again.
     void after_sleep() noexcept { input_ = input::woken; }
     /// True if only bytes from the peer are waited for.
-    [[nodiscard]] bool only_reads() const noexcept {
-        return state_ == state::open && all_sent() && !zerocopy_.pending();
+    [[nodiscard]] bool may_read_asleep() const noexcept {
+        return reads_sleep_ && state_ == state::open && all_sent() && !zerocopy_.pending();
     }
     [[nodiscard]] bool read_asleep() noexcept;
     [[nodiscard]] int fd() const noexcept { return fd_.get(); }
@@ -151,6 +151,7 @@ class tcp_link final : public core::link {
     output output_ = output::open;
     bool encrypted_ = false;  ///< as both ends agreed
     bool more_to_read_ = false;
+    bool reads_sleep_ = false;  ///< its socket is one of `let_reads_sleep`
     std::uint32_t first_released_ = none;
     std::uint32_t last_released_ = none;
     core::nanoseconds close_by_{};

@@ -180,12 +180,17 @@ bool tcp_poller::ask_epoll(core::nanoseconds until) noexcept {
     return other;
 }
 
+/// A read that sleeps saves one system call per message. `other_fd` cannot wake it, so the read is short, and
+/// after a read without result the epoll waits.
+bool tcp_poller::doze(int other_fd, core::nanoseconds until) noexcept {
+    if (!may_read_asleep(until)) return sleep(other_fd, until);
+    slept_ = true;
+    quiet_ = !links_.front()->read_asleep();
+    return false;
+}
+
 bool tcp_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
     slept_ = true;
-    if (may_read_asleep(until)) {
-        quiet_ = !links_.front()->read_asleep();
-        return false;
-    }
     disarm_links();
     if (!watch_other(other_fd)) {
         std::array<pollfd, 2> fds{{{epoll_.get(), POLLIN, 0}, {other_fd, POLLIN, 0}}};
@@ -195,10 +200,8 @@ bool tcp_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
     return ask_epoll(until);
 }
 
-/// A read that sleeps saves one system call per answer. `other_fd` cannot wake it, so the read is short, and
-/// after a read without result the epoll waits.
 bool tcp_poller::may_read_asleep(core::nanoseconds until) const noexcept {
-    return reads_sleep_ && !quiet_ && links_.size() == 1 && links_.front()->only_reads() &&
+    return !quiet_ && links_.size() == 1 && links_.front()->may_read_asleep() &&
            (until == core::never || until - core::now() > 2 * core::sleeping_read_limit);
 }
 

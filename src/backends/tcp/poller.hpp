@@ -30,6 +30,7 @@ class tcp_poller final : public core::poller {
     [[nodiscard]] bool arm() noexcept override;
     void disarm() noexcept override;
     [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
+    [[nodiscard]] bool doze(int other_fd, core::nanoseconds until) noexcept override;
 
     [[nodiscard]] result<void> take_connection(core::data_connection& made) override;
 
@@ -39,8 +40,6 @@ class tcp_poller final : public core::poller {
     [[nodiscard]] const core::security_identity* security() const noexcept { return security_.get(); }
     [[nodiscard]] bool encrypts() const noexcept;
     [[nodiscard]] bool has_to_encrypt() const noexcept;
-    /// Client: its socket is one of `let_reads_sleep`.
-    void allow_sleeping_reads(bool allowed) noexcept { reads_sleep_ = allowed; }
     /// Server: where the link waits for its client.
     [[nodiscard]] arrivals& door() noexcept { return *arrivals_; }
     /// From now on the link is polled. False: the kernel cannot watch it.
@@ -77,10 +76,9 @@ class tcp_poller final : public core::poller {
     std::vector<tcp_link*> hot_;        ///< capacity for all links
     std::size_t first_link_ = 0;
     std::uint32_t polls_ = 0;
-    bool slept_ = false;        ///< by `sleep`, which leaves nothing to do for `disarm`
-    bool quiet_ = false;        ///< the last read asleep brought nothing
-    bool reads_sleep_ = false;  ///< client: a sleep may be a blocking read
-    int other_fd_ = -1;         ///< of `sleep`, in the epoll
+    bool slept_ = false;  ///< by `sleep`, which leaves nothing to do for `disarm`
+    bool quiet_ = false;  ///< the last read asleep brought nothing
+    int other_fd_ = -1;   ///< of `sleep`, in the epoll
 };
 
 }  // namespace accel::tcp

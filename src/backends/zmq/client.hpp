@@ -47,9 +47,6 @@ class client_hub {
     bool watched_ = false;
 };
 
-/// The longest time that one blocking receive sleeps.
-inline constexpr int received_asleep_ms = 10;
-
 /// The client's end: one DEALER.
 class client_link final : public core::link {
   public:
@@ -137,6 +134,7 @@ class client_poller final : public core::poller {
     [[nodiscard]] int event_fd() const noexcept override { return hub_->event_fd(); }
     [[nodiscard]] bool arm() noexcept override;
     [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
+    [[nodiscard]] bool doze(int other_fd, core::nanoseconds until) noexcept override;
     void disarm() noexcept override {
         hub_->returned->disarm();
         woken_ = true;

@@ -31,6 +31,12 @@ class sleeper {
     std::size_t count_ = 0;
 };
 
+/// Enough time for a receive asleep.
+bool is_long(core::nanoseconds until) noexcept {
+    constexpr core::nanoseconds enough = 2 * std::chrono::milliseconds{received_asleep_ms};
+    return until == core::never || until - core::now() > enough;
+}
+
 /// A client that takes no answer for so long is lost.
 constexpr core::nanoseconds longest_wait = std::chrono::seconds{10};
 
@@ -64,10 +70,11 @@ std::size_t server_poller::poll(std::span<core::link_event> out) noexcept {
     message_part identity;
     incoming in;
     const std::size_t before = count;
+    // A receive without result costs a system call. While messages come one by one, the next poll receives.
+    const bool one = alone_ || has_early_;
     for (std::size_t strangers = 0; count < out.size() && strangers < out.size();) {
-        // A receive without result costs a system call. While messages come one by one, the next poll receives.
-        if (alone_ && count > before) break;
-        hub_->dry = !identity.receive(hub_->router.get());
+        if (one && count > before) break;
+        hub_->dry = !receive_identity(identity);
         if (hub_->dry) break;
         server_link* const from = hub_->find(identity);
         if (from == nullptr || !identity.more()) {
@@ -82,6 +89,12 @@ std::size_t server_poller::poll(std::span<core::link_event> out) noexcept {
     // Two polls in a row with a message: messages may come in bursts.
     alone_ = hub_->dry;
     return count;
+}
+
+bool server_poller::receive_identity(message_part& identity) noexcept {
+    if (!std::exchange(has_early_, false)) return identity.receive(hub_->router.get());
+    identity.take_from(early_);
+    return true;
 }
 
 std::size_t server_poller::take_returned(std::span<core::link_event> out) noexcept {
@@ -264,16 +277,23 @@ bool client_poller::arm() noexcept {
 
 bool server_poller::arm() noexcept {
     hub_->returned->arm();
-    const bool quiet = hub_->returned->empty() && (hub_->dry || (hub_->router.events() & ZMQ_POLLIN) == 0);
+    // If nobody sleeps on the descriptor, `sleep` comes next and looks itself.
+    const bool quiet = hub_->returned->empty() && !has_early_ && (!hub_->watched() || this->quiet());
     if (!quiet) hub_->returned->disarm();
     return quiet;
 }
 
+bool server_poller::quiet() noexcept {
+    return hub_->dry || (hub_->router.events() & ZMQ_POLLIN) == 0;
+}
+
+bool client_poller::doze(int other_fd, core::nanoseconds until) noexcept {
+    if (!may_receive_asleep(until)) return sleep(other_fd, until);
+    vain_ = !hub_->active.front()->receive_asleep();
+    return false;
+}
+
 bool client_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
-    if (may_receive_asleep(until)) {
-        vain_ = !hub_->active.front()->receive_asleep();
-        return false;
-    }
     vain_ = false;
     if (hub_->active.size() != 1) {
         static_cast<void>(hub_->event_fd());
@@ -292,12 +312,24 @@ bool client_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
 /// `other_fd` cannot wake a blocking receive, so it is short. After one without result the thread sleeps on
 /// the descriptors.
 bool client_poller::may_receive_asleep(core::nanoseconds until) const noexcept {
-    constexpr core::nanoseconds enough = 2 * std::chrono::milliseconds{received_asleep_ms};
-    return !vain_ && hub_->active.size() == 1 && hub_->returned->expected() == 0 &&
-           (until == core::never || until - core::now() > enough);
+    return !vain_ && hub_->active.size() == 1 && hub_->returned->expected() == 0 && is_long(until);
+}
+
+/// Of any session.
+bool server_poller::doze(int other_fd, core::nanoseconds until) noexcept {
+    if (!may_receive_asleep(until)) return sleep(other_fd, until);
+    has_early_ = early_.wait(hub_->router.get());
+    vain_ = !has_early_;
+    return false;
+}
+
+bool server_poller::may_receive_asleep(core::nanoseconds until) const noexcept {
+    return !vain_ && hub_->returned->expected() == 0 && is_long(until);
 }
 
 bool server_poller::sleep(int other_fd, core::nanoseconds until) noexcept {
+    vain_ = false;
+    if (!quiet()) return false;
     sleeper waiting;
     waiting.add(other_fd);
     waiting.add(hub_->router_fd);

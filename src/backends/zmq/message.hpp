@@ -49,6 +49,9 @@ static_assert(sizeof(client_identity) == 24);
     return ((left[0] ^ right[0]) | (left[1] ^ right[1]) | (left[2] ^ right[2])) == 0;
 }
 
+/// The longest time that one blocking receive sleeps.
+inline constexpr int received_asleep_ms = 10;
+
 /// Owns a zmq_msg_t.
 class message_part {
   public:

@@ -59,8 +59,9 @@ class server_hub {
     void merge_activated() noexcept;
     void remove(std::uint32_t index) noexcept;
     void stop() noexcept;
-    /// Watched from the first call on: ZeroMQ's thread pays for each watcher.
+    /// Watched from the first call on, which comes before `arm`: ZeroMQ's thread pays for each watcher.
     [[nodiscard]] int event_fd() noexcept;
+    [[nodiscard]] bool watched() const noexcept { return watched_; }
 
   private:
     std::shared_ptr<shared_context> zmq_;  // outlives the router
@@ -142,13 +143,20 @@ class server_poller final : public core::poller {
     [[nodiscard]] int event_fd() const noexcept override { return hub_->event_fd(); }
     [[nodiscard]] bool arm() noexcept override;
     [[nodiscard]] bool sleep(int other_fd, core::nanoseconds until) noexcept override;
+    [[nodiscard]] bool doze(int other_fd, core::nanoseconds until) noexcept override;
     void disarm() noexcept override { hub_->returned->disarm(); }
 
   private:
     [[nodiscard]] std::size_t take_returned(std::span<core::link_event> out) noexcept;
+    [[nodiscard]] bool receive_identity(message_part& identity) noexcept;
+    [[nodiscard]] bool quiet() noexcept;
+    [[nodiscard]] bool may_receive_asleep(core::nanoseconds until) const noexcept;
     void drop_stranger(message_part& identity) noexcept;
 
     std::shared_ptr<server_hub> hub_;
+    message_part early_;  ///< the identity in front of a message, received asleep
+    bool has_early_ = false;
+    bool vain_ = false;   ///< the last receive asleep brought nothing
     bool alone_ = false;  ///< the last message came alone, so the next is expected to
 };
 

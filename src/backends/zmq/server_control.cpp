@@ -227,6 +227,7 @@ result<std::unique_ptr<core::poller>> server_poller::open(const std::shared_ptr<
         keys = std::move(*made);
     }
     bound(*router, options);
+    router->set(ZMQ_RCVTIMEO, received_asleep_ms);
     server_entrance entrance{zmq, *gate, (*gate)->open_domain(), std::nullopt, {}};
     if (!secure(*router, entrance.domain, keys)) return refused_credentials();
     if (keys) entrance.key = keys->public_key();

@@ -126,7 +126,7 @@ void channel_lifecycle::sleep(nanoseconds until, int copies) noexcept {
         pollfd all{wakeups_.fd(), POLLIN, 0};
         sleep_on({&all, 1}, until);
     } else {
-        (void)events().sleep(watch().event_fd(), until);
+        (void)events().doze(watch().event_fd(), until);
     }
     events().disarm();
 }

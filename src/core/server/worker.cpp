@@ -102,6 +102,9 @@ std::size_t worker::progress() noexcept {
 // The thread.
 
 void worker::start() {
+    // `sleep_on_all` sleeps on them, which they have to know before they are armed.
+    if (sources_.size() > 1)
+        for (const auto& source : sources_) (void)source->event_fd();
     thread_ = start_thread("accel-worker", [this] { run(); });
 }
 
@@ -163,14 +166,21 @@ void worker::sleep() noexcept {
     bool woken = false;
     if (prepare_sleep()) {
         const nanoseconds until = now() + longest_sleep();
-        woken = sources_.size() == 1 ? sources_.front()->sleep(wake_.fd(), until) : sleep_on_all(until);
+        woken = sources_.size() == 1 ? sleep_on_one(until) : sleep_on_all(until);
     }
     asleep_.store(false, std::memory_order_relaxed);
     if (woken) wake_.clear();
     for (const auto& source : sources_) source->disarm();
 }
 
-/// True: somebody called `wake`.
+/// True: somebody called `wake`. While no exchange is open, nobody gives answers, and sessions that come or go can
+/// wait.
+bool worker::sleep_on_one(nanoseconds until) noexcept {
+    event_source& only = *sources_.front();
+    return exchanges_.open() == 0 ? only.doze(wake_.fd(), until) : only.sleep(wake_.fd(), until);
+}
+
+/// Likewise.
 bool worker::sleep_on_all(nanoseconds until) noexcept {
     std::array<pollfd, max_sources + 1> fds{};
     std::size_t count = 0;

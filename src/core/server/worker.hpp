@@ -87,6 +87,7 @@ class worker {
     [[nodiscard]] nanoseconds longest_sleep() const noexcept;
     void sleep() noexcept;
     [[nodiscard]] bool prepare_sleep() noexcept;
+    [[nodiscard]] bool sleep_on_one(nanoseconds until) noexcept;
     [[nodiscard]] bool sleep_on_all(nanoseconds until) noexcept;
     void run_commands() noexcept;
     void close_all() noexcept;
