@@ -120,6 +120,20 @@ TEST_P(waiting, in_an_epoll_loop) {
     for (const completion& c : taken) ASSERT_EQ(c.status, status::ok);
 }
 
+TEST_P(waiting, a_descriptor_that_is_taken_after_the_channel_was_armed_wakes) {
+    rig r(GetParam());
+    auto client = r.connect();
+    client.send_seed(10, 1);
+    completion done;
+    while (client.poll({&done, 1}) == 0) {
+        if (!client->arm()) continue;
+        pollfd events{client->event_fd(), POLLIN, 0};
+        ASSERT_EQ(::poll(&events, 1, static_cast<int>(patience(5s) / 1ms)), 1) << "a wake-up was lost";
+    }
+    EXPECT_TRUE(matches(done.response, 1));
+    EXPECT_EQ(client.release(done.id), status::ok);
+}
+
 TEST_P(waiting, an_epoll_loop_wakes_for_a_deadline) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());

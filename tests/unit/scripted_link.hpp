@@ -49,6 +49,7 @@ class scripted_link final : public link {
     std::vector<slot_header> sent;
     const std::shared_ptr<std::deque<link_event>> queue = std::make_shared<std::deque<link_event>>();
     std::deque<link_event>& events = *queue;
+    const std::shared_ptr<int> watchers = std::make_shared<int>(0);  ///< times that its poller's descriptor was taken
 
   private:
     std::shared_ptr<slot_memory> send_;
@@ -58,7 +59,7 @@ class scripted_link final : public link {
 /// Outlives the link.
 class scripted_poller final : public poller {
   public:
-    explicit scripted_poller(const scripted_link& of) : events_(of.queue) {}
+    explicit scripted_poller(const scripted_link& of) : events_(of.queue), watchers_(of.watchers) {}
     result<std::unique_ptr<link>> open_link(const link_config&) override {
         return error{status::unsupported, 0, "there is one link"};
     }
@@ -70,11 +71,15 @@ class scripted_poller final : public poller {
         }
         return count;
     }
-    int event_fd() const noexcept override { return -1; }
+    int event_fd() const noexcept override {
+        ++*watchers_;
+        return -1;
+    }
     bool arm() noexcept override { return true; }
 
   private:
     const std::shared_ptr<std::deque<link_event>> events_;
+    const std::shared_ptr<int> watchers_;
 };
 
 }  // namespace accel::core

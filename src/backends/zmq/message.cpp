@@ -66,6 +66,10 @@ void receive_rest_of_message(void* socket, core::message_kind kind, incoming& in
 
 namespace {
 
+/// A client's short message is copied: to account for it would cost more. Its slot's next message follows the answer,
+/// so ZeroMQ holds no more of it than without a copy. A server cannot rely on that.
+constexpr std::size_t copied_up_to = 1'024;
+
 [[nodiscard]] bool send_copy(void* socket, const std::byte* data, std::size_t size, bool more) noexcept {
     const int flags = ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0);
     int sent = -1;
@@ -119,8 +123,9 @@ bool send_message(void* socket, in_flight& frames, const core::slot_memory& memo
         auto* data = const_cast<std::byte*>(message.payload.data());  // ZeroMQ does not write there
         if (!send_frame(socket, data, message.payload.size(), in_flight::free_lent, &slot, extended)) return false;
     } else {
-        frames.enter(slot);
         const std::size_t size = core::header_bytes + message.payload.size();
+        if (!tell && !extended && size <= copied_up_to) return send_copy(socket, header, size, false);
+        frames.enter(slot);
         if (!send_frame(socket, header, size, in_flight::free_slot, &slot, extended)) return false;
     }
     if (!extended) return true;

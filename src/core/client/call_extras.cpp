@@ -131,6 +131,7 @@ void call_extras::stamp_more(channel_slot& slot, const outgoing& message,
                                                     const submit_options& options) noexcept {
     channel_staging& staging = calls_.staging();
     if (const status bad = staging.prepare(message, staged); bad != status::ok) return bad;
+    life_.be_watched();  // waits are for the copy, too
     stamp_more(slot, message, options);
     calls_.set_detours(true);
     if (staged.payload) {

@@ -274,6 +274,7 @@ void channel_core::sleep(nanoseconds deadline) noexcept {
 }
 
 bool channel_core::arm() noexcept {
+    life_.be_watched();
     if (calls_.slots().ready() > 0) return false;
     const channel_staging& staging = calls_.staging();
     if (staging.active() && !staging.wakes()) return false;

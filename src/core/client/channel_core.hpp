@@ -50,7 +50,10 @@ class channel_core {
     // Control path.
     void close() noexcept { loss_.close(); }
     [[nodiscard]] result<target> resolve(std::string_view name) const;
-    [[nodiscard]] int event_fd() const noexcept { return wakeups_.fd(); }
+    [[nodiscard]] int event_fd() noexcept {
+        life_.be_watched();
+        return wakeups_.fd();
+    }
     [[nodiscard]] const connect_request& request() const noexcept { return request_; }
     /// True for a connection that is good, in the process that made it.
     [[nodiscard]] bool connected() const noexcept { return life_.connected(); }

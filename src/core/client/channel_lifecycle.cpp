@@ -32,10 +32,16 @@ void channel_lifecycle::adopt(channel_connection made) noexcept {
     connection_ = std::move(made);
     ++epoch_;
     path().activate();
-    wakeups_.add(events().event_fd());
+    if (watched_) wakeups_.add(events().event_fd());
     wakeups_.add(watch().event_fd());
     state_ = state::connected;
     connected_in_ = stamp_.generation();
+}
+
+void channel_lifecycle::be_watched() noexcept {
+    if (watched_ || inherited()) return;
+    watched_ = true;
+    if (has_link()) wakeups_.add(events().event_fd());
 }
 
 status channel_lifecycle::why_unusable() const noexcept {
@@ -61,7 +67,7 @@ bool channel_lifecycle::lose(status why) noexcept {
     connected_in_ = nowhere;
     loss_ = loss_for(why);
     doubt_ends_ = never;
-    wakeups_.remove(events().event_fd());
+    if (watched_) wakeups_.remove(events().event_fd());
     wakeups_.remove(watch().event_fd());
     release_by_ = deadline_after(request_.options.close_timeout);
     return true;

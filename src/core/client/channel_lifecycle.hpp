@@ -84,7 +84,11 @@ class channel_lifecycle {
         return ending_ ? request_.options.close_timeout : request_.options.peer_timeout;
     }
 
-    /// Sleeps until the connection has events, `copies` (or -1) is readable, or `until`.
+    /// From now on somebody may sleep on `event_set::fd`. Before `arm`. The kernel works for each watcher at each
+    /// message, so that waits on the channel itself do without.
+    void be_watched() noexcept;
+    /// Sleeps until the connection has events, `copies` (or -1) is readable, or `until`. With `copies`, only after
+    /// `be_watched`.
     void sleep(nanoseconds until, int copies) noexcept;
     /// Before sleeping on `event_set::fd`. False: something is ready.
     [[nodiscard]] bool arm() noexcept;
@@ -109,7 +113,8 @@ class channel_lifecycle {
     event_set& wakeups_;
     channel_connection connection_;
     state state_ = state::connected;
-    bool ending_ = false;  ///< `close` was called
+    bool ending_ = false;   ///< `close` was called
+    bool watched_ = false;  ///< the event set has the connection's descriptor
     process_stamp stamp_;
     /// The generation of `stamp_` in state `connected`, else `nowhere`: one comparison asks for both.
     std::uint32_t connected_in_ = nowhere;

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// A transport's descriptor has no watcher until the application sleeps on the channel's, because each costs the kernel
+// work at each message.
+#include "unit/scripted_client.hpp"
+
+#include <array>
+#include <chrono>
+
+#include <gtest/gtest.h>
+
+namespace accel::core {
+namespace {
+
+struct channel_watch : ::testing::Test, scripted_client {
+    channel_watch() : scripted_client(2, 64) {}
+};
+
+TEST_F(channel_watch, begins_when_the_application_takes_the_descriptor) {
+    call_view call;
+    ASSERT_EQ(client->begin(call), status::ok);
+    ASSERT_EQ(client->submit(call.id, 4, {}), status::ok);
+    std::array<completion, 1> none;
+    EXPECT_EQ(client->poll(none), 0U);
+    EXPECT_EQ(client->wait(none, std::chrono::milliseconds{1}), 0U);
+    EXPECT_EQ(*server->watchers, 0);
+    EXPECT_GE(client->event_fd(), 0);
+    EXPECT_EQ(*server->watchers, 1);
+    EXPECT_GE(client->event_fd(), 0);
+    EXPECT_EQ(*server->watchers, 1);
+}
+
+/// What is armed is what the descriptor, taken afterwards, tells of.
+TEST_F(channel_watch, begins_before_the_application_arms) {
+    EXPECT_TRUE(client->arm());
+    EXPECT_EQ(*server->watchers, 1);
+}
+
+}  // namespace
+}  // namespace accel::core
