@@ -48,11 +48,11 @@ struct submit_options {
     /// Must outlive the completion. Where the server writes there itself (rdma, gdr, gpu, local), a call that
     /// ends early waits for its answer, for `peer_timeout` at most: then the whole session ends.
     slice response_into{};
-    /// Instead of `response_into`: the response is copied from its slot into these ranges of host memory, one behind
-    /// the other, before its completion is handed out. At most `max_ranges`; ranges without bytes are skipped. The list
-    /// is read during `submit`; the memory has to outlive the completion. `completion::response` tells how many bytes
-    /// came; the text of a failure is there alone. `unsupported`: a range is on a GPU, or `parts` is given as well;
-    /// `invalid_argument`: as for `submit`.
+    /// Instead of `response_into`: the response goes into these ranges of host memory, one behind the other, before its
+    /// completion is handed out. At most `max_ranges`; ranges without bytes are skipped. The list is read during
+    /// `submit`; the memory has to outlive the completion. `completion::response` tells how many bytes came, and its
+    /// own bytes mean nothing; the text of a failure is there alone. `unsupported`: a range is on a GPU, or `parts` is
+    /// given as well; `invalid_argument`: as for `submit`.
     std::span<const slice> response_ranges{};
     /// What the request is for, as `channel::resolve` said. `unsupported`: the server that this channel is
     /// connected to now is too old for targets. A server that has no such target answers `not_found`.
@@ -172,7 +172,8 @@ class ACCEL_API channel {
 
     /// What the response says of its tensors, however the server has sent that; all lie within `c.response`. Until
     /// `release`. `not_found`: nothing; `protocol_error`: nothing that makes sense; `message_too_large`: `out` has room
-    /// for fewer than `count`; `unsupported`: if it says something, a GPU has it; `invalid_state`: `c` is no response.
+    /// for fewer than `count`; `unsupported`: if it says something, a GPU has it, or `response_ranges` have;
+    /// `invalid_state`: `c` is no response.
     [[nodiscard]] status tensors(const completion& c, std::span<tensor> out, std::size_t& count) const noexcept;
 
     /// Gives back a completed (or begun, never submitted) call and its slot, or a part, which lets the server send

@@ -27,10 +27,15 @@ struct outgoing {
     /// until the message was delivered or its slot is used anew; the link may keep it until then.
     std::span<const lent_range> ranges{};
     std::size_t range_bytes = 0;  ///< of them together
+    /// Requests over a link that `scatters`: the response goes here, and `response_into` is empty. Room for no more
+    /// than that. The list stays as it is until the response has arrived, `retract`, or the slot is used anew.
+    std::span<const lent_range> response_ranges{};
 
     /// Bytes of the payload, wherever it lies.
     [[nodiscard]] std::size_t length() const noexcept { return ranges.empty() ? payload.size() : range_bytes; }
-    [[nodiscard]] bool lends() const noexcept { return region != nullptr || !response_into.empty(); }
+    [[nodiscard]] bool lends() const noexcept {
+        return region != nullptr || !response_into.empty() || !response_ranges.empty();
+    }
     /// `deliver_plain` is enough.
     [[nodiscard]] bool plain() const noexcept { return !lends() && extension_bytes == 0; }
 };
@@ -105,6 +110,9 @@ class link : public connection {
 
     /// Client: true: `deliver` takes a payload in ranges; else the core gathers it in the slot.
     [[nodiscard]] virtual bool gathers() const noexcept { return false; }
+    /// Client: true: a response goes to `outgoing::response_ranges`; else the core copies it there. The payload of its
+    /// arrival names the slot then, and tells no more than the length. The text of a failure is in the slot.
+    [[nodiscard]] virtual bool scatters() const noexcept { return false; }
 
     /// This end's slots; server: valid after attach.
     [[nodiscard]] virtual slot_memory& send() const noexcept = 0;

@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace accel::tests {
 namespace {
@@ -318,6 +319,21 @@ TEST_P(counting, blocking_calls_count_too) {
     EXPECT_EQ(sum("accel_calls_total", {at_client, ok}), 3);
     EXPECT_EQ(sum("accel_request_bytes_total", {at_client}), 300);
     EXPECT_EQ(sum("accel_calls_in_flight"), 0);
+}
+
+TEST_P(counting, bytes_of_ranges_are_copied_where_the_transport_does_not_take_them) {
+    constexpr std::size_t each = 1'000;
+    listen({{}, echo});
+    auto client = connect();
+    const region memory = context_.allocate(8 * each).value();
+    std::vector<slice> into;
+    for (std::size_t i = 0; i < 4; ++i) into.push_back(memory.part(2 * i * each, each).value());
+    client.send_seed(3 * each, 5, {.response_ranges = into});
+    const completion c = client.next();
+    EXPECT_EQ(c.response.size(), 3 * each);
+    EXPECT_EQ(client.release(c.id), status::ok);
+    const bool copies = GetParam().scheme != "tcp";
+    EXPECT_EQ(sum("accel_copied_range_bytes_total"), copies ? 3.0 * each : 0.0);
 }
 
 TEST_P(counting, a_context_without_metrics_counts_nothing) {

@@ -18,13 +18,14 @@ constexpr std::size_t capacity = 300;
 
 /// Puts as many of `bytes` where the reader wants them as it has room for now.
 std::size_t feed(tcp::stream_reader& reader, std::span<const std::uint8_t> bytes) {
-    std::array<iovec, 2> targets{};
-    const std::size_t count = reader.targets(targets);
-    require(count >= 1, "there is always a place for the next byte");
+    tcp::read_targets targets;
+    reader.targets(targets, 1 + bytes.size() % 4);
+    require(targets.count >= 1, "there is always a place for the next byte");
     std::size_t put = 0;
-    for (std::size_t i = 0; i < count && put < bytes.size(); ++i) {
-        const std::size_t part = std::min(targets[i].iov_len, bytes.size() - put);
-        if (part > 0) std::memcpy(targets[i].iov_base, bytes.data() + put, part);
+    for (std::size_t i = 0; i < targets.count && put < bytes.size(); ++i) {
+        const iovec& piece = targets.pieces[i];
+        const std::size_t part = std::min(piece.iov_len, bytes.size() - put);
+        if (part > 0) std::memcpy(piece.iov_base, bytes.data() + put, part);
         put += part;
     }
     require(put > 0, "the reader takes at least one byte");
@@ -40,10 +41,15 @@ struct reading_end {
     explicit reading_end(core::message_kind kind)
         : kind_(kind), memory_(core::slot_memory::create(slots, capacity).value()), reader_(kind, memory_) {
         if (kind_ == core::message_kind::request) return;
-        for (std::uint32_t i = 0; i < slots; ++i)
-            reader_.expect(i, 7 + i,
-                           i % 2 == 0 ? std::span<std::byte>{} : std::span<std::byte>{own_}.subspan(i * 50, 40));
+        for (std::uint32_t i = 0; i < slots; ++i) expect(i, i);
     }
+    /// Nothing may be written between ranges.
+    ~reading_end() {
+        for (std::size_t i = 0; i < ranges_.size(); ++i)
+            require(torn_[(i + 1) * 20 - 1] == std::byte{0x5a}, "only the ranges are written");
+    }
+    reading_end(const reading_end&) = delete;
+    reading_end& operator=(const reading_end&) = delete;
 
     /// False once the stream is given up.
     bool take(std::span<const std::uint8_t> piece, std::uint8_t whim) {
@@ -65,11 +71,17 @@ struct reading_end {
             if (kind_ == core::message_kind::request) {
                 if (whim % 2 == 0) reader_.consumed(got.header.slot);
             } else if (whim % 3 == 0) {
-                reader_.expect(got.header.slot, 7 + got.header.slot, {});
+                expect(got.header.slot, whim);
             }
         }
         if (kind_ == core::message_kind::response && whim % 5 == 1) reader_.redirect(whim % slots);
         return true;
+    }
+    /// In its slot, in a room, or in ranges.
+    void expect(std::uint32_t slot, std::uint32_t how) {
+        if (how % 3 == 2) return reader_.expect_scattered(slot, 7 + slot, ranges_);
+        reader_.expect(slot, 7 + slot,
+                       how % 3 == 0 ? std::span<std::byte>{} : std::span<std::byte>{own_}.subspan(slot * 50, 40));
     }
     void check(const tcp::arrival& got) {
         require(got.header.slot < slots, "the slot exists");
@@ -83,6 +95,12 @@ struct reading_end {
     std::shared_ptr<core::slot_memory> memory_;
     tcp::stream_reader reader_;
     std::array<std::byte, 400> own_{};
+    std::vector<std::byte> torn_ = std::vector<std::byte>(7 * 20, std::byte{0x5a});
+    std::vector<core::lent_range> ranges_ = [this] {
+        std::vector<core::lent_range> out;
+        for (std::size_t at = 0; at < torn_.size(); at += 20) out.push_back({torn_.data() + at, 19, nullptr});
+        return out;
+    }();
 };
 
 }  // namespace

@@ -102,5 +102,51 @@ TEST_F(in_ranges, a_response_that_is_longer_than_they_are_ends_the_session) {
     EXPECT_EQ(std::ranges::count(bytes, std::byte{7}), 0);
 }
 
+/// What the link has put into the ranges is not copied there once more, nor read from the slot.
+TEST_F(in_ranges, a_response_that_the_link_takes_apart_is_not_copied) {
+    constexpr std::size_t half = bytes_each / 2;
+    const std::array into{on_host.part(0, half).value(), on_host.part(bytes_each, half).value()};
+    const auto bytes = on_host.whole().bytes();
+    std::ranges::fill(bytes, std::byte{1});
+    server->takes_apart = true;
+    const call_id call = begin();
+    ASSERT_EQ(client->submit(call, 4, {.response_ranges = into}), status::ok);
+    EXPECT_EQ(server->response_ranges, 2U);
+    answer(call, 2 * half);
+    std::array<completion, 1> done;
+    ASSERT_EQ(client->poll(done), 1U);
+    EXPECT_EQ(done[0].response.size(), 2 * half);
+    EXPECT_EQ(std::ranges::count(bytes, std::byte{7}), 0);
+    std::array<tensor, 1> tensors;
+    std::size_t count = 0;
+    EXPECT_EQ(client->tensors(done[0], tensors, count), status::unsupported);
+    EXPECT_EQ(client->release(call), status::ok);
+}
+
+/// A list costs more than a copy then.
+TEST_F(in_ranges, short_ones_are_copied_even_where_the_link_takes_responses_apart) {
+    const std::array into{on_host.part(0, 8).value(), on_host.part(bytes_each, 8).value()};
+    const auto bytes = on_host.whole().bytes();
+    std::ranges::fill(bytes, std::byte{1});
+    server->takes_apart = true;
+    const call_id call = begin();
+    ASSERT_EQ(client->submit(call, 4, {.response_ranges = into}), status::ok);
+    EXPECT_EQ(server->response_ranges, 0U);
+    answer(call, 16);
+    EXPECT_EQ(outcome(), status::ok);
+    EXPECT_EQ(std::ranges::count(bytes, std::byte{7}), 16);
+}
+
+/// The link may write there until it was asked back, or the answer has come.
+TEST_F(in_ranges, a_link_that_takes_responses_apart_is_asked_for_them_back) {
+    const std::array into{on_host.part(0, bytes_each).value()};
+    server->takes_apart = true;
+    const call_id call = begin();
+    ASSERT_EQ(client->submit(call, 4, {.response_ranges = into}), status::ok);
+    ASSERT_EQ(client->cancel(call), status::ok);
+    EXPECT_EQ(outcome(), status::cancelled);
+    EXPECT_EQ(server->retracted, 1);
+}
+
 }  // namespace
 }  // namespace accel::core

@@ -27,25 +27,33 @@ class scripted_link final : public link {
         --room;
         sent.push_back(read_header(send_->header(message.slot)));
         ranges = message.ranges.size();
+        response_ranges = message.response_ranges.size();
         return status::ok;
     }
     status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override {
         return deliver({slot, payload, nullptr, {}});
     }
-    bool retract(std::uint32_t) noexcept override { return true; }
+    bool retract(std::uint32_t) noexcept override {
+        ++retracted;
+        return true;
+    }
     void consumed(std::uint32_t) noexcept override {}
     slot_memory& send() const noexcept override { return *send_; }
     slot_memory& receive() const noexcept override { return *receive_; }
 
     bool gathers() const noexcept override { return reaches_memory; }
+    bool scatters() const noexcept override { return takes_apart; }
     bool reaches(const region_state& region, bool) noexcept override {
         return reaches_memory && &region != out_of_reach;
     }
 
     int room = 1000;
+    int retracted = 0;
     bool reaches_memory = false;                 ///< of any kind, and gathers
     const region_state* out_of_reach = nullptr;  ///< but for this
+    bool takes_apart = false;                    ///< responses
     std::size_t ranges = 0;                      ///< of the last message
+    std::size_t response_ranges = 0;             ///< likewise
     std::vector<slot_header> sent;
     const std::shared_ptr<std::deque<link_event>> queue = std::make_shared<std::deque<link_event>>();
     std::deque<link_event>& events = *queue;

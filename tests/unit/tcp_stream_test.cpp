@@ -2,6 +2,7 @@
 #include "backends/tcp/send_queue.hpp"
 #include "backends/tcp/stream_reader.hpp"
 #include "backends/tcp/wire.hpp"
+#include "tcp_bytes.hpp"
 #include "tcp_pair.hpp"
 
 #include <algorithm>
@@ -19,89 +20,9 @@ namespace {
 using namespace testing;
 using core::fragment_header;
 using outcome = stream_reader::outcome;
-using bytes = std::vector<std::byte>;
 
 constexpr std::uint32_t slots = 4;
 constexpr std::size_t capacity = 8192;
-
-struct received_message {
-    slot_header header;
-    bytes payload;
-};
-
-struct feed_result {
-    std::vector<received_message> messages;
-    bool violation = false;
-    bool goodbye = false;
-};
-
-/// Feeds at most `chunk` bytes a time, as a socket would.
-feed_result feed(stream_reader& reader, std::span<const std::byte> stream, std::size_t chunk, bool consume = true) {
-    feed_result out;
-    while (!stream.empty()) {
-        std::array<iovec, 2> ranges;
-        const std::size_t used = reader.targets(ranges);
-        std::size_t taken = 0;
-        for (std::size_t i = 0; i < used && taken < std::min(chunk, stream.size()); ++i) {
-            const std::size_t part = std::min({ranges[i].iov_len, chunk - taken, stream.size() - taken});
-            std::memcpy(ranges[i].iov_base, stream.data() + taken, part);
-            taken += part;
-        }
-        EXPECT_GT(taken, 0U);
-        reader.received(taken);
-        stream = stream.subspan(taken);
-        arrival message;
-        for (;;) {
-            const outcome result = reader.next(message);
-            if (result == outcome::violation || result == outcome::goodbye) {
-                (result == outcome::goodbye ? out.goodbye : out.violation) = true;
-                return out;
-            }
-            if (result == outcome::nothing) break;
-            out.messages.push_back({message.header, {message.payload.begin(), message.payload.end()}});
-            if (consume) reader.consumed(message.header.slot);
-        }
-    }
-    return out;
-}
-
-template <class Layout>
-void append(bytes& stream, const Layout& layout) {
-    const auto* from = reinterpret_cast<const std::byte*>(&layout);
-    stream.insert(stream.end(), from, from + sizeof layout);
-}
-
-void append(bytes& stream, const bytes& more) {
-    stream.insert(stream.end(), more.begin(), more.end());
-}
-
-slot_header request(std::uint32_t slot, std::uint32_t generation, std::uint64_t length) {
-    slot_header h;
-    h.slot = slot;
-    h.generation = generation;
-    h.length = length;
-    return h;
-}
-
-bytes whole(std::uint32_t slot, std::uint32_t generation, const bytes& payload) {
-    bytes stream;
-    append(stream, request(slot, generation, payload.size()));
-    append(stream, payload);
-    return stream;
-}
-
-fragment_header fragment(std::uint32_t slot, std::uint32_t generation, std::uint32_t length) {
-    fragment_header f;
-    f.slot = slot;
-    f.generation = generation;
-    f.length = length;
-    return f;
-}
-
-slot_header fragmented(slot_header h) {
-    h.flags |= core::header_flag::fragmented;
-    return h;
-}
 
 stream_reader request_reader() {
     return {message_kind::request, make_slots(slots, capacity)};

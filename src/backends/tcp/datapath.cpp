@@ -49,7 +49,10 @@ status tcp_link::deliver(const core::outgoing& message) noexcept {
         loans_[slot].owed = lent;
     } else {
         const slot_header header = core::read_header(config_.send->header(slot));
-        reader_.expect(slot, header.generation, message.response_into.bytes());
+        if (message.response_ranges.empty()) [[likely]]
+            reader_.expect(slot, header.generation, message.response_into.bytes());
+        else
+            reader_.expect_scattered(slot, header.generation, message.response_ranges);
         loans_[slot].owed = false;
     }
     const bool first = all_sent();
@@ -246,22 +249,20 @@ bool tcp_link::read_asleep() noexcept {
 /// One system call for the rest of a payload and what follows it.
 tcp_link::read_outcome tcp_link::read_once(std::size_t& count, int flags) noexcept {
     if (tls_ != nullptr) return read_record(count, (flags & MSG_DONTWAIT) == 0);
-    std::array<iovec, 2> ranges;
-    const std::size_t used = reader_.targets(ranges);
+    read_targets into;
+    reader_.targets(into);
     ssize_t got = 0;
-    std::size_t wanted = ranges[0].iov_len;
-    if (used == 1) {
-        got = ::recv(fd_.get(), ranges[0].iov_base, ranges[0].iov_len, flags);
+    if (into.count == 1) {
+        got = ::recv(fd_.get(), into.pieces[0].iov_base, into.pieces[0].iov_len, flags);
     } else {
-        wanted += ranges[1].iov_len;
         msghdr message{};
-        message.msg_iov = ranges.data();
-        message.msg_iovlen = used;
+        message.msg_iov = into.pieces.data();
+        message.msg_iovlen = into.count;
         got = ::recvmsg(fd_.get(), &message, flags);
     }
     if (got > 0) {
         count = static_cast<std::size_t>(got);
-        const bool all = count == wanted;
+        const bool all = count == into.bytes;
         if (!all) input_ = input_ == input::woken ? input::empty : input::unknown;
         return all ? read_outcome::all : read_outcome::some;
     }
@@ -275,9 +276,9 @@ tcp_link::read_outcome tcp_link::read_once(std::size_t& count, int flags) noexce
 
 /// The same through TLS: what OpenSSL holds already, or one system call.
 tcp_link::read_outcome tcp_link::read_record(std::size_t& count, bool may_sleep) noexcept {
-    std::array<iovec, 2> ranges;
-    static_cast<void>(reader_.targets(ranges));
-    const std::span into(static_cast<std::byte*>(ranges[0].iov_base), ranges[0].iov_len);
+    read_targets next;
+    reader_.targets(next, 1);
+    const std::span into(static_cast<std::byte*>(next.pieces[0].iov_base), next.pieces[0].iov_len);
     const bool slept = input_ == input::woken;
     switch (tls_->read(into, count, may_sleep)) {
         case tls_bytes::read_outcome::some:

@@ -38,6 +38,7 @@ class tcp_link final : public core::link {
     void consumed(std::uint32_t slot) noexcept override;
     [[nodiscard]] bool flushed() noexcept override { return all_sent(); }
     [[nodiscard]] bool gathers() const noexcept override { return true; }
+    [[nodiscard]] bool scatters() const noexcept override { return true; }
     [[nodiscard]] core::slot_memory& send() const noexcept override { return *config_.send; }
     [[nodiscard]] core::slot_memory& receive() const noexcept override { return *config_.receive; }
 

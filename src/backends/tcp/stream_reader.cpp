@@ -27,34 +27,54 @@ void stream_reader::expect(std::uint32_t slot, std::uint32_t generation, std::sp
     p.state = phase::open;
 }
 
+void stream_reader::expect_scattered(std::uint32_t slot, std::uint32_t generation,
+                                     std::span<const core::lent_range> ranges) noexcept {
+    expect(slot, generation, {});
+    places_[slot].ranges = ranges;
+    std::uint64_t room = 0;
+    for (const core::lent_range& each : ranges) room += each.size;
+    places_[slot].room = std::min<std::uint64_t>(room, slots_->capacity());
+}
+
 void stream_reader::redirect(std::uint32_t slot) noexcept {
     place& p = places_[slot];
-    if (p.into == nullptr || p.state == phase::closed) return;
-    if (p.state == phase::receiving && p.received > 0) std::memcpy(slots_->payload(slot), p.into, p.received);
+    if ((p.into == nullptr && p.ranges.empty()) || p.state == phase::closed) return;
+    std::byte* const room = slots_->payload(slot);
+    if (p.state == phase::receiving && p.received > 0) {
+        if (p.into != nullptr)
+            std::memcpy(room, p.into, p.received);
+        else
+            core::range_cursor{}.copy_out(p.ranges, room, p.received);
+    }
     p.into = nullptr;
-    if (section_ == section::payload && current_ == slot && p.state == phase::receiving)
-        target_ = slots_->payload(slot) + p.received;
+    p.ranges = {};
+    if (section_ == section::payload && current_ == slot && p.state == phase::receiving) target_ = room + p.received;
 }
 
 void stream_reader::consumed(std::uint32_t slot) noexcept {
     if (kind_ == message_kind::request && places_[slot].state == phase::closed) places_[slot].state = phase::open;
 }
 
-std::size_t stream_reader::targets(std::array<iovec, 2>& out) noexcept {
+void stream_reader::targets(read_targets& out, std::size_t most) noexcept {
     if (begin_ > 0) {
         // At most a part of a header is left.
         std::memmove(staging_.data(), staging_.data() + begin_, staged());
         end_ -= begin_;
         begin_ = 0;
     }
-    const iovec rest{staging_.data() + end_, staging_.size() - end_};
-    if (left_ == 0) {
-        out[0] = rest;
-        return 1;
+    if (left_ > 0) target_ != nullptr ? out.add(target_, left_) : aim_at_ranges(out, most);
+    // What comes behind the section, if all of the section is named.
+    if (out.bytes == left_ && out.count < most) out.add(staging_.data() + end_, staging_.size() - end_);
+}
+
+/// The ranges of what is left of the payload, as many as one read is likely to fill.
+void stream_reader::aim_at_ranges(read_targets& out, std::size_t most) const noexcept {
+    const place& p = places_[current_];
+    core::range_cursor at = p.at;
+    while (out.bytes < left_ && out.bytes < read_targets::enough_bytes && out.count < most) {
+        const std::span<std::byte> piece = at.take(p.ranges, left_ - out.bytes);
+        out.add(piece.data(), piece.size());
     }
-    out[0] = {target_, left_};
-    out[1] = rest;
-    return 2;
 }
 
 void stream_reader::received(std::size_t count) noexcept {
@@ -64,14 +84,23 @@ void stream_reader::received(std::size_t count) noexcept {
 }
 
 void stream_reader::advance(std::size_t count) noexcept {
-    target_ += count;
     left_ -= count;
+    if (target_ != nullptr)
+        target_ += count;
+    else
+        places_[current_].at.skip(places_[current_].ranges, count);
     if (section_ == section::payload) places_[current_].received += count;
 }
 
 /// Takes what is staged of the current section.
 void stream_reader::unstage(std::size_t count) noexcept {
-    std::memcpy(target_, staging_.data() + begin_, count);
+    const std::byte* const from = staging_.data() + begin_;
+    if (target_ != nullptr) {
+        std::memcpy(target_, from, count);
+    } else {
+        core::range_cursor at = places_[current_].at;
+        at.copy_in(places_[current_].ranges, from, count);
+    }
     begin_ += count;
     advance(count);
 }
@@ -117,7 +146,8 @@ stream_reader::step stream_reader::start_message() noexcept {
     if (core::check_header(h, kind_) != status::ok || h.slot >= places_.size()) return step::violation;
     place& p = places_[h.slot];
     const bool fragmented = (h.flags & core::header_flag::fragmented) != 0;
-    const std::uint64_t room = p.into != nullptr ? p.room : slots_->capacity();
+    const bool scattered = !p.ranges.empty() && h.code == status::ok;
+    const std::uint64_t room = p.into != nullptr || scattered ? p.room : slots_->capacity();
     const bool generation_fits = kind_ == message_kind::request || h.generation == p.generation;
     if (p.state != phase::open || !generation_fits || h.length > room || (fragmented && h.length == 0))
         return step::violation;
@@ -127,6 +157,8 @@ stream_reader::step stream_reader::start_message() noexcept {
     p.generation = h.generation;
     p.length = h.length;
     p.received = 0;
+    p.at = {};
+    if (!scattered) p.ranges = {};
     p.fragmented = fragmented;
     ++open_messages_;
     current_ = h.slot;
@@ -167,7 +199,7 @@ void stream_reader::aim(std::uint64_t length) noexcept {
     const place& p = places_[current_];
     std::byte* base = p.into != nullptr ? p.into : slots_->payload(current_);
     section_ = section::payload;
-    target_ = base + p.received;
+    target_ = p.ranges.empty() ? base + p.received : nullptr;
     left_ = length;
 }
 
@@ -185,6 +217,7 @@ void stream_reader::finish(arrival& out) noexcept {
     out.payload = {base, p.length};
     p.state = phase::closed;
     p.into = nullptr;
+    p.ranges = {};
     --open_messages_;
 }
 

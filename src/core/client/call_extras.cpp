@@ -72,9 +72,10 @@ void call_extras::trace(channel_slot& slot, outgoing& message, const submit_opti
     trace(slot, message, options);
     const bool scatters = !options.response_ranges.empty();
     if (scatters)
-        if (const status bad = keep_scattered(slot, options); bad != status::ok) return bad;
+        if (const status bad = keep_scattered(message, options); bad != status::ok) return bad;
     const slice into = options.response_into;
-    if (!into.empty() && into.region()->gpu() != nullptr) slot.on_gpu = slot.content.id.generation;
+    const bool on_gpu = !into.empty() && into.region()->gpu() != nullptr;
+    if (on_gpu || scatters) slot.elsewhere = slot.content.id.generation;
     const staged_parts staged{is_staged(message.payload.empty() ? nullptr : message.region, false),
                               is_staged(into.empty() ? nullptr : into.region(), true)};
     const bool goes_through_slot = staged.payload || staged.response;
@@ -85,7 +86,7 @@ void call_extras::trace(channel_slot& slot, outgoing& message, const submit_opti
     const status sent = hand_over(message);
     const status done = sent == status::ok ? calls_.accept_sent(slot, message.lends(), life_.epoch(), options)
                                            : hold_back(slot, message, sent, options);
-    slot.scatters = scatters && done == status::ok;
+    slot.scatters = scatters && message.response_ranges.empty() && done == status::ok;
     return done;
 }
 

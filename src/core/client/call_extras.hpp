@@ -30,7 +30,7 @@ class call_extras {
     [[nodiscard]] bool is_staged(const region_state* lent, bool written) const noexcept;
     [[nodiscard]] status describe(outgoing& message, const submit_options& options) const noexcept;
     [[nodiscard]] status gather(channel_slot& slot, const submit_options& options, outgoing& out) noexcept;
-    [[nodiscard]] status keep_scattered(const channel_slot& slot, const submit_options& options) noexcept;
+    [[nodiscard]] status keep_scattered(outgoing& message, const submit_options& options) noexcept;
     [[nodiscard]] std::size_t response_room(const channel_slot& slot, const submit_options& options) const noexcept;
     void trace(channel_slot& slot, outgoing& message, const submit_options& options) const noexcept;
     void stamp_more(channel_slot& slot, const outgoing& message, const submit_options& options) const noexcept;

@@ -209,7 +209,7 @@ status channel_core::tensors(const completion& of, std::span<tensor> out, std::s
     if (life_.inherited() || slot == nullptr || slot->state != slot_state::taken || of.status != status::ok)
         return status::invalid_state;
     return read_description(request_.responses->header(of.id.slot), of.id.generation, of.response,
-                            slot->on_gpu != of.id.generation, out, count);
+                            slot->elsewhere != of.id.generation, out, count);
 }
 
 // Waiting.

@@ -41,10 +41,10 @@ struct alignas(64) channel_slot {
     bool owed = false;            ///< the server still has to answer this generation
     bool lent = false;            ///< the payload or the response's room belongs to the application
     bool staged = false;          ///< its bytes go through `channel_staging`
-    bool scatters = false;        ///< its response goes into a list of ranges
+    bool scatters = false;        ///< its response is copied into a list of ranges
     bool holds_response = false;  ///< the link has to be told when the response is released
     std::uint32_t epoch = 0;      ///< of the connection that carries it
-    std::uint32_t on_gpu = 0;     ///< the generation of the last call whose response was wanted on a GPU
+    std::uint32_t elsewhere = 0;  ///< the generation of the last call whose response was wanted on a GPU or in ranges
     std::byte* header = nullptr;  ///< of its request, set once by the channel; the payload lies behind it
     asked_for asked;
     nanoseconds submitted{};

@@ -9,7 +9,11 @@ namespace accel::core {
 namespace {
 
 /// Ranges that are shorter on average are copied: handing each to the transport would cost more.
-constexpr std::size_t worth_gathering = 256;
+constexpr std::size_t worth_listing = 256;
+
+bool is_worth_listing(const range_list& list) noexcept {
+    return list.bytes / list.ranges.size() >= worth_listing;
+}
 
 /// All of a list with memory of a GPU: what is not reached cannot be copied together with it.
 bool reaches_all(link& path, std::span<const lent_range> ranges) noexcept {
@@ -53,7 +57,7 @@ status call_extras::gather(channel_slot& slot, const submit_options& options, ou
     const bool stages = is_staged(into.empty() ? nullptr : into.region(), true);
     const bool gathers = path.gathers() && !stages;
     if (list.on_gpu && !(gathers && reaches_all(path, list.ranges))) return status::unsupported;
-    const bool copies = !gathers || (!list.on_gpu && list.bytes / list.ranges.size() < worth_gathering);
+    const bool copies = !gathers || (!list.on_gpu && !is_worth_listing(list));
     if (copies) {
         range_cursor{}.copy_out(list.ranges, room, list.bytes);
         calls_.count_copied(list.bytes);
@@ -66,12 +70,16 @@ status call_extras::gather(channel_slot& slot, const submit_options& options, ou
     return status::ok;
 }
 
-/// Where the response goes, piece by piece.
-status call_extras::keep_scattered(const channel_slot& slot, const submit_options& options) noexcept {
+/// Where the response goes, piece by piece: by the link, or copied from its slot when it has arrived.
+status call_extras::keep_scattered(outgoing& message, const submit_options& options) noexcept {
     range_lists& lists = calls_.scattered();
-    const status bad = lists.keep(slot.content.id.slot, options.response_ranges, max_payload_bytes);
+    const status bad = lists.keep(message.slot, options.response_ranges, max_payload_bytes);
     if (bad != status::ok) return bad;
-    return lists.of(slot.content.id.slot).on_gpu ? status::unsupported : status::ok;
+    const range_list& list = lists.of(message.slot);
+    if (list.on_gpu) return status::unsupported;
+    const bool by_link = life_.path().scatters() && !list.ranges.empty() && is_worth_listing(list);
+    if (by_link) message.response_ranges = list.ranges;
+    return status::ok;
 }
 
 /// For a response: where the call's own memory is shorter than a slot, the server may fill no more.
