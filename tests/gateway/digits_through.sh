@@ -20,18 +20,32 @@ uri_of() {
     esac
 }
 
-# endpoint FILE PROCESS PREFIX: what follows PREFIX on the line that says that the process is ready.
+# Whole seconds since the machine's start. Like all of the loop below but its sleep, it starts no process.
+now() {
+    read -r seconds _ </proc/uptime
+    now=${seconds%.*}
+}
+
+# runs PROCESS: a process that has ended stays a zombie until this shell waits for it.
+runs() {
+    read -r _ _ state _ 2>/dev/null <"/proc/$1/stat" && [ "$state" != Z ]
+}
+
+# endpoint FILE PROCESS PREFIX: what follows PREFIX on the first line, which says that the process is ready.
 endpoint() {
-    tries=0
-    while ! grep -q "^$3" "$1"; do
-        tries=$((tries + 1))
-        if [ $tries -gt $((200 * factor)) ] || ! kill -0 "$2"; then
-            echo "no line '$3' in $(cat "$1")" >&2
+    now
+    until=$((now + 30 * factor))
+    line=
+    while ! read -r line <"$1"; do
+        now
+        if [ "$now" -ge $until ] || ! runs "$2"; then
+            echo "no line '$3' in '$(cat "$1")'" >&2
             exit 1
         fi
         sleep 0.05
     done
-    sed -n "s/^$3\([^; ]*\).*/\1/p" "$1" | head -n 1
+    line=${line#"$3"}
+    echo "${line%%[; ]*}"
 }
 
 # with_options ENDPOINT: shm takes no keys.
@@ -49,10 +63,10 @@ for pair in "$@"; do
     server=$!
     at=$(endpoint "$folder/server" $server "serving digits at ")
     "$programs/gateway" --listen "$(uri_of "${pair%-*}" gateway)" --to "digits=$(with_options "$at")" \
-        --patience $((5 * factor))s >"$folder/gateway" &
+        --channels 1 --slots 4 --patience $((20 * factor))s >"$folder/gateway" &
     between=$!
     at=$(endpoint "$folder/gateway" $between "forwarding at ")
-    timeout $((20 * factor)) "$programs/load" "$(with_options "$at")" --model digits --clients 2 --requests 200 \
+    timeout $((30 * factor)) "$programs/load" "$(with_options "$at")" --model digits --clients 2 --requests 200 \
         --warm-up 1
     kill -TERM $between
     wait $between

@@ -24,7 +24,8 @@ inline std::ostream& operator<<(std::ostream& out, const pair_case& one) {
                              pair_case{"tcp", "zmq"}, pair_case{"shm", "zmq"}, pair_case{"tcp", "shm"},
                              pair_case{"shm", "shm"}, pair_case{"tcp", "rdma"}, pair_case{"rdma", "rdma"},
                              pair_case{"shm", "rdma"}, pair_case{"rdma", "tcp"}, pair_case{"rdma", "shm"},
-                             pair_case{"rdma", "gdr"}, pair_case{"tcp", "gdr"}, pair_case{"shm", "gdr"});
+                             pair_case{"zmq", "rdma", true}, pair_case{"rdma", "zmq"}, pair_case{"rdma", "gdr"},
+                             pair_case{"tcp", "gdr"}, pair_case{"shm", "gdr"});
 }
 
 [[nodiscard]] inline std::string name_of_pair(const ::testing::TestParamInfo<pair_case>& each) {

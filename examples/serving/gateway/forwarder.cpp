@@ -13,10 +13,8 @@ namespace {
 /// For requests without a deadline; a day is as good as none.
 constexpr std::chrono::nanoseconds longest_call = std::chrono::hours{24};
 constexpr std::size_t longest_text = 256;
-/// Servers that a request is given to: another one, once, where the first was lost before anything was sent.
-constexpr int most_tries = 2;
 
-/// True: nothing was sent.
+/// True of a submission: nothing was sent.
 [[nodiscard]] bool is_loss(status why) noexcept {
     return why == status::peer_lost || why == status::closed;
 }
@@ -43,6 +41,7 @@ void forwarder::put_free(passage& done) noexcept {
     done.one.reset();
     done.on = nullptr;
     done.cancelled = false;
+    done.losses = 0;
     done.next = std::exchange(free_, &done);
     --open_;
 }
@@ -70,28 +69,33 @@ forwarder::sending forwarder::send(passage& one) noexcept {
     if (const status told = read_tensors(*one.one, described); told != status::ok)
         return end(one, told, "the gateway cannot read what the request says of its tensors");
     const std::size_t first = way.first_for(way.key_of(*one.one));
-    bool full = false;
-    bool lost = false;
-    int tries = 0;
-    for (std::size_t i = 0; i < way.size() && tries < most_tries; ++i) {
-        call_view call;
-        status why = status::ok;
-        line* const on = way.server(first + i).begin(call, why);
-        if (on != nullptr) {
-            ++tries;
-            why = submit(one, *on, call, described);
-            if (why == status::ok) {
-                counts_.retried += lost ? 1 : 0;
-                return sending::sent;
-            }
-            (void)on->path.release(call.id);
-            if (!is_loss(why)) return end(one, why, "the gateway could not pass the request on");
-        }
-        full = full || why == status::again;
-        lost = lost || is_loss(why);
+    status why = status::ok;
+    const offered outcome = offer_in_turn(
+        way.size(), one.losses, [&](std::size_t i) { return give(one, way.server(first + i), described, why); });
+    switch (outcome.what) {
+        case offer::taken:
+            counts_.retried += outcome.passed_over ? 1 : 0;
+            return sending::sent;
+        case offer::full:
+            return sending::full;
+        case offer::refused:
+            return end(one, why, "the gateway could not pass the request on");
+        case offer::lost:
+            return end(one, status::peer_lost, "two servers were lost while they were given the request");
+        case offer::away:
+            break;
     }
-    if (full) return sending::full;
     return end(one, status::peer_lost, "no server of this model is connected to the gateway");
+}
+
+offer forwarder::give(passage& one, upstream& to, std::size_t described, status& why) noexcept {
+    call_view call;
+    line* const on = to.begin(call, why);
+    if (on == nullptr) return why == status::again ? offer::full : offer::away;
+    why = submit(one, *on, call, described);
+    if (why == status::ok) return offer::taken;
+    (void)on->path.release(call.id);
+    return is_loss(why) ? offer::lost : offer::refused;
 }
 
 forwarder::sending forwarder::end(passage& one, status why, std::string_view text) noexcept {

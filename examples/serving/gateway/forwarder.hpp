@@ -2,6 +2,7 @@
 #pragma once
 
 #include "serving/gateway/counts.hpp"
+#include "serving/gateway/offering.hpp"
 #include "serving/gateway/route.hpp"
 
 #include <accel_transport/accel_transport.hpp>
@@ -23,6 +24,7 @@ struct passage {
     line* on = nullptr;  ///< null: it waits for a free slot
     call_id id;
     bool cancelled = false;   ///< the server was told
+    std::uint8_t losses = 0;  ///< servers that were lost while they were given it
     passage* next = nullptr;  ///< in the route's queue, or among those that are free
     std::uint32_t index = 0;  ///< the tag of its call
 };
@@ -49,6 +51,8 @@ class forwarder {
     [[nodiscard]] passage* take_free() noexcept;
     void put_free(passage& done) noexcept;
     [[nodiscard]] sending send(passage& one) noexcept;
+    /// `why`: of all but `taken`.
+    [[nodiscard]] offer give(passage& one, upstream& to, std::size_t described, status& why) noexcept;
     [[nodiscard]] sending end(passage& one, status why, std::string_view text) noexcept;
     [[nodiscard]] status read_tensors(const exchange& one, std::size_t& count) noexcept;
     /// `described`: so many of `tensors_` are the request's.

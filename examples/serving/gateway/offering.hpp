@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace accel::examples::gateway {
+
+/// What becomes of a request that is offered to a server, or to all of them in turn.
+enum class offer : std::uint8_t {
+    taken,
+    full,     ///< it is connected, and has no free slot
+    away,     ///< it is not connected, and was not given the request
+    lost,     ///< it was lost while it was given the request, before anything was sent
+    refused,  ///< no server could take this request
+};
+
+/// How often a request may be lost in this way. After the first time it goes to one other server.
+constexpr std::uint8_t most_losses = 2;
+
+struct offered {
+    offer what = offer::away;
+    bool passed_over = false;  ///< a server that was asked before was away or lost
+};
+
+/// Offers a request to `servers` servers in turn: `ask(i)` says what the one at `i` did. `losses` are the request's,
+/// also those of earlier turns. `full`: it may wait, because one of them is connected.
+template <typename Ask>
+[[nodiscard]] offered offer_in_turn(std::size_t servers, std::uint8_t& losses, Ask ask) {
+    offered out{offer::away, losses > 0};
+    for (std::size_t i = 0; i < servers; ++i) {
+        const offer said = ask(i);
+        if (said == offer::taken || said == offer::refused) return {said, out.passed_over};
+        if (said == offer::lost && ++losses >= most_losses) return {offer::lost, true};
+        if (said == offer::full)
+            out.what = offer::full;
+        else
+            out.passed_over = true;
+    }
+    return out;
+}
+
+}  // namespace accel::examples::gateway

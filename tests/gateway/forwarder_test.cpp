@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which servers a request is given to, when some are lost: the rule alone, then the forwarder in one process, over
+// `local`.
+#include "serving/gateway/forwarder.hpp"
+
+#include "gateway_rig.hpp"
+#include "held_exchanges.hpp"
+#include "payload.hpp"
+
+#include <atomic>
+#include <deque>
+#include <memory>
+
+#include <gtest/gtest.h>
+
+namespace accel::tests {
+namespace {
+
+namespace gateway = examples::gateway;
+
+using gateway::offer;
+
+/// What servers do with a request, in the order in which they are asked.
+struct servers_that {
+    std::vector<offer> answers;
+    std::size_t asked = 0;
+    std::uint8_t losses = 0;  ///< of the request
+
+    [[nodiscard]] offer take_in_turn(bool* passed_over = nullptr) {
+        const gateway::offered out = gateway::offer_in_turn(answers.size(), losses, [this](std::size_t i) {
+            ++asked;
+            return answers[i];
+        });
+        if (passed_over != nullptr) *passed_over = out.passed_over;
+        return out.what;
+    }
+};
+
+TEST(offers_of_a_request, go_to_one_other_server_after_a_loss) {
+    servers_that are{{offer::lost, offer::taken, offer::taken}};
+    bool passed_over = false;
+    EXPECT_EQ(are.take_in_turn(&passed_over), offer::taken);
+    EXPECT_EQ(are.asked, 2U);
+    EXPECT_TRUE(passed_over);
+}
+
+TEST(offers_of_a_request, end_after_two_losses) {
+    servers_that are{{offer::lost, offer::lost, offer::taken}};
+    EXPECT_EQ(are.take_in_turn(), offer::lost);
+    EXPECT_EQ(are.asked, 2U) << "it was given to a third server";
+    // Also where it could have waited for a server.
+    servers_that some_full{{offer::lost, offer::full, offer::lost, offer::taken}};
+    EXPECT_EQ(some_full.take_in_turn(), offer::lost);
+    EXPECT_EQ(some_full.asked, 3U);
+}
+
+TEST(offers_of_a_request, count_a_loss_from_before_it_waited) {
+    servers_that are{{offer::lost, offer::full}};
+    EXPECT_EQ(are.take_in_turn(), offer::full);
+    are.answers = {offer::lost, offer::taken};
+    EXPECT_EQ(are.take_in_turn(), offer::lost);
+}
+
+TEST(offers_of_a_request, pass_over_any_number_of_servers_that_are_away) {
+    servers_that are{{offer::away, offer::away, offer::away, offer::away, offer::taken}};
+    EXPECT_EQ(are.take_in_turn(), offer::taken);
+    servers_that none{{offer::away, offer::away, offer::away}};
+    EXPECT_EQ(none.take_in_turn(), offer::away);
+    servers_that busy{{offer::away, offer::full, offer::away}};
+    EXPECT_EQ(busy.take_in_turn(), offer::full);
+}
+
+TEST(offers_of_a_request, stop_where_it_is_refused) {
+    servers_that are{{offer::full, offer::refused, offer::taken}};
+    EXPECT_EQ(are.take_in_turn(), offer::refused);
+    EXPECT_EQ(are.asked, 2U);
+}
+
+/// A server behind the forwarder, and what reached it.
+struct server_behind {
+    std::unique_ptr<server> serves;
+    std::atomic<int> asked{0};
+};
+
+class forwarding : public ::testing::Test {
+  protected:
+    forwarding() {
+        server_options options;
+        options.workers = 0;
+        handler take = [this](exchange one) { passing_.take(way_, std::move(one)); };
+        front_ = std::make_unique<server>(
+            std::move(server::listen(ctx_, std::vector{any_uri("local")}, std::move(take), options)).value());
+        client_.emplace(connect(ctx_, client_uri(front_->endpoints().at(0))));
+    }
+
+    /// One more server. Its handler counts, and then does this.
+    server_behind& add_server(handler then = answer_changed) {
+        server_behind& added = behind_.emplace_back();
+        handler service = [&added, does = std::move(then)](exchange one) {
+            ++added.asked;
+            does(std::move(one));
+        };
+        server_options options;
+        options.drain_timeout = 1ms;
+        added.serves = std::make_unique<server>(
+            std::move(server::listen(ctx_, std::vector{any_uri("local")}, std::move(service), options)).value());
+        const std::string at = client_uri(added.serves->endpoints().at(0));
+        gateway::upstream& to = servers_.emplace_back(at, std::vector<std::string>{});
+        to.add(connect(ctx_, at));
+        way_.add(to);
+        return added;
+    }
+    void send(std::uint64_t seed) {
+        call_view call;
+        ASSERT_EQ(client_->begin(call), status::ok);
+        fill(call.request.first(100), seed);
+        ASSERT_EQ(client_->submit(call.id, 100, {.timeout = patience(60s), .tag = seed}), status::ok);
+        while (front_->poll() == 0) std::this_thread::sleep_for(100us);
+    }
+    /// Takes what servers have sent until the client has its answer.
+    status answer() {
+        completion seen;
+        const bool came = eventually(patience(20s), [&] {
+            poll_servers();
+            (void)front_->poll();
+            return client_->poll({&seen, 1}) == 1;
+        });
+        if (!came) return status::timed_out;
+        EXPECT_TRUE(seen.status != status::ok || is_changed(seen.response, seen.tag, 100));
+        const status out = seen.status;
+        (void)client_->release(seen.id);
+        return out;
+    }
+    void poll_servers() {
+        for (gateway::upstream& to : servers_) {
+            for (gateway::line& each : to.lines()) {
+                completion done;
+                while (each.path.poll({&done, 1}) == 1) passing_.finish(each, done);
+            }
+        }
+    }
+    [[nodiscard]] const gateway::counts& counted() const { return passing_.counted(); }
+
+    context ctx_ = std::move(context::open({.log = log_level::off})).value();
+    std::deque<server_behind> behind_;
+    std::deque<gateway::upstream> servers_;
+    gateway::reach_settings chosen_;  // round robin: the first request is meant for the first server
+    gateway::route way_{"", chosen_};
+    gateway::forwarder passing_{8, 4};
+    std::unique_ptr<server> front_;
+    std::optional<channel> client_;
+};
+
+TEST_F(forwarding, passes_over_any_number_of_servers_that_are_known_to_be_away) {
+    for (int i = 0; i < 3; ++i) (void)add_server();
+    server_behind& fourth = add_server();
+    for (std::size_t i = 0; i < 3; ++i) behind_[i].serves.reset();
+    ASSERT_TRUE(eventually(patience(20s), [&] {
+        poll_servers();
+        return !servers_[0].connected() && !servers_[1].connected() && !servers_[2].connected();
+    }));
+    send(1);
+    EXPECT_EQ(answer(), status::ok);
+    EXPECT_EQ(fourth.asked, 1);
+    EXPECT_EQ(counted().retried, 1U);
+}
+
+TEST_F(forwarding, does_not_repeat_a_request_that_its_server_has_got) {
+    held_exchanges held;
+    server_behind& first = add_server(held.keeper());
+    server_behind& second = add_server();
+    send(1);
+    ASSERT_TRUE(held.wait_for(1));
+    first.serves.reset();
+    EXPECT_EQ(answer(), status::closed);
+    held.clear();
+    EXPECT_EQ(first.asked, 1);
+    EXPECT_EQ(second.asked, 0);
+    EXPECT_EQ(counted().retried, 0U);
+}
+
+}  // namespace
+}  // namespace accel::tests
