@@ -130,7 +130,7 @@ class model_rig : public ::testing::TestWithParam<std::string> {
         }
         server_options at_server;
         at_server.security.insecure = true;
-        at_server.peer_timeout = patience(2s);
+        at_server.peer_timeout = patience(5s);
         const std::string where = GetParam() == "tcp" ? "tcp://" + own_loopback() + ":0" : "local://model-rig";
         const std::vector<std::string> uris{where};
         auto made = server::listen(ctx, uris, registry->services(), at_server);
@@ -142,7 +142,7 @@ class model_rig : public ::testing::TestWithParam<std::string> {
         options.slots = 16;
         options.response_bytes = response_bytes;
         options.security.insecure = true;
-        options.peer_timeout = patience(2s);
+        options.peer_timeout = patience(5s);
         auto made = channel::connect(ctx, running->endpoints().front(), options);
         EXPECT_TRUE(made) << made.error().message;
         return std::move(made).value();
