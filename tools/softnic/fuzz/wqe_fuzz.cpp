@@ -17,6 +17,7 @@ void check(const send_request& request, decode_status status, std::size_t size) 
         total += piece.length;
         if (piece.inlined && piece.address + piece.length > request.inlined.size()) std::abort();
     }
+    if (request.kind == operation::bind && request.window.length >> 32 != 0) std::abort();
     if (total != request.length || request.length > max_message_bytes) std::abort();
 }
 

@@ -470,9 +470,9 @@ TEST_F(devx_fixture, keys_cover_their_range_of_a_umem) {
     ASSERT_EQ(create(made), 0);
     const auto& regions = target.own_device().regions;
     const std::uint32_t key = made.object() << 8 | 0x77;
-    EXPECT_EQ(regions.check(key, pd, 0x5000, 4096, access::local_write).status, access_check::ok);
-    EXPECT_EQ(regions.check(key, pd, 0x5001, 4096, 0).status, access_check::out_of_bounds);
-    EXPECT_EQ(regions.check(key, pd, 0x5000, 8, access::remote_write).status, access_check::denied);
+    EXPECT_EQ(regions.check(key, {.pd = pd}, 0x5000, 4096, access::local_write).status, access_check::ok);
+    EXPECT_EQ(regions.check(key, {.pd = pd}, 0x5001, 4096, 0).status, access_check::out_of_bounds);
+    EXPECT_EQ(regions.check(key, {.pd = pd}, 0x5000, 8, access::remote_write).status, access_check::denied);
     EXPECT_EQ(regions.find(key)->engine_address(0x5010), reinterpret_cast<std::uint64_t>(memory) + 8192 + 16);
     const auto refuse = [&](devx::field where, std::uint64_t value, status expected, reason why) {
         auto what = key_command();

@@ -29,7 +29,7 @@ struct regions : ::testing::Test {
     }
     access_check check(std::uint32_t key, std::uint64_t at, std::uint64_t size, std::uint32_t needed,
                        std::uint32_t pd = 1) {
-        return table.check(key, pd, at, size, needed).status;
+        return table.check(key, {.pd = pd}, at, size, needed).status;
     }
 };
 

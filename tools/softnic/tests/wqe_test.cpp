@@ -7,6 +7,7 @@
 #include <endian.h>
 #include <gtest/gtest.h>
 #include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
 
 namespace accel::softnic {
 namespace {
@@ -100,7 +101,7 @@ TEST(send_wqe, refuses_what_is_wrong) {
     EXPECT_EQ(refused(wqe_bytes(MLX5_OPCODE_SEND), 0), decode_status::empty);
     EXPECT_EQ(refused(wqe_bytes(MLX5_OPCODE_SEND), 9), decode_status::empty) << "more than there is";
     EXPECT_EQ(refused(wqe_bytes(MLX5_OPCODE_SEND), -1, qpn + 1), decode_status::wrong_queue);
-    EXPECT_EQ(refused(wqe_bytes(MLX5_OPCODE_UMR)), decode_status::unknown_opcode);
+    EXPECT_EQ(refused(wqe_bytes(MLX5_OPCODE_UMR)), decode_status::empty) << "no key to change";
     EXPECT_EQ(refused(wqe_bytes(MLX5_OPCODE_RDMA_WRITE)), decode_status::empty) << "no remote address";
     EXPECT_EQ(refused(wqe_bytes(MLX5_OPCODE_SEND).add_inline(12, 600)), decode_status::bad_segment);
     EXPECT_EQ(refused(wqe_bytes(MLX5_OPCODE_SEND).add_inline(12, 0x7fffffff)), decode_status::bad_segment);
@@ -113,6 +114,74 @@ TEST(send_wqe, refuses_what_is_wrong) {
     EXPECT_EQ(decode_send(wqe_bytes(MLX5_OPCODE_SEND).build(), {qpn, 5, false, false}, stale),
               decode_status::wrong_index);
     EXPECT_EQ(stale.index, 5u) << "the error CQE names the expected WQE";
+}
+
+/// A bind as libmlx5 writes it; the tests spoil parts of it.
+struct bind_wqe {
+    std::uint8_t flags = MLX5_WQE_UMR_CTRL_FLAG_INLINE;
+    std::uint64_t mask = MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY;
+    std::uint8_t free = 0;
+    std::uint64_t start = 0x2000;
+    std::uint64_t length = 100;
+    std::uint32_t target_length = 100;
+    bool has_target = true;
+    bool datagram = false;
+
+    decode_status read(send_request& out) const {
+        mlx5_wqe_umr_ctrl_seg control{};
+        control.flags = flags;
+        control.mkey_mask = htobe64(mask);
+        mlx5_wqe_mkey_context_seg context{};
+        context.free = free;
+        context.access_flags = MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE;
+        context.qpn_mkey = htobe32(qpn << 8 | 0x9a);
+        context.start_addr = htobe64(start);
+        context.len = htobe64(length);
+        wqe_bytes wqe(MLX5_OPCODE_UMR);
+        wqe.head_.imm = htobe32(0x1234);
+        wqe.add(control).add(context);
+        if (has_target) wqe.add(mlx5_wqe_umr_klm_seg{htobe32(target_length), htobe32(0x55), htobe64(0x2000)});
+        return decode(wqe.build(), out, datagram);
+    }
+};
+
+TEST(send_wqe, binds_a_window) {
+    send_request out;
+    ASSERT_EQ(bind_wqe{}.read(out), decode_status::ok);
+    EXPECT_EQ(out.kind, operation::bind);
+    EXPECT_EQ(out.window.key, 0x1234u);
+    EXPECT_EQ(out.window.variant, 0x9au);
+    EXPECT_EQ(out.window.lkey, 0x55u);
+    EXPECT_EQ(out.window.address, 0x2000u);
+    EXPECT_EQ(out.window.length, 100u);
+    EXPECT_EQ(out.window.access, static_cast<std::uint32_t>(IBV_ACCESS_REMOTE_WRITE));
+}
+
+TEST(send_wqe, frees_a_window) {
+    send_request out;
+    bind_wqe wqe;
+    wqe.free = MLX5_WQE_MKEY_CONTEXT_FREE;
+    wqe.has_target = false;
+    ASSERT_EQ(wqe.read(out), decode_status::ok);
+    EXPECT_EQ(out.window.length, 0u);
+}
+
+TEST(send_wqe, refuses_other_changes_of_keys) {
+    const auto spoilt = [](auto spoil) {
+        bind_wqe wqe;
+        spoil(wqe);
+        send_request out;
+        return wqe.read(out);
+    };
+    constexpr auto bad = decode_status::bad_segment;
+    EXPECT_EQ(spoilt([](bind_wqe& w) { w.has_target = false; }), decode_status::empty) << "nothing to bind to";
+    EXPECT_EQ(spoilt([](bind_wqe& w) { w.datagram = true; }), decode_status::unknown_opcode);
+    EXPECT_EQ(spoilt([](bind_wqe& w) { w.flags = 0; }), bad) << "a list in memory";
+    EXPECT_EQ(spoilt([](bind_wqe& w) { w.mask = 0; }), bad);
+    EXPECT_EQ(spoilt([](bind_wqe& w) { w.length = 101; }), bad);
+    EXPECT_EQ(spoilt([](bind_wqe& w) { w.length = (std::uint64_t{1} << 32) + 100; }), bad);
+    EXPECT_EQ(spoilt([](bind_wqe& w) { w.start = 0; }), bad);
+    EXPECT_EQ(spoilt([](bind_wqe& w) { w.length = w.target_length = 0; }), bad);
 }
 
 TEST(send_wqe, datagrams_cannot_write) {

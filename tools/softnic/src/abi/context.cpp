@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "abi/context.hpp"
 
+#include "model/window.hpp"
+
 #include <algorithm>
 
 namespace accel::softnic {
@@ -10,6 +12,7 @@ context::context(nic& owner, int device_index, int command_file)
 
 context::~context() {
     while (!qps.empty()) destroy_qp(qps.begin()->first);
+    while (!windows.empty()) destroy_window(windows.begin()->first);
     for (const auto& [handle, key] : regions) own_device().regions.remove(key);
     for (const auto& [handle, cq] : cqs) nic_.remove_cq(*cq);
     for (const auto& [handle, page] : uars) nic_.remove_uar(page);
@@ -31,6 +34,17 @@ void context::destroy_qp(std::uint32_t handle) {
     if (found == qps.end()) return;
     if (queue_pair* qp = own_device().find_queue_pair(found->second)) nic_.destroy_qp(*qp);
     qps.erase(found);
+}
+
+bool context::destroy_window(std::uint32_t handle) {
+    const auto found = windows.find(handle);
+    if (found == windows.end()) return false;
+    auto& keys = own_device().regions;
+    memory_region& window = *keys.find_any_variant(found->second);
+    window::unbind(keys, window);
+    keys.remove(window.key);
+    windows.erase(found);
+    return true;
 }
 
 bool context::forget_descriptor(int descriptor) {
@@ -62,6 +76,10 @@ bool context::pd_in_use(std::uint32_t pd) {
         const memory_region* region = mine.regions.find(entry.second);
         return region != nullptr && region->pd == pd;
     });
+    const bool by_window = std::any_of(windows.begin(), windows.end(), [&](const auto& entry) {
+        const memory_region* window = mine.regions.find_any_variant(entry.second);
+        return window != nullptr && window->pd == pd;
+    });
     const bool by_qp = std::any_of(qps.begin(), qps.end(), [&](const auto& entry) {
         const queue_pair* qp = mine.find_queue_pair(entry.second);
         return qp != nullptr && qp->options.pd == pd;
@@ -69,7 +87,7 @@ bool context::pd_in_use(std::uint32_t pd) {
     const bool by_srq =
         std::any_of(srqs.begin(), srqs.end(), [&](const auto& entry) { return entry.second->who().pd == pd; });
     const bool by_ah = std::any_of(ahs.begin(), ahs.end(), [&](const auto& entry) { return entry.second == pd; });
-    return by_region || by_qp || by_srq || by_ah;
+    return by_region || by_window || by_qp || by_srq || by_ah;
 }
 
 }  // namespace accel::softnic

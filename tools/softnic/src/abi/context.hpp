@@ -38,10 +38,13 @@ class context {
     /// Does any object still use this protection domain?
     [[nodiscard]] bool pd_in_use(std::uint32_t pd);
     void destroy_qp(std::uint32_t handle);
+    /// False: there is none of this handle.
+    bool destroy_window(std::uint32_t handle);
 
     // Objects by handle. Protection domains have nothing but their number, which is the handle.
     std::map<std::uint32_t, bool> pds;
     std::map<std::uint32_t, std::uint32_t> regions;  ///< handle to key
+    std::map<std::uint32_t, std::uint32_t> windows;  ///< handle to key, of any variant
     std::map<std::uint32_t, std::shared_ptr<completion_queue>> cqs;
     std::map<std::uint32_t, std::shared_ptr<shared_receive_queue>> srqs;
     std::map<std::uint32_t, std::uint32_t> qps;   ///< handle to queue pair number

@@ -17,9 +17,9 @@ namespace {
 
 constexpr std::uint64_t firmware = 28ull << 32 | 39ull << 16 | 1002;
 /// As mlx5, less what is not modelled.
-constexpr std::uint32_t capability_flags = IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_CHANGE_PHY_PORT |
-                                           IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
-                                           IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+constexpr std::uint32_t capability_flags =
+    IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_CHANGE_PHY_PORT | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID |
+    IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_MGT_EXTENSIONS | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
 constexpr std::uint32_t ib_port_capabilities = 0x2651e848;
 
 ib_uverbs_query_port_resp describe(const port& of) {
@@ -115,6 +115,7 @@ ib_uverbs_query_device_resp describe(device& of) {
     answer.max_cq = 1 << 20;
     answer.max_cqe = limits::max_cqe;
     answer.max_mr = 1 << 24;
+    answer.max_mw = 1 << 24;
     answer.max_pd = 1 << 24;
     answer.max_qp_rd_atom = limits::max_rd_atomic;
     answer.max_res_rd_atom = limits::max_rd_atomic * 4096;

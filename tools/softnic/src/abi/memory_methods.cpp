@@ -104,6 +104,7 @@ int reregister_memory(context& target, command& request) {
     const auto found = target.regions.find(in.mr_handle);
     if (found == target.regions.end()) return EINVAL;
     memory_region changed = *target.own_device().regions.find(found->second);
+    if (changed.windows != 0) return EBUSY;
     if ((in.flags & IBV_REREG_MR_CHANGE_PD) != 0) {
         if (!target.pds.contains(in.pd_handle)) return EINVAL;
         changed.pd = in.pd_handle;
@@ -155,10 +156,31 @@ int register_dmabuf(context& target, command& request) {
 int destroy_region(context& target, command& request) {
     const auto found = target.regions.find(request.handle(UVERBS_ATTR_DESTROY_MR_HANDLE));
     if (found == target.regions.end()) return EINVAL;
+    if (target.own_device().regions.find(found->second)->windows != 0) return EBUSY;
     memory::quiesce(target.adapter().state, *target.own_device().regions.find(found->second));
     target.own_device().regions.remove(found->second);
     target.regions.erase(found);
     return 0;
+}
+
+/// A window has no memory before a work request binds it.
+int allocate_window(context& target, command& request) {
+    const auto in = request.in<ib_uverbs_alloc_mw>(UVERBS_ATTR_CORE_IN);
+    if (!target.pds.contains(in.pd_handle)) return EINVAL;
+    if (in.mw_type != IBV_MW_TYPE_1 && in.mw_type != IBV_MW_TYPE_2) return EINVAL;
+    memory_region window;
+    window.pd = in.pd_handle;
+    window.window = in.mw_type == IBV_MW_TYPE_1 ? window_type::type_1 : window_type::type_2;
+    ib_uverbs_alloc_mw_resp answer{};
+    answer.mw_handle = target.next_handle();
+    answer.rkey = target.own_device().regions.add(std::move(window)).key;
+    target.windows[answer.mw_handle] = answer.rkey;
+    request.out(UVERBS_ATTR_CORE_OUT, answer);
+    return 0;
+}
+
+int destroy_window(context& target, command& request) {
+    return target.destroy_window(request.handle(UVERBS_ATTR_DESTROY_MW_HANDLE)) ? 0 : EINVAL;
 }
 
 /// RoCE: the driver wants the MAC address behind a GID.
@@ -192,6 +214,7 @@ int destroy_ah(context& target, command& request) {
 
 constexpr attribute_rule pd_rules[]{{UVERBS_ATTR_DESTROY_PD_HANDLE, true, 0}};
 constexpr attribute_rule mr_rules[]{{UVERBS_ATTR_DESTROY_MR_HANDLE, true, 0}};
+constexpr attribute_rule mw_rules[]{{UVERBS_ATTR_DESTROY_MW_HANDLE, true, 0}};
 constexpr attribute_rule ah_rules[]{{UVERBS_ATTR_DESTROY_AH_HANDLE, true, 0}};
 constexpr attribute_rule dmabuf_rules[]{
     {UVERBS_ATTR_REG_DMABUF_MR_HANDLE, true, 0},       {UVERBS_ATTR_REG_DMABUF_MR_PD_HANDLE, true, 0},
@@ -204,6 +227,7 @@ constexpr method_row memory_method_rows[]{
     {UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY, "PD_DESTROY", pd_rules, destroy_pd},
     {UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY, "MR_DESTROY", mr_rules, destroy_region},
     {UVERBS_OBJECT_MR, UVERBS_METHOD_REG_DMABUF_MR, "REG_DMABUF_MR", dmabuf_rules, register_dmabuf},
+    {UVERBS_OBJECT_MW, UVERBS_METHOD_MW_DESTROY, "MW_DESTROY", mw_rules, destroy_window},
     {UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY, "AH_DESTROY", ah_rules, destroy_ah},
 };
 
@@ -211,6 +235,7 @@ constexpr write_row memory_write_rows[]{
     {IB_USER_VERBS_CMD_ALLOC_PD, "ALLOC_PD", 0, allocate_pd},
     {IB_USER_VERBS_CMD_REG_MR, "REG_MR", sizeof(ib_uverbs_reg_mr), register_memory},
     {IB_USER_VERBS_CMD_REREG_MR, "REREG_MR", sizeof(ib_uverbs_rereg_mr), reregister_memory},
+    {IB_USER_VERBS_CMD_ALLOC_MW, "ALLOC_MW", sizeof(ib_uverbs_alloc_mw), allocate_window},
     {IB_USER_VERBS_CMD_CREATE_AH, "CREATE_AH", sizeof(ib_uverbs_create_ah), create_ah},
 };
 

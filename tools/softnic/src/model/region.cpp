@@ -42,25 +42,35 @@ bool region_table::remove(std::uint32_t key) {
     return true;
 }
 
-memory_region* region_table::find(std::uint32_t key) const {
+memory_region* region_table::find_any_variant(std::uint32_t key) const {
     const std::uint32_t index = key >> 8;
-    if (index >= regions_.size()) return nullptr;
-    memory_region* region = regions_[index].get();
+    return index < regions_.size() ? regions_[index].get() : nullptr;
+}
+
+memory_region* region_table::find(std::uint32_t key) const {
+    memory_region* region = find_any_variant(key);
     return region != nullptr && region->key == key ? region : nullptr;
 }
 
-region_table::result region_table::check(std::uint32_t key, std::uint32_t pd, std::uint64_t address,
-                                         std::uint64_t size_bytes, std::uint32_t needed) const {
-    constexpr std::uint32_t remote = access::remote_read | access::remote_write | access::remote_atomic;
+region_table::result region_table::look_through(const memory_region& window, user by, std::uint32_t needed) const {
+    if (window.target == 0 || (needed & access::remote) == 0) return {access_check::bad_key, nullptr};
+    if (window.window == window_type::type_2 && window.qpn != by.qpn) return {access_check::wrong_domain, nullptr};
+    memory_region* behind = find(window.target);
+    return {behind != nullptr ? access_check::ok : access_check::bad_key, behind};
+}
+
+region_table::result region_table::check(std::uint32_t key, user by, std::uint64_t address, std::uint64_t size_bytes,
+                                         std::uint32_t needed) const {
     memory_region* region = find(key);
-    if (region == nullptr || (region->invalidated && (needed & remote) != 0)) return {access_check::bad_key, nullptr};
-    if (region->pd != pd) return {access_check::wrong_domain, nullptr};
+    if (region == nullptr || (region->invalidated && (needed & access::remote) != 0))
+        return {access_check::bad_key, nullptr};
+    if (region->pd != by.pd) return {access_check::wrong_domain, nullptr};
     if ((region->access & needed) != needed) return {access_check::denied, nullptr};
     // In front of the region the offset wraps, and is larger than any length: a registration's end does not
     // wrap.
     const std::uint64_t offset = address - region->iova;
     if (offset > region->length || size_bytes > region->length - offset) return {access_check::out_of_bounds, nullptr};
-    return {access_check::ok, region};
+    return region->is_window() ? look_through(*region, by, needed) : result{access_check::ok, region};
 }
 
 }  // namespace accel::softnic

@@ -80,7 +80,7 @@ bool may_dump(const hca& nic, const queue_pair& qp, const send_request& request)
     const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
     return std::all_of(request.segments.begin(), request.segments.end(), [&](const segment& piece) {
         return piece.inlined ||
-               regions.check(piece.lkey, qp.options.pd, piece.address, piece.length, 0).status == access_check::ok;
+               regions.check(piece.lkey, user_of(qp), piece.address, piece.length, 0).status == access_check::ok;
     });
 }
 

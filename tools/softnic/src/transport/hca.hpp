@@ -102,4 +102,9 @@ struct hca {
     }
 };
 
+/// As whom a queue pair uses keys.
+[[nodiscard]] inline region_table::user user_of(const queue_pair& qp) {
+    return {qp.options.pd, qp.number};
+}
+
 }  // namespace accel::softnic

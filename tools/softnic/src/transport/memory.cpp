@@ -41,7 +41,7 @@ vendor_syndrome gather(hca& nic, const queue_pair& qp, std::span<const segment> 
             return vendor_syndrome::none;
         }
         const std::uint64_t address = piece.address + at;
-        const auto found = regions.check(piece.lkey, qp.options.pd, address, part.size(), 0);
+        const auto found = regions.check(piece.lkey, user_of(qp), address, part.size(), 0);
         if (found.status != access_check::ok) return vendor_syndrome::local_key;
         const bool done = read(*found.region, address, part, message, piece.length - at - part.size());
         return done ? vendor_syndrome::none : vendor_syndrome::memory_fault;
@@ -75,7 +75,7 @@ const std::byte* locate(hca& nic, const queue_pair& qp, std::span<const segment>
         }
         if (piece.inlined || piece.length - offset < size_bytes) return nullptr;
         const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
-        const auto found = regions.check(piece.lkey, qp.options.pd, piece.address + offset, size_bytes, 0);
+        const auto found = regions.check(piece.lkey, user_of(qp), piece.address + offset, size_bytes, 0);
         return found.status == access_check::ok ? locate(*found.region, piece.address + offset, size_bytes) : nullptr;
     }
     return nullptr;
@@ -86,7 +86,7 @@ vendor_syndrome scatter(hca& nic, queue_pair& qp, std::span<const segment> segme
     const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
     return walk(segments, offset, from, [&](const segment& piece, std::uint64_t at, std::span<const std::byte> part) {
         const std::uint64_t address = piece.address + at;
-        const auto found = regions.check(piece.lkey, qp.options.pd, address, part.size(), access::local_write);
+        const auto found = regions.check(piece.lkey, user_of(qp), address, part.size(), access::local_write);
         if (piece.inlined || found.status != access_check::ok) return vendor_syndrome::local_key;
         return place(nic, qp, *found.region, address, part) ? vendor_syndrome::none : vendor_syndrome::memory_fault;
     });

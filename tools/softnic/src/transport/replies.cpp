@@ -16,7 +16,7 @@ region_table::result check_remote(hca& nic, const queue_pair& qp, std::uint32_t 
                                   std::uint64_t size_bytes, std::uint32_t needed) {
     if ((qp.attributes.access & needed) == 0) return {access_check::denied, nullptr};
     const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
-    return regions.check(rkey, qp.options.pd, address, size_bytes, needed);
+    return regions.check(rkey, user_of(qp), address, size_bytes, needed);
 }
 
 std::uint32_t count_responses(std::uint32_t length, std::uint32_t mtu) {

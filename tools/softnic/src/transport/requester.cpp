@@ -2,6 +2,7 @@
 // Requester: from a decoded WQE to packets.
 #include "transport/requester.hpp"
 
+#include "model/window.hpp"
 #include "transport/completions.hpp"
 #include "transport/dynamic.hpp"
 #include "transport/memory.hpp"
@@ -49,6 +50,18 @@ bool pass_nop(hca& nic, queue_pair& qp) {
         ++requester.oldest;
     }
     ++requester.sending;
+    return true;
+}
+
+/// Nothing before a bind is under way when a key changes, and nothing behind it has begun.
+bool pass_bind(hca& nic, queue_pair& qp) {
+    auto& requester = qp.requester;
+    if (requester.sending != requester.oldest) return false;
+    flight& next = requester.at(requester.sending);
+    memory::flush_posted(nic, qp);
+    auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
+    if (window::change(regions, user_of(qp), next.request.window) == window::outcome::done) return pass_nop(nic, qp);
+    next.failed = {syndrome::window_bind, vendor_syndrome::window_refused};
     return true;
 }
 
@@ -172,6 +185,7 @@ bool advance(hca& nic, queue_pair& qp) {
         completions::fail_send(nic, qp, next.failed);
         return true;
     }
+    if (next.request.kind == operation::bind) return pass_bind(nic, qp) || hold_back(requester);
     if (next.packets == 0) return pass_nop(nic, qp);
     if (must_wait(nic, qp, next) || (qp.is_initiator() && !dynamic::connect(nic, qp, next)))
         return hold_back(requester);

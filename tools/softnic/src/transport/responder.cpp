@@ -2,9 +2,12 @@
 // Responder: requests that carry data.
 #include "transport/responder.hpp"
 
+#include "model/window.hpp"
 #include "transport/completions.hpp"
 #include "transport/memory.hpp"
 #include "transport/psn.hpp"
+
+#include <utility>
 
 #include <endian.h>
 #include <infiniband/verbs.h>
@@ -48,7 +51,7 @@ bool start_write(hca& nic, queue_pair& qp, const packet_header& in) {
     responder.write_key = in.rkey;
     responder.write_left = in.length;
     if (in.length == 0) return true;
-    const auto found = regions_of(nic, qp).check(in.rkey, qp.options.pd, in.address, in.length, access::remote_write);
+    const auto found = regions_of(nic, qp).check(in.rkey, user_of(qp), in.address, in.length, access::remote_write);
     if ((qp.attributes.access & access::remote_write) != 0 && found.status == access_check::ok) return true;
     reject(nic, qp, in.psn, nak_code::remote_access);
     return false;
@@ -64,7 +67,7 @@ bool place_write(hca& nic, queue_pair& qp, const arrival& in) {
         return false;
     }
     if (size == 0) return true;
-    const auto found = regions_of(nic, qp).check(responder.write_key, qp.options.pd, responder.write_address, size,
+    const auto found = regions_of(nic, qp).check(responder.write_key, user_of(qp), responder.write_address, size,
                                                  access::remote_write);
     if (found.status != access_check::ok || !memory::place(nic, qp, *found.region, responder.write_address, in.data)) {
         reject(nic, qp, in.header.psn, nak_code::remote_access);
@@ -99,15 +102,18 @@ bool take_send(hca& nic, queue_pair& qp, const arrival& in) {
     return false;
 }
 
+bool end_remote_use(region_table& regions, const queue_pair& qp, memory_region& region) {
+    if (region.is_window()) return window::invalidate(regions, user_of(qp), region) == window::outcome::done;
+    return !std::exchange(region.invalidated, true);
+}
+
 /// SEND with invalidate: the key must be one this queue pair could use.
 bool invalidate(hca& nic, queue_pair& qp, const packet_header& in) {
-    memory_region* region = regions_of(nic, qp).find(be32toh(in.immediate));
-    if (region == nullptr || region->pd != qp.options.pd || region->invalidated) {
-        fail_placing(nic, qp, in.psn, vendor_syndrome::local_key);
-        return false;
-    }
-    region->invalidated = true;
-    return true;
+    region_table& regions = regions_of(nic, qp);
+    memory_region* region = regions.find(be32toh(in.immediate));
+    if (region != nullptr && region->pd == qp.options.pd && end_remote_use(regions, qp, *region)) return true;
+    fail_placing(nic, qp, in.psn, vendor_syndrome::local_key);
+    return false;
 }
 
 /// All of the message has been placed. False after failing, if some of it did not arrive.

@@ -17,6 +17,7 @@ enum class syndrome : std::uint8_t {
     local_qp_operation = 0x02,
     local_protection = 0x04,
     flushed = 0x05,
+    window_bind = 0x06,
     bad_response = 0x10,
     local_access = 0x11,
     remote_invalid_request = 0x12,
@@ -43,6 +44,7 @@ enum class vendor_syndrome : std::uint8_t {
     injected = 0xe0,
     memory_fault = 0xe1,       ///< the key was valid, the memory behind it was gone
     malformed_wqe = 0xe2,      ///< decode_send refused it
+    window_refused = 0xe5,     ///< window::outcome says why
     late_wqe = 0xe3,           ///< strict mode: changed between its doorbell and its execution
     queue_unreachable = 0xe4,  ///< the work queue itself is not mapped any more
 };

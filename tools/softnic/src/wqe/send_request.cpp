@@ -34,6 +34,7 @@ constexpr std::array opcodes{
     opcode_row{MLX5_OPCODE_ATOMIC_MASKED_CS, operation::atomic, false, false, false},
     opcode_row{MLX5_OPCODE_ATOMIC_MASKED_FA, operation::atomic, false, false, false},
     opcode_row{opcode_dump, operation::dump, false, false, false},
+    opcode_row{MLX5_OPCODE_UMR, operation::bind, false, false, false},
 };
 
 /// The unread rest of a WQE.
@@ -169,6 +170,37 @@ bool take_pointer(cursor& at, send_request& out, std::uint64_t& length) {
     return true;
 }
 
+std::uint32_t window_access(std::uint8_t flags) {
+    std::uint32_t out = 0;
+    if ((flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE) != 0) out |= IBV_ACCESS_REMOTE_WRITE;
+    if ((flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ) != 0) out |= IBV_ACCESS_REMOTE_READ;
+    if ((flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC) != 0) out |= IBV_ACCESS_REMOTE_ATOMIC;
+    return out;
+}
+
+/// UMR changes keys in many ways. libmlx5 binds and frees memory windows by it: one KLM in the WQE, or none.
+decode_status take_window(cursor at, std::uint32_t key, send_request& out) {
+    mlx5_wqe_umr_ctrl_seg control;
+    mlx5_wqe_mkey_context_seg context;
+    if (!at.take(control) || !at.take(context)) return decode_status::empty;
+    constexpr std::uint64_t new_key = MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY;
+    const bool changes_key = (be64toh(control.mkey_mask) & new_key) == new_key;
+    if ((control.flags & MLX5_WQE_UMR_CTRL_FLAG_INLINE) == 0 || !changes_key) return decode_status::bad_segment;
+    out.window = {};
+    out.window.key = key;
+    out.window.variant = static_cast<std::uint8_t>(be32toh(context.qpn_mkey));
+    if ((context.free & MLX5_WQE_MKEY_CONTEXT_FREE) != 0) return decode_status::ok;
+    mlx5_wqe_umr_klm_seg target;
+    if (!at.take(target)) return decode_status::empty;
+    out.window.lkey = be32toh(target.mkey);
+    out.window.address = be64toh(target.address);
+    out.window.length = be64toh(context.len);
+    out.window.access = window_access(context.access_flags);
+    const bool same =
+        be32toh(target.byte_count) == out.window.length && be64toh(context.start_addr) == out.window.address;
+    return same && out.window.length != 0 ? decode_status::ok : decode_status::bad_segment;
+}
+
 decode_status take_data(cursor at, send_request& out) {
     std::uint64_t length = 0;
     while (!at.rest().empty()) {
@@ -215,6 +247,7 @@ void take_control(const mlx5_wqe_ctrl_seg& control, const opcode_row& row, send_
 
 decode_status take_body(cursor at, const send_expectation& expected, std::uint8_t modifier, send_request& out) {
     if (out.kind == operation::nop) return decode_status::ok;
+    if (out.kind == operation::bind) return take_window(at, be32toh(out.immediate), out);
     const bool addressed = expected.datagram || (expected.dynamic && !out.is_local());
     if (addressed && !take_datagram(at, expected.ethernet, out.destination)) return decode_status::empty;
     const bool remote = out.kind == operation::write || out.needs_response();

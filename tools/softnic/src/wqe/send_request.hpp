@@ -17,7 +17,7 @@ inline constexpr std::size_t wqe_block_bytes = 64;       ///< a WQEBB: the strid
 inline constexpr std::size_t max_send_wqe_bytes = 1008;  ///< `ds` counts 16-byte units in six bits
 inline constexpr std::uint32_t max_message_bytes = 1u << 30;
 
-enum class operation : std::uint8_t { nop, send, write, read, atomic, dump };
+enum class operation : std::uint8_t { nop, send, write, read, atomic, dump, bind };
 
 /// Part of a message: a piece of registered memory, or bytes that came inside the WQE.
 struct segment {
@@ -44,6 +44,16 @@ struct datagram_address {
     friend bool operator==(const datagram_address&, const datagram_address&) = default;
 };
 
+/// What a memory window is to open. Of length 0: nothing any more.
+struct window_request {
+    std::uint32_t key = 0;      ///< of the window, as it was at some time
+    std::uint8_t variant = 0;   ///< the last byte of its next key
+    std::uint32_t lkey = 0;     ///< of the region behind it
+    std::uint64_t address = 0;  ///< in that region
+    std::uint64_t length = 0;
+    std::uint32_t access = 0;  ///< remote bits of ibv_access_flags
+};
+
 /// One send WQE, decoded. Reused: decode() keeps the vectors' capacity, so that in the long run it allocates
 /// nothing.
 struct send_request {
@@ -62,13 +72,16 @@ struct send_request {
     std::uint32_t rkey = 0;
     atomic_operation atomic;
     datagram_address destination;
+    window_request window;
     std::vector<segment> segments;
     std::vector<std::byte> inlined;
 
     [[nodiscard]] bool needs_response() const { return kind == operation::read || is_atomic(); }
     [[nodiscard]] bool is_atomic() const { return kind == operation::atomic; }
     /// Does it go to the other side at all?
-    [[nodiscard]] bool is_local() const { return kind == operation::nop || kind == operation::dump; }
+    [[nodiscard]] bool is_local() const {
+        return kind == operation::nop || kind == operation::dump || kind == operation::bind;
+    }
 };
 
 /// What a WQE must say to be this queue pair's next one.

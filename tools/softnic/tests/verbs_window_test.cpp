@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory windows of both types, through the stock libraries. `other` owns the memory `to` and opens parts of it; `qp`
+// is the peer that uses them.
+#include "verbs_fixture.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+namespace {
+
+namespace st = accel::softnic::testing;
+
+using mw_owner = st::owned<ibv_mw, ibv_dealloc_mw>;
+
+constexpr std::uint64_t offset = 4096;
+constexpr std::uint64_t length = 1000;
+
+struct windows : st::verbs_fixture {
+    st::mr_owner bindable{ibv_reg_mr(pd.get(), to.data(), to.size(), st::all_access | IBV_ACCESS_MW_BIND)};
+
+    mw_owner make(ibv_mw_type type) const { return mw_owner(st::required(ibv_alloc_mw(pd.get(), type), "window")); }
+
+    ibv_mw_bind_info part_of(ibv_mr* region, unsigned access) const {
+        return {region, reinterpret_cast<std::uint64_t>(to.data()) + offset, length, access};
+    }
+    /// Binds a window of type 2. Its key is the new one afterwards.
+    ibv_wc_status bind(ibv_mw* window, ibv_mr* region, unsigned access = IBV_ACCESS_REMOTE_WRITE) {
+        ibv_send_wr what{};
+        what.opcode = IBV_WR_BIND_MW;
+        what.send_flags = IBV_SEND_SIGNALED;
+        what.bind_mw.mw = window;
+        what.bind_mw.rkey = ibv_inc_rkey(window->rkey);
+        what.bind_mw.bind_info = part_of(region, access);
+        post(other.get(), what);
+        const ibv_wc done = wait(other_cq.get());
+        EXPECT_TRUE(done.status != IBV_WC_SUCCESS || done.opcode == IBV_WC_BIND_MW);
+        if (done.status == IBV_WC_SUCCESS) window->rkey = what.bind_mw.rkey;
+        return done.status;
+    }
+    ibv_wc_status invalidate(ibv_mw* window) {
+        ibv_send_wr what{};
+        what.opcode = IBV_WR_LOCAL_INV;
+        what.send_flags = IBV_SEND_SIGNALED;
+        what.invalidate_rkey = window->rkey;
+        post(other.get(), what);
+        const ibv_wc done = wait(other_cq.get());
+        EXPECT_TRUE(done.status != IBV_WC_SUCCESS || done.opcode == IBV_WC_LOCAL_INV);
+        return done.status;
+    }
+    ibv_wc_status write(ibv_qp* by, ibv_cq* done, std::uint32_t rkey, std::uint64_t at, std::uint32_t size) {
+        ibv_sge piece{};
+        auto what = request(IBV_WR_RDMA_WRITE, piece, size);
+        what.wr.rdma.remote_addr = reinterpret_cast<std::uint64_t>(to.data()) + at;
+        what.wr.rdma.rkey = rkey;
+        post(by, what);
+        return wait(done).status;
+    }
+    ibv_wc_status write(std::uint32_t rkey, std::uint64_t at = offset, std::uint32_t size = length) {
+        return write(qp.get(), cq.get(), rkey, at, size);
+    }
+    [[nodiscard]] bool arrived(std::uint64_t at, std::uint64_t size) const {
+        return std::memcmp(to.data() + at, from.data(), size) == 0;
+    }
+};
+
+TEST_F(windows, are_promised_as_both_types) {
+    ibv_device_attr about{};
+    ASSERT_EQ(ibv_query_device(context.get(), &about), 0);
+    const unsigned wanted = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+    EXPECT_EQ(about.device_cap_flags & wanted, wanted);
+    EXPECT_GT(about.max_mw, 0);
+}
+
+TEST_F(windows, of_type_1_open_what_they_are_bound_to) {
+    const auto window = make(IBV_MW_TYPE_1);
+    ibv_mw_bind how{};
+    how.send_flags = IBV_SEND_SIGNALED;
+    how.bind_info = part_of(bindable.get(), IBV_ACCESS_REMOTE_WRITE);
+    ASSERT_EQ(ibv_bind_mw(other.get(), window.get(), &how), 0);
+    ASSERT_EQ(wait(other_cq.get()).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(write(window->rkey), IBV_WC_SUCCESS);
+    EXPECT_TRUE(arrived(offset, length));
+
+    const std::uint32_t earlier = window->rkey;  // bound anew: a key of one variant more
+    ASSERT_EQ(ibv_bind_mw(other.get(), window.get(), &how), 0);
+    ASSERT_EQ(wait(other_cq.get()).status, IBV_WC_SUCCESS);
+    EXPECT_NE(window->rkey, earlier);
+    EXPECT_EQ(write(window->rkey), IBV_WC_SUCCESS);
+    EXPECT_EQ(write(earlier), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(windows, of_type_1_are_taken_back_by_binding_nothing) {
+    const auto window = make(IBV_MW_TYPE_1);
+    ibv_mw_bind how{};
+    how.send_flags = IBV_SEND_SIGNALED;
+    how.bind_info = part_of(bindable.get(), IBV_ACCESS_REMOTE_WRITE);
+    ASSERT_EQ(ibv_bind_mw(other.get(), window.get(), &how), 0);
+    ASSERT_EQ(wait(other_cq.get()).status, IBV_WC_SUCCESS);
+    how.bind_info.length = 0;
+    ASSERT_EQ(ibv_bind_mw(other.get(), window.get(), &how), 0);
+    ASSERT_EQ(wait(other_cq.get()).status, IBV_WC_SUCCESS);
+    EXPECT_EQ(write(window->rkey), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(windows, of_type_2_open_what_they_are_bound_to) {
+    const auto window = make(IBV_MW_TYPE_2);
+    ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
+    EXPECT_EQ(write(window->rkey), IBV_WC_SUCCESS);
+    EXPECT_TRUE(arrived(offset, length));
+    ASSERT_EQ(invalidate(window.get()), IBV_WC_SUCCESS);
+    ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
+    EXPECT_EQ(write(window->rkey, offset + 10, 20), IBV_WC_SUCCESS);
+}
+
+TEST_F(windows, end_where_they_end) {
+    const auto window = make(IBV_MW_TYPE_2);
+    ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
+    EXPECT_EQ(write(window->rkey, offset + 1, length), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(windows, begin_where_they_begin) {
+    const auto window = make(IBV_MW_TYPE_2);
+    ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
+    EXPECT_EQ(write(window->rkey, offset - 1, 1), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(windows, give_the_rights_that_they_were_bound_with) {
+    const auto window = make(IBV_MW_TYPE_2);
+    ASSERT_EQ(bind(window.get(), bindable.get(), IBV_ACCESS_REMOTE_READ), IBV_WC_SUCCESS);
+    EXPECT_EQ(write(window->rkey), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(windows, that_are_not_bound_open_nothing) {
+    const auto window = make(IBV_MW_TYPE_2);
+    EXPECT_EQ(write(window->rkey), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(windows, that_were_invalidated_open_nothing) {
+    const auto window = make(IBV_MW_TYPE_2);
+    ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
+    ASSERT_EQ(invalidate(window.get()), IBV_WC_SUCCESS);
+    EXPECT_EQ(write(window->rkey), IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_F(windows, of_type_2_belong_to_one_queue_pair) {
+    const auto window = make(IBV_MW_TYPE_2);
+    ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
+    const auto third = st::make_qp(pd.get(), cq.get(), cq.get());
+    const auto fourth = st::make_qp(pd.get(), other_cq.get(), other_cq.get());
+    st::connect(third.get(), fourth.get());
+    EXPECT_EQ(write(third.get(), cq.get(), window->rkey, offset, 8), IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(write(window->rkey), IBV_WC_SUCCESS);
+}
+
+TEST_F(windows, of_type_2_are_bound_once) {
+    const auto window = make(IBV_MW_TYPE_2);
+    ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
+    EXPECT_EQ(bind(window.get(), bindable.get()), IBV_WC_MW_BIND_ERR);
+}
+
+TEST_F(windows, are_invalidated_once) {
+    const auto window = make(IBV_MW_TYPE_2);
+    EXPECT_EQ(invalidate(window.get()), IBV_WC_MW_BIND_ERR);
+}
+
+TEST_F(windows, need_a_region_that_allows_them) {
+    const auto window = make(IBV_MW_TYPE_2);
+    EXPECT_EQ(bind(window.get(), to_mr.get()), IBV_WC_MW_BIND_ERR);
+}
+
+TEST_F(windows, cannot_give_rights_that_the_region_lacks) {
+    const st::mr_owner read_only{ibv_reg_mr(pd.get(), to.data(), to.size(), IBV_ACCESS_MW_BIND)};
+    const auto window = make(IBV_MW_TYPE_2);
+    EXPECT_EQ(bind(window.get(), read_only.get(), IBV_ACCESS_REMOTE_WRITE), IBV_WC_MW_BIND_ERR);
+}
+
+TEST_F(windows, stay_inside_the_region) {
+    const st::mr_owner small{ibv_reg_mr(pd.get(), to.data() + offset, length - 1, st::all_access | IBV_ACCESS_MW_BIND)};
+    const auto window = make(IBV_MW_TYPE_2);
+    EXPECT_EQ(bind(window.get(), small.get()), IBV_WC_MW_BIND_ERR);
+}
+
+TEST_F(windows, keep_their_region_registered) {
+    auto window = make(IBV_MW_TYPE_2);
+    ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
+    EXPECT_EQ(ibv_dereg_mr(bindable.get()), EBUSY);
+    window.reset();
+    EXPECT_EQ(ibv_dereg_mr(bindable.release()), 0);
+}
+
+TEST_F(windows, keep_their_domain) {
+    const auto window = make(IBV_MW_TYPE_1);
+    EXPECT_EQ(ibv_dealloc_pd(pd.get()), EBUSY);
+}
+
+TEST_F(windows, are_no_local_memory) {
+    const auto window = make(IBV_MW_TYPE_2);
+    ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
+    ibv_sge piece{};
+    auto what = request(IBV_WR_RDMA_WRITE, piece, 8);
+    piece = {reinterpret_cast<std::uint64_t>(to.data()) + offset, 8, window->rkey};
+    post(other.get(), what);
+    EXPECT_EQ(wait(other_cq.get()).status, IBV_WC_LOC_PROT_ERR);
+}
+
+TEST_F(windows, of_type_2_are_freed_by_a_send_of_the_peer) {
+    const auto window = make(IBV_MW_TYPE_2);
+    ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
+    receive(other.get(), 64, 7);
+    ibv_sge piece{};
+    auto what = request(IBV_WR_SEND_WITH_INV, piece, 64);
+    what.invalidate_rkey = window->rkey;
+    post(qp.get(), what);
+    ASSERT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS);
+    const ibv_wc got = wait(other_cq.get());
+    ASSERT_EQ(got.status, IBV_WC_SUCCESS);
+    EXPECT_NE(got.wc_flags & IBV_WC_WITH_INV, 0u);
+    EXPECT_EQ(got.invalidated_rkey, window->rkey);
+    ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS) << "it is free";
+    EXPECT_EQ(write(window->rkey), IBV_WC_SUCCESS);
+}
+
+/// What is posted behind a bind may use the new key at once.
+TEST_F(windows, are_open_for_what_follows) {
+    const auto window = make(IBV_MW_TYPE_2);
+    for (int round = 0; round < 100; ++round) {
+        ibv_send_wr binding{};
+        ibv_send_wr told{};
+        ibv_sge piece{};
+        binding.opcode = IBV_WR_BIND_MW;
+        binding.bind_mw.mw = window.get();
+        binding.bind_mw.rkey = ibv_inc_rkey(window->rkey);
+        binding.bind_mw.bind_info = part_of(bindable.get(), IBV_ACCESS_REMOTE_WRITE);
+        binding.next = &told;
+        told = request(IBV_WR_SEND, piece, 8);
+        receive(qp.get(), 8, 1);
+        post(other.get(), binding);
+        window->rkey = binding.bind_mw.rkey;
+        ASSERT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS);
+        ASSERT_EQ(wait(other_cq.get()).status, IBV_WC_SUCCESS);
+        ASSERT_EQ(write(window->rkey, offset, 8), IBV_WC_SUCCESS) << round;
+        ASSERT_EQ(invalidate(window.get()), IBV_WC_SUCCESS);
+    }
+}
+
+}  // namespace
