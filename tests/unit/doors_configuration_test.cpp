@@ -27,6 +27,7 @@ TEST(door_configuration, each_key_goes_where_it_belongs) {
                    "stream_parts": 3, "stream_requests": 5, "part_timeout": "7s", "stream_timeout": "8s",
                    "idle_timeout": "1s",
                    "handshake_timeout": "2s", "head_timeout": "3s", "body_timeout": "4s", "slot_timeout": "5s",
+                   "model_requests": 64, "body_rate": 1000, "body_grace": "500ms",
                    "write_timeout": "6s", "drain_timeout": "700ms"},
         "models": {"digits": "tcp://a:1", "mine": {"uri": ["gdr://b:2", "gdr://c:3"], "target": "other",
             "decoupled": true, "inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 3]}],
@@ -45,6 +46,9 @@ TEST(door_configuration, each_key_goes_where_it_belongs) {
     EXPECT_EQ(got.key, "etc/keys/door.key");
     EXPECT_EQ(got.limits.max_connections, 7U);
     EXPECT_EQ(got.limits.max_json_bytes, 4096U);
+    EXPECT_EQ(got.limits.max_model_requests, 64U);
+    EXPECT_EQ(got.limits.body_rate, 1000U);
+    EXPECT_EQ(got.limits.body_grace, std::chrono::milliseconds{500});
     EXPECT_EQ(got.limits.max_json_memory, 8192U);
     const auto& at = got.limits;
     EXPECT_EQ(at.stream_parts, 3U);

@@ -14,11 +14,6 @@ namespace {
 constexpr std::chrono::nanoseconds longest_call = std::chrono::hours{24};
 constexpr std::size_t longest_text = 256;
 
-/// True of a submission: nothing was sent.
-[[nodiscard]] bool is_loss(status why) noexcept {
-    return why == status::peer_lost || why == status::closed;
-}
-
 }  // namespace
 
 forwarder::forwarder(std::size_t in_flight, std::size_t waiting)

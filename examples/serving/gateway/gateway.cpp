@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Passes requests on, from any transports to any others, or from clients of the Open Inference Protocol.
+#include "report/descriptors.hpp"
 #include "report/metrics_endpoint.hpp"
 #include "report/program.hpp"
 #include "serving/doors/program/run_doors.hpp"
@@ -55,15 +56,20 @@ accel::service_table services_of(gateway::forwarder& passing, std::vector<gatewa
     return out;
 }
 
-void announce(const gateway::settings& chosen, const accel::server& front, const std::vector<gateway::route>& routes) {
+void announce(const gateway::settings& chosen, const accel::server& front, const std::vector<gateway::route>& routes,
+              std::uint64_t descriptors) {
     if (chosen.json) {
         nlohmann::json models = nlohmann::json::array();
         for (const gateway::route& each : routes)
             if (!each.model().empty()) models.push_back(each.model());
-        fmt::print("{}\n",
-                   nlohmann::json{{"ready", true}, {"endpoints", front.endpoints()}, {"models", models}}.dump());
+        fmt::print(
+            "{}\n",
+            nlohmann::json{
+                {"ready", true}, {"endpoints", front.endpoints()}, {"models", models}, {"descriptors", descriptors}}
+                .dump());
     } else {
         for (const std::string& each : front.endpoints()) fmt::print("forwarding at {}\n", each);
+        fmt::print("at most {} descriptors\n", descriptors);
     }
     std::fflush(stdout);
 }
@@ -96,6 +102,7 @@ void summarise(const gateway::settings& chosen, const accel::server_statistics& 
 }
 
 int serve(const gateway::settings& chosen) {
+    const std::uint64_t descriptors = accel::report::raise_descriptor_limit();
     auto context = accel::context::open({.metrics = !chosen.metrics.empty()});
     if (!context) return accel::report::complain(program, context.error());
     std::deque<gateway::upstream> servers = servers_of(chosen);
@@ -115,7 +122,7 @@ int serve(const gateway::settings& chosen) {
     if (scraped.failed) return 1;
     gateway::event_loop loop(passing, routes, servers, opening, chosen.spin);
     loop.take_opened();
-    announce(chosen, *front, routes);
+    announce(chosen, *front, routes, descriptors);
     loop.run(*front);
     loop.drain(*front, std::chrono::seconds{2});
     const auto seen = front->statistics();

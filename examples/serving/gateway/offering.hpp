@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/status.hpp>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -17,6 +19,11 @@ enum class offer : std::uint8_t {
 
 /// How often a request may be lost in this way. After the first time it goes to one other server.
 constexpr std::uint8_t most_losses = 2;
+
+/// True of a submission: the server was lost, and nothing was sent.
+[[nodiscard]] constexpr bool is_loss(status why) noexcept {
+    return why == status::peer_lost || why == status::closed;
+}
 
 struct offered {
     offer what = offer::away;

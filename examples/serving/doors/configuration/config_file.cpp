@@ -114,6 +114,9 @@ result<void> read_limits(const json& from, const place& at, choices& all) {
     constexpr std::size_t gib = std::size_t{1} << 30;
     const std::array known{number("connections", to.max_connections, 1, 100'000),
                            number("calls", to.max_calls, 1, 100'000),
+                           number("model_requests", to.max_model_requests, 1, 1'000'000),
+                           number("body_rate", to.body_rate, 0, gib),
+                           duration("body_grace", to.body_grace),
                            number("grpc_memory", to.max_grpc_memory, std::size_t{1} << 20, 64 * gib),
                            number("stream_parts", to.stream_parts, 1, max_parts),
                            number("stream_requests", to.stream_requests, 1, 1024),

@@ -14,6 +14,7 @@ inline constexpr std::uint32_t max_parts = 16;
 struct door_settings {
     std::size_t max_connections = 1024;                    ///< further ones wait in the listener's queue
     std::size_t max_calls = 1024;                          ///< of gRPC; further ones are refused
+    std::size_t max_model_requests = 1024;                 ///< of a model, at each door; further ones are refused
     std::size_t max_json_bytes = std::size_t{16} << 20;    ///< of one request
     std::size_t max_json_memory = std::size_t{256} << 20;  ///< JSON of all requests that are being read
     std::size_t max_grpc_memory = std::size_t{1} << 30;    ///< of gRPC's buffers
@@ -21,13 +22,15 @@ struct door_settings {
     std::chrono::milliseconds handshake_timeout{10'000};   ///< of TLS
     std::chrono::milliseconds head_timeout{10'000};        ///< from the first byte to the end of the HTTP header
     std::chrono::milliseconds body_timeout{10'000};        ///< for the JSON, and once more for the tensors in a slot
-    std::chrono::milliseconds slot_timeout{5'000};         ///< for a free slot
-    std::chrono::milliseconds write_timeout{10'000};       ///< for the client to take an answer, which holds a slot
-    std::chrono::milliseconds part_timeout{10'000};        ///< for the next part, while the client reads
-    std::chrono::milliseconds stream_timeout{600'000};     ///< for the next request of a stream of gRPC's
-    std::size_t stream_parts = 4;                          ///< unread parts of an answer; each holds a slot
-    std::size_t stream_requests = 8;                       ///< at once, of one stream of gRPC's
-    std::chrono::milliseconds drain_timeout{10'000};       ///< of a shutdown
+    std::size_t body_rate = std::size_t{16} << 10;         ///< bytes a second, in each `body_grace`; 0: any
+    std::chrono::milliseconds body_grace{2'000};
+    std::chrono::milliseconds slot_timeout{5'000};      ///< for a free slot
+    std::chrono::milliseconds write_timeout{10'000};    ///< for the client to take an answer, which holds a slot
+    std::chrono::milliseconds part_timeout{10'000};     ///< for the next part, while the client reads
+    std::chrono::milliseconds stream_timeout{600'000};  ///< for the next request of a stream of gRPC's
+    std::size_t stream_parts = 4;                       ///< unread parts of an answer; each holds a slot
+    std::size_t stream_requests = 8;                    ///< at once, of one stream of gRPC's
+    std::chrono::milliseconds drain_timeout{10'000};    ///< of a shutdown
 };
 
 }  // namespace accel::examples::serving::doors

@@ -25,6 +25,10 @@ class counted_request {
     void begin(door_metrics& of, clock::time_point at = clock::now());
     [[nodiscard]] bool in_flight() const noexcept { return in_flight_; }
     [[nodiscard]] clock::time_point began() const noexcept { return began_; }
+    /// How many of its model are in flight, itself included.
+    [[nodiscard]] std::uint64_t of_its_model() const noexcept {
+        return row().in_flight.load(std::memory_order_relaxed);
+    }
     /// A row of the door's metrics, from here on.
     void set_model(std::size_t row) noexcept;
     /// Later than the stage before. Those of a request that never waits for a slot are not counted.

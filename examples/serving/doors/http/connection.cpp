@@ -60,8 +60,19 @@ void connection::enter(stage next, std::chrono::milliseconds patience) {
     deadline_ = clock::now() + patience;
 }
 
+void connection::enter_body(stage next) {
+    enter(next, door_.settings().body_timeout);
+    pace_.begin(clock::now());
+}
+
+bool connection::is_too_slow(clock::time_point now) {
+    const bool reads = stage_ == stage::body || stage_ == stage::json;
+    const bool inflates = inflater_ != nullptr && coded_left_ == 0;
+    return reads && !inflates && pace_.is_too_slow(now, door_.settings());
+}
+
 void connection::expire(clock::time_point now) {
-    if (now < deadline_ || expired_) return;
+    if (expired_ || (!is_too_slow(now) && now < deadline_)) return;
     error_code ignored;
     switch (stage_) {
         case stage::head:

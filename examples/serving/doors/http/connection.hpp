@@ -14,6 +14,7 @@
 #include "serving/doors/oip/refusal.hpp"
 #include "serving/doors/oip/route.hpp"
 #include "serving/doors/servers/backend.hpp"
+#include "serving/doors/servers/body_pace.hpp"
 #include "serving/doors/shared_memory/call_regions.hpp"
 
 #include <chrono>
@@ -53,6 +54,8 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     [[nodiscard]] std::uint64_t sticky_key() const override { return number_; }
 
   private:
+    static constexpr std::size_t longest_read = std::size_t{1} << 20;
+
     /// What the connection waits for.
     enum class stage : std::uint8_t { handshake, idle, head, json, slot, body, call, stream, write, linger, closed };
     using error_code = boost::system::error_code;
@@ -60,6 +63,9 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     using request_parser = boost::beast::http::request_parser<boost::beast::http::empty_body>;
 
     void enter(stage next, std::chrono::milliseconds patience);
+    /// The client is to send a body, or a part of it.
+    void enter_body(stage next);
+    [[nodiscard]] bool is_too_slow(clock::time_point now);
     void watch();
     void on_readable(const error_code& failed);
     void look_for_the_end();
@@ -90,6 +96,13 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     [[nodiscard]] result<oip::infer_request> read_request() const;
     /// How many unread parts the answer may have.
     [[nodiscard]] std::uint32_t parts_wanted() const;
+    /// For `async_read`: counts what has come of the body.
+    [[nodiscard]] auto count_body() {
+        return [this](const error_code& failed, std::size_t bytes) {
+            pace_.has(bytes);
+            return failed ? std::size_t{0} : longest_read;
+        };
+    }
     /// Gives the slot back, if there is one.
     void abandon();
     /// Moves what was read ahead to where it belongs, and returns how much of `to` that is.
@@ -158,6 +171,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     // The request.
     oip::action what_ = oip::action::live;
     counted_request counted_;
+    body_pace pace_;
     clock::time_point began_{};
     bool keep_alive_ = true;
     bool head_only_ = false;  ///< HEAD: the answer has no body

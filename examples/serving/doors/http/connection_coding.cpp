@@ -43,7 +43,7 @@ bool connection::plan_coded_body(std::optional<std::string_view> length) {
 }
 
 void connection::read_coded() {
-    enter(stage::json, door_.settings().body_timeout);
+    enter_body(stage::json);
     inflater_ = std::make_unique<inflater>(coding_);
     inflate_some();
 }
@@ -83,6 +83,7 @@ void connection::inflate_some() {
                             [self = shared_from_this()](const error_code& failed, std::size_t size) {
                                 self->read_ahead_.commit(size);
                                 self->counted_.received(size);
+                                self->pace_.has(self->pace_.bytes() + size);
                                 self->on_coded(failed);
                             });
 }

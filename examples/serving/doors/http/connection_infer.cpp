@@ -37,6 +37,8 @@ void connection::begin_infer(const oip::route& to) {
     counted_.set_model(found == door_.models().end() ? door_metrics::unknown_model : found->second.row);
     if (found == door_.models().end()) return reply(404, "there is no model " + oip::in_quotes(to.model));
     model_ = &found->second;
+    if (counted_.of_its_model() > door_.settings().max_model_requests)
+        return reply(429, "too many requests of this model are open", "Retry-After: 1\r\n");
     const auto& head = parser_->get();
     const auto coding = coding::coding_of(view_of(head["Content-Encoding"]));
     if (!coding) return reply(415, "this door knows gzip and deflate alone", "Accept-Encoding: gzip, deflate\r\n");
@@ -46,7 +48,7 @@ void connection::begin_infer(const oip::route& to) {
     const auto expected = head["Expect"];
     if (expected.empty()) return read_payload();
     if (!is_text(expected, "100-continue")) return reply(417, "this door knows no expectation but 100-continue");
-    enter(stage::json, door_.settings().body_timeout);
+    enter_body(stage::json);
     asio::async_write(stream_, asio::buffer(go_on), [self = shared_from_this()](const error_code& failed, std::size_t) {
         if (failed || self->stage_ != stage::json) return self->close();
         self->read_payload();
@@ -91,11 +93,11 @@ std::size_t connection::take_read_ahead(std::span<std::byte> to) {
 }
 
 void connection::read_json() {
-    enter(stage::json, door_.settings().body_timeout);
+    enter_body(stage::json);
     json_.resize(plan_.json_bytes);
     const auto room = std::as_writable_bytes(std::span{json_});
     const auto rest = room.subspan(take_read_ahead(room));
-    asio::async_read(stream_, asio::buffer(rest.data(), rest.size()),
+    asio::async_read(stream_, asio::buffer(rest.data(), rest.size()), count_body(),
                      [self = shared_from_this()](const error_code& failed, std::size_t) { self->on_json(failed); });
 }
 
@@ -121,7 +123,8 @@ void connection::take_request() {
     regions_ = std::move(regions).value();
     enter(stage::slot, door_.settings().slot_timeout);
     counted_.enter(request_stage::slot);
-    model_->to->ask_slot(shared_from_this(), parts_wanted());
+    const bool all_here = coding_ != coding::content_coding::identity || read_ahead_.size() >= plan_.binary_bytes;
+    model_->to->ask_slot(shared_from_this(), {.parts = parts_wanted(), .body_follows = !all_here});
 }
 
 result<oip::infer_request> connection::read_request() const {
@@ -163,7 +166,7 @@ void connection::abandon() {
 }
 
 void connection::read_body() {
-    enter(stage::body, door_.settings().body_timeout);
+    enter_body(stage::body);
     counted_.enter(request_stage::receive);
     const auto room = slot_->request.first(model_->description.input_bytes);
     oip::write_json_inputs(request_, model_->description, room);
@@ -174,7 +177,7 @@ void connection::read_body() {
     }
     give_json();
     if (places_.empty()) return on_body({});
-    asio::async_read(stream_, places_,
+    asio::async_read(stream_, places_, count_body(),
                      [self = shared_from_this()](const error_code& failed, std::size_t) { self->on_body(failed); });
 }
 

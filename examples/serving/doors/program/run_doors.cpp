@@ -3,6 +3,7 @@
 #include "serving/doors/program/run_doors.hpp"
 
 #include "report/cpu_time.hpp"
+#include "report/descriptors.hpp"
 #include "report/metrics_endpoint.hpp"
 #include "report/program.hpp"
 #include "serving/doors/http/listener.hpp"
@@ -10,8 +11,10 @@
 #include "serving/doors/servers/door_models.hpp"
 #include "serving/doors/servers/region_submit.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <utility>
 #include <vector>
@@ -46,10 +49,34 @@ result<tcp::acceptor> bind_protected(boost::asio::io_context& loop, const choice
     return made;
 }
 
+/// Descriptors that a program needs beside its clients' connections: of its servers, gRPC's threads, scrapes.
+constexpr std::uint64_t other_descriptors = 64;
+
+/// Lowers the connections of each door to what so many descriptors allow, and says so. False: there are too few for
+/// any.
+bool fit_connections(const char* program, std::uint64_t descriptors, choices& chosen) {
+    const std::uint64_t doors = (chosen.http.empty() ? 0U : 1U) + (chosen.grpc.empty() ? 0U : 1U);
+    const std::uint64_t others = other_descriptors + chosen.models.size() * chosen.reach.channels * 4;
+    const std::uint64_t wanted = chosen.limits.max_connections;
+    const std::uint64_t most = descriptors > others ? (descriptors - others) / std::max<std::uint64_t>(doors, 1) : 0;
+    if (most >= wanted) return true;
+    const std::string advice = fmt::format(
+        "raise the hard limit to {} (ulimit -Hn), or give a smaller --max-connections", others + doors * wanted);
+    if (most == 0) {
+        report::complain(program, fmt::format("{} descriptors are too few: {}", descriptors, advice));
+        return false;
+    }
+    fmt::print(stderr, "{}: {} descriptors allow {} connections of each door, and not {}: {}\n", program, descriptors,
+               most, wanted, advice);
+    chosen.limits.max_connections = most;
+    return true;
+}
+
 /// The doors of a program, from their addresses to their end.
 class door_set {
   public:
-    explicit door_set(const choices& chosen) : chosen_(chosen), signals_(loop_, SIGINT, SIGTERM) {}
+    door_set(const choices& chosen, std::uint64_t descriptors)
+        : chosen_(chosen), descriptors_(descriptors), signals_(loop_, SIGINT, SIGTERM) {}
 
     [[nodiscard]] result<void> bind();
     [[nodiscard]] result<void> connect(context& ctx);
@@ -69,6 +96,7 @@ class door_set {
     void stop();
 
     const choices& chosen_;
+    const std::uint64_t descriptors_;
     door_access access_;
     boost::asio::io_context loop_{1};
     boost::asio::signal_set signals_;
@@ -137,9 +165,15 @@ void door_set::say_ready() const {
     std::vector<std::string> endpoints;
     for (const auto& each : doors_) endpoints.push_back(each->endpoint());
     if (chosen_.json)
-        fmt::print("{}\n", nlohmann::json{{"ready", true}, {"endpoints", endpoints}, {"models", models}}.dump());
+        fmt::print("{}\n", nlohmann::json{{"ready", true},
+                                          {"endpoints", endpoints},
+                                          {"models", models},
+                                          {"descriptors", descriptors_},
+                                          {"connections", chosen_.limits.max_connections}}
+                               .dump());
     else
-        fmt::print("serving {} at {}\n", fmt::join(models, ","), fmt::join(endpoints, ", "));
+        fmt::print("serving {} at {}\n{} descriptors, and up to {} connections of each door\n", fmt::join(models, ","),
+                   fmt::join(endpoints, ", "), descriptors_, chosen_.limits.max_connections);
     std::fflush(stdout);
 }
 
@@ -177,9 +211,12 @@ std::string missing_in_build(const choices& chosen) {
 int run_doors(const char* program, const choices& chosen) {
     if (const std::string missing = missing_in_build(chosen); !missing.empty())
         return report::complain(program, missing);
+    const std::uint64_t descriptors = report::raise_descriptor_limit();
+    choices fitted = chosen;
+    if (!fit_connections(program, descriptors, fitted)) return 1;
     auto context = accel::context::open({.metrics = !chosen.metrics.empty()});
     if (!context) return report::complain(program, context.error());
-    door_set doors(chosen);
+    door_set doors(fitted, descriptors);
     if (auto bound = doors.bind(); !bound) return report::complain(program, bound.error());
     if (auto connected = doors.connect(*context); !connected) return report::complain(program, connected.error());
     const auto scraped = report::open_metrics(program, *context, chosen.metrics, [&doors] { return doors.families(); });

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/servers/backend.hpp"
 
+#include "serving/gateway/offering.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -17,21 +19,16 @@ namespace {
 /// How soon one that waits learns that a server has come back, or that all are lost.
 constexpr std::chrono::milliseconds between_looks{20};
 
-/// True: nothing was sent.
-bool is_loss(status why) noexcept {
-    return why == status::peer_lost || why == status::closed;
-}
-
 door_channel& channel_of(const gateway::line& one) {
     return *static_cast<door_channel*>(one.user);
 }
 
 /// As `backend::begin`, at this server.
-status begin_at(gateway::upstream& server, std::uint32_t parts, call_slot& to) {
-    const auto parts_on = [parts](const gateway::line& one) { return std::min(parts, channel_of(one).most_parts()); };
+status begin_at(gateway::upstream& server, const slot_wish& wish, call_slot& to) {
+    const auto parts_on = [&](const gateway::line& one) { return std::min(wish.parts, channel_of(one).most_parts()); };
     bool none_left = false;
     const auto may = [&](const gateway::line& one) {
-        const bool has = channel_of(one).has_share(parts_on(one));
+        const bool has = channel_of(one).has_share({parts_on(one), wish.body_follows});
         none_left = none_left || !has;
         return has;
     };
@@ -42,16 +39,19 @@ status begin_at(gateway::upstream& server, std::uint32_t parts, call_slot& to) {
     ++line->in_flight;
     door_channel& on = channel_of(*line);
     to = {&on, call.id, call.request, parts_on(*line)};
-    if (on.has_free(to.parts)) return status::ok;
-    on.undo(call.id);
-    return status::again;
+    if (!on.has_free(to.parts)) {
+        on.undo(call.id);
+        return status::again;
+    }
+    if (wish.body_follows) on.expect_body(call.id);
+    return status::ok;
 }
 
 }  // namespace
 
-void backend::ask_slot(const std::shared_ptr<caller>& who, std::uint32_t parts) {
-    waiting_.push_back({who, parts});
-    if (waiting_.size() == 1 || waiting_.front().parts > 0) serve_waiting();
+void backend::ask_slot(const std::shared_ptr<caller>& who, slot_wish wish) {
+    waiting_.push_back({who, wish});
+    if (waiting_.size() == 1 || waiting_.front().wish.is_shared()) serve_waiting();
     if (!waiting_.empty()) all_.watch_waiting();
 }
 
@@ -69,11 +69,13 @@ std::size_t backend::connected_servers() const {
     return sum;
 }
 
-status backend::begin(std::uint64_t key, std::uint32_t parts, call_slot& to) {
+status backend::begin(std::uint64_t key, const slot_wish& wish, call_slot& to, const gateway::upstream* left) {
     const std::size_t first = servers_.first_for(key);
     status out = status::peer_lost;
     for (std::size_t i = 0; i < servers_.size(); ++i) {
-        const status why = begin_at(servers_.server(first + i), parts, to);
+        gateway::upstream& server = servers_.server(first + i);
+        if (&server == left) continue;
+        const status why = begin_at(server, wish, to);
         if (why == status::ok) return why;
         if (why == status::again || (why == status::overloaded && out != status::again)) out = why;
     }
@@ -82,16 +84,19 @@ status backend::begin(std::uint64_t key, std::uint32_t parts, call_slot& to) {
 
 status backend::submit(call_slot& slot, std::size_t length, submit_options options,
                        const std::shared_ptr<caller>& who) {
-    for (std::size_t tries = 0;; ++tries) {
+    for (;;) {
         options.parts = slot.parts;
         const status sent = slot.on->submit(slot.id, length, options, who);
-        if (tries == servers_.size() || !move_on(sent, slot, length, *who)) return sent;
+        if (!move_on(sent, slot, length, *who)) return sent;
     }
 }
 
 bool backend::move_on(status sent, call_slot& slot, std::size_t length, const caller& who) {
+    const auto losses = static_cast<std::uint8_t>(slot.losses + 1);
+    if (!gateway::is_loss(sent) || losses >= gateway::most_losses) return false;
     call_slot other;
-    if (!is_loss(sent) || begin(who.sticky_key(), slot.parts, other) != status::ok) return false;
+    if (begin(who.sticky_key(), {.parts = slot.parts}, other, &slot.on->server()) != status::ok) return false;
+    other.losses = losses;
     if (other.request.size() < length) {
         other.on->release(other.id);
         return false;
@@ -112,14 +117,19 @@ void backend::serve_waiting() {
 
 /// False: there is nobody, or no slot.
 bool backend::serve_next() {
-    bool share_left = true;
+    bool parts_left = true;
+    bool bodies_left = true;
     for (auto next = waiting_.begin(); next != waiting_.end(); ++next) {
-        if (next->parts > 0 && !share_left) continue;
+        const slot_wish wish = next->wish;
+        if ((wish.parts > 0 && !parts_left) || (wish.body_follows && !bodies_left)) continue;
         call_slot slot;
-        const status got = begin(next->who->sticky_key(), next->parts, slot);
+        const status got = begin(next->who->sticky_key(), wish, slot);
         if (got == status::again) return false;
-        share_left = got != status::overloaded;
-        if (!share_left) continue;
+        if (got == status::overloaded) {
+            parts_left = parts_left && wish.parts == 0;
+            bodies_left = bodies_left && !wish.body_follows;
+            continue;
+        }
         const auto who = std::move(next->who);
         waiting_.erase(next);
         who->on_slot(got, slot);

@@ -25,18 +25,19 @@ class backend {
     void add(gateway::upstream& server) { servers_.add(server); }
 
     /// Gives a slot: now, or when one is free, in the order of asking. Keeps `who` alive until then. For an answer in
-    /// `parts`, or as many as the channel can have, there are as many slots free besides. Calls that wait for the share
-    /// of slots for such answers are overtaken by others.
-    void ask_slot(const std::shared_ptr<caller>& who, std::uint32_t parts = 0);
+    /// parts, or as many as the channel can have, there are as many slots free besides. Calls that wait for a share of
+    /// the slots are overtaken by others.
+    void ask_slot(const std::shared_ptr<caller>& who, slot_wish wish = {});
     /// `who` waits no longer.
     void forget(const caller& who);
     /// Sends the `length` bytes at the begin of `slot.request`, as `door_channel::submit` does, with as many
-    /// parts as the slot says. Where the server was lost before anything left, they go to another one, and `slot` is a
+    /// parts as the slot says. Where the server was lost before anything left, they go to one other, and `slot` is a
     /// slot there.
     [[nodiscard]] status submit(call_slot& slot, std::size_t length, submit_options options,
                                 const std::shared_ptr<caller>& who);
     /// `sent` was the answer to a submission out of `slot`. True where that says that the server was lost before
-    /// anything left: `slot` is one at another server then, and its request has the first `length` bytes again.
+    /// anything left, and it was the call's first: `slot` is one at another server then, and its request has the first
+    /// `length` bytes again.
     [[nodiscard]] bool move_on(status sent, call_slot& slot, std::size_t length, const caller& who);
     /// At least one server is.
     [[nodiscard]] bool connected() const;
@@ -54,14 +55,15 @@ class backend {
     friend class backends;
     struct waiting_call {
         std::shared_ptr<caller> who;
-        std::uint32_t parts = 0;
+        slot_wish wish;
     };
 
     void serve_waiting();
     [[nodiscard]] bool serve_next();
-    /// A slot at the server that a call with this key is meant for, else at another one. `overloaded`: slots are free,
-    /// but none that an answer in parts may have.
-    [[nodiscard]] status begin(std::uint64_t key, std::uint32_t parts, call_slot& to);
+    /// A slot at the server that a call with this key is meant for, else at another one; never at the one it has left.
+    /// `overloaded`: slots are free, but none that such a call may have.
+    [[nodiscard]] status begin(std::uint64_t key, const slot_wish& wish, call_slot& to,
+                               const gateway::upstream* left = nullptr);
 
     backends& all_;
     gateway::server_choice servers_;

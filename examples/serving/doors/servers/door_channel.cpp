@@ -20,13 +20,28 @@ door_channel::door_channel(boost::asio::io_context& loop, gateway::line& on, bac
       all_(all),
       events_(loop, dup(on.path.event_fd())),
       calls_(on.path.slots()),
-      holds_part_(on.path.slots()) {
+      holds_part_(on.path.slots()),
+      has_body_(on.path.slots()) {
     on.user = this;
     wake();
 }
 
-bool door_channel::has_share(std::uint32_t parts) const {
-    return parts == 0 || in_parts_ == 0 || in_parts_ + parts + 1 <= line_.path.slots() / 4 * 3;
+bool door_channel::has_share(const slot_wish& wish) const {
+    const std::uint32_t slots = line_.path.slots();
+    const bool for_parts = wish.parts == 0 || in_parts_ == 0 || in_parts_ + wish.parts + 1 <= slots / 4 * 3;
+    const bool for_body = !wish.body_follows || bodies_ == 0 || bodies_ + 1 <= slots / 2;
+    return for_parts && for_body;
+}
+
+void door_channel::expect_body(call_id id) {
+    has_body_[id.slot] = true;
+    ++bodies_;
+}
+
+void door_channel::end_body(call_id id) {
+    if (!has_body_[id.slot]) return;
+    has_body_[id.slot] = false;
+    --bodies_;
 }
 
 bool door_channel::has_free(std::uint32_t slots) {
@@ -60,13 +75,17 @@ status door_channel::expect(status sent, call_id id, open_call one) {
     if (sent != status::ok) return sent;
     if (one.parts > 0) in_parts_ += one.parts + 1;
     calls_[id.slot] = std::move(one);
+    const bool had_body = has_body_[id.slot];
+    end_body(id);
     // The descriptor has to tell of this call's deadline as well, though the loop sleeps on it already.
     if (!line_.path.arm()) wake();
+    if (had_body) all_.serve_waiting();
     return sent;
 }
 
 void door_channel::release(call_id id) {
     static_cast<void>(line_.path.release(id));
+    end_body(id);
     if (holds_part_[id.slot])
         holds_part_[id.slot] = false;
     else

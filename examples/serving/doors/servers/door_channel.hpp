@@ -20,12 +20,22 @@ namespace accel::examples::serving::doors {
 class backends;
 class door_channel;
 
+/// What a call needs beside a slot.
+struct slot_wish {
+    std::uint32_t parts = 0;    ///< unread ones that its answer may have; 0: it comes in one piece
+    bool body_follows = false;  ///< the slot is held while the client still sends
+
+    /// There is only a share of the slots for it.
+    [[nodiscard]] bool is_shared() const noexcept { return parts > 0 || body_follows; }
+};
+
 /// A slot of one of the channels, for one call.
 struct call_slot {
     door_channel* on = nullptr;
     call_id id;
     std::span<std::byte> request;  ///< where the call's request goes
     std::uint32_t parts = 0;       ///< unread ones that its answer may have; 0: it comes in one piece
+    std::uint8_t losses = 0;       ///< servers that were lost when they were given the call
 };
 
 /// Whoever calls a model.
@@ -52,8 +62,11 @@ class door_channel {
 
     /// 0: this channel has too few slots for answers in parts.
     [[nodiscard]] std::uint32_t most_parts() const { return line_.path.slots() - 1; }
-    /// Calls in parts share three quarters of all slots, so that clients who read slowly do not hold all of them.
-    [[nodiscard]] bool has_share(std::uint32_t parts) const;
+    /// Calls in parts share three quarters of all slots, and those whose bodies follow share half of them, so that
+    /// clients who read or send slowly do not hold all of them.
+    [[nodiscard]] bool has_share(const slot_wish& wish) const;
+    /// The begun call's body follows: until it is submitted or released it takes of that share.
+    void expect_body(call_id id);
     /// True: so many slots are free.
     [[nodiscard]] bool has_free(std::uint32_t slots);
     /// Gives back a call that was begun for nobody.
@@ -70,6 +83,7 @@ class door_channel {
     /// What the response says of its tensors, until the next call; empty: nothing.
     [[nodiscard]] std::span<const tensor> tensors(const completion& answer);
     [[nodiscard]] channel& path() { return line_.path; }
+    [[nodiscard]] const gateway::upstream& server() const { return *line_.to; }
 
   private:
     struct open_call {
@@ -79,6 +93,7 @@ class door_channel {
 
     [[nodiscard]] status expect(status sent, call_id id, open_call one);
     [[nodiscard]] std::shared_ptr<caller> owner_of(const completion& answer);
+    void end_body(call_id id);
     void drive();
     std::size_t take_answers();
     void wake();
@@ -90,7 +105,9 @@ class door_channel {
     boost::asio::posix::stream_descriptor events_;
     std::vector<open_call> calls_;  ///< by slot
     std::vector<bool> holds_part_;  ///< by slot: of another slot's call
+    std::vector<bool> has_body_;    ///< by slot: a client still sends its body
     std::uint32_t in_parts_ = 0;    ///< slots of open calls whose answers come in parts
+    std::uint32_t bodies_ = 0;      ///< of `has_body_`
     bool driven_soon_ = false;      ///< `drive` is posted
     bool sleeping_ = false;         ///< on the channel's descriptor
     std::array<tensor, max_tensors> described_{};

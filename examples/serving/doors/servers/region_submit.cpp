@@ -24,13 +24,12 @@ bool may_read_in_place(std::string_view scheme) {
 /// `unsupported`: the regions cannot be lent, and nothing was sent.
 status lend_request(const served_model& model, call_slot& slot, submit_options options,
                     shared_memory::call_regions& regions, const std::shared_ptr<caller>& who) {
-    for (std::size_t tries = 0;; ++tries) {
+    for (;;) {
         options.parts = slot.parts;
         const std::vector<slice> lent = regions.lend(options.tensors, slot.on->path().scheme());
         const status sent = lent.empty() ? status::unsupported : slot.on->submit(slot.id, lent, options, who);
         // The slot has what came in the message, in case the next server's channel cannot be lent the regions.
-        const bool last = tries == model.to->servers();
-        if (last || !model.to->move_on(sent, slot, model.description.input_bytes, *who)) return sent;
+        if (!model.to->move_on(sent, slot, model.description.input_bytes, *who)) return sent;
     }
 }
 

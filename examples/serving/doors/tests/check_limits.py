@@ -3,13 +3,15 @@
 and calls at the end."""
 import json
 import os
+import resource
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
 
-from pair import LARGE, MODELS, Connection, Pair, binary_request, binary_values, expect, post
+from pair import ECHOED, LARGE, MODELS, Connection, Pair, binary_request, binary_values, expect, post
 
 VALUES = list(range(8))
 READY = b"GET /v2/health/live HTTP/1.1\r\nHost: d\r\n\r\n"
@@ -52,6 +54,81 @@ def _ends(one):
     except (EOFError, ConnectionResetError):
         return True
     return False
+
+
+def answered(pair, request, count):
+    """Sends it so often, one after the other."""
+    for _ in range(count):
+        with pair.connect() as one:
+            status, _, text = one.ask(request)
+            expect(status == 200, f"an honest client is answered: {status} {text}")
+
+
+def check_slow_bodies(programs):
+    """They hold half of the slots at most, and lose them after the grace time; honest clients go on meanwhile."""
+    options = ["--slots", "4", "--body-grace", "1s", "--body-rate", "4096", "--body-timeout", "100s"]
+    whole = binary_request("echo", [1.5] * ECHOED)
+    with Pair(*programs, *options, "--slot-timeout", "60s") as pair:
+        slow = [pair.connect() for _ in range(8)]
+        for one in slow:
+            one.send(whole[:20000])
+        answered(pair, binary_request("double", VALUES), 10)
+        answered(pair, whole, 2)
+        for one in slow:
+            status, _, text = one.answer()
+            expect(status == 408 and b"in time" in text, f"a slow one loses its slot: {status} {text}")
+            one.socket.close()
+        # One that is slow, but not too slow, is answered.
+        with pair.connect() as one:
+            step = 16000
+            for at in range(0, len(whole), step):
+                one.send(whole[at:at + step])
+                time.sleep(0.3)
+            expect(one.answer()[0] == 200, "16 KB in 0.3 s are fast enough")
+
+
+def check_model_requests(programs):
+    with Pair(*programs, "--model-requests", "2", "--body-timeout", "100s", "--body-rate", "0") as pair:
+        cut = binary_request("double", VALUES)[:-4]
+        with pair.connect() as first, pair.connect() as second:
+            for one in (first, second):
+                one.send(cut)
+            with pair.connect() as third:
+                for _ in range(500):
+                    status, headers, text = third.ask(post("double", b"{}"))
+                    if status == 429:
+                        break
+                    time.sleep(0.02)
+                expect(status == 429 and headers.get("retry-after") == "1", f"a third is refused: {status} {text}")
+            answered(pair, binary_request("slow", VALUES), 1)
+        for _ in range(500):
+            with pair.connect() as one:
+                if one.ask(binary_request("double", VALUES))[0] == 200:
+                    return
+        expect(False, "the others have left")
+
+
+def check_descriptors(programs):
+    """The door raises its limit to the hard one, and takes as many connections as that allows."""
+    with Pair(*programs) as pair:
+        def ready(hard, *options):
+            limit = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (60, hard))
+            command = [*pair.plain, "--http", "127.0.0.1:0", *options]
+            door = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                    preexec_fn=limit)
+            line = door.stdout.readline()
+            door.send_signal(signal.SIGTERM)
+            _, said = door.communicate(timeout=30)
+            return json.loads(line) if line else None, said
+
+        told, said = ready(400)
+        few = told["connections"]
+        expect(told["descriptors"] == 400 and 100 < few < 400, f"{told}")
+        expect(f"allow {few} connections" in said and "not 1024" in said and "ulimit -Hn" in said, f"{said}")
+        told, said = ready(400, "--max-connections", "50")
+        expect(told["connections"] == 50 and told["descriptors"] == 400 and not said, f"{told} {said}")
+        told, said = ready(60)
+        expect(told is None and "60 descriptors are too few" in said, f"{told} {said}")
 
 
 def check_json_memory(programs):
@@ -111,7 +188,8 @@ def check_drain(programs):
 
 def main():
     programs = sys.argv[1:3]
-    for check in (check_slow_readers, check_json_memory, check_connections, check_drain):
+    for check in (check_slow_readers, check_slow_bodies, check_model_requests, check_descriptors,
+                  check_json_memory, check_connections, check_drain):
         check(programs)
         print(check.__name__, "good", flush=True)
     return 0

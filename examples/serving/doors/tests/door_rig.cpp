@@ -22,21 +22,23 @@ using std::chrono_literals::operator""s;
 
 constexpr std::chrono::seconds process_patience{30};
 constexpr std::size_t numbers = 8;
+constexpr std::size_t echoed = 16384;
 
-/// Models of the stand-in, and how many numbers they give.
+/// Models of the stand-in, and how many numbers they give and take.
 struct stand_in_model {
     const char* name;
     std::size_t outputs;
+    std::size_t inputs = numbers;
 };
-constexpr stand_in_model models[] = {
-    {"double", numbers}, {"slow", numbers}, {"failing", numbers}, {"short", numbers}, {"large", 1 << 20}};
+constexpr stand_in_model models[] = {{"double", numbers}, {"slow", numbers},  {"failing", numbers},
+                                     {"short", numbers},  {"large", 1 << 20}, {"echo", echoed, echoed}};
 
 std::string described(const stand_in_model& one) {
     const auto tensor = [](const char* name, std::size_t size) {
         return nlohmann::json{{"name", name}, {"datatype", "FP32"}, {"shape", {size}}};
     };
     const nlohmann::json document{
-        {"name", one.name}, {"inputs", {tensor("x", numbers)}}, {"outputs", {tensor("y", one.outputs)}}};
+        {"name", one.name}, {"inputs", {tensor("x", one.inputs)}}, {"outputs", {tensor("y", one.outputs)}}};
     return document.dump();
 }
 
@@ -82,7 +84,7 @@ door_rig::door_rig(const std::vector<std::string>& options) {
     for (const stand_in_model& each : models) {
         files_.push_back(new_file(described(each)));
         // `large` has a channel of its own, so that others do not get its room.
-        const std::string own = each.outputs > numbers ? "&slots=4" : "";
+        const std::string own = each.outputs > echoed ? "&slots=4" : "";
         for (const std::string& word : {std::string{"--model"}, each.name + ("=" + *uri) + "?insecure=true" + own,
                                         std::string{"--describe"}, files_.back()})
             command.push_back(word);

@@ -174,6 +174,77 @@ TEST(grpc_door, slow_bodies_hold_no_slot_and_end_in_time) {
     }
 }
 
+TEST(grpc_door, slow_messages_leave_half_of_the_calls_to_others) {
+    constexpr std::size_t calls = 8;
+    const door_rig door{{"--max-calls", std::to_string(calls), "--body-grace", "500ms", "--body-rate", "0",
+                         "--body-timeout", "100s", "--max-connections", "100"}};
+    const std::string message = request{}.message();
+    std::vector<std::unique_ptr<grpc_client>> slow;
+    for (std::size_t i = 0; i < calls; ++i) {
+        slow.push_back(std::make_unique<grpc_client>(door.grpc()));
+        slow.back()->wire().open(infer);
+        slow.back()->wire().send(prefix(static_cast<std::uint32_t>(message.size())) + message.substr(0, 20), false);
+        ASSERT_TRUE(slow.back()->flush());
+    }
+    for (std::size_t i = 0; i < calls / 2; ++i) {
+        ASSERT_TRUE(slow[i]->finish()) << "the oldest end: " << i;
+        EXPECT_EQ(slow[i]->wire().code(), deadline_exceeded);
+    }
+    grpc_client other{door.grpc()};
+    for (int i = 0; i < 50; ++i) ASSERT_EQ(other.infer("double", 3), ok) << other.wire().sentence();
+    for (std::size_t i = calls / 2; i < calls; ++i) {
+        slow[i]->wire().send(message.substr(20), true);
+        ASSERT_TRUE(slow[i]->finish()) << "the others may go on: " << i;
+        EXPECT_EQ(slow[i]->wire().code(), ok) << slow[i]->wire().sentence();
+    }
+}
+
+TEST(grpc_door, a_message_has_the_time_that_its_length_takes) {
+    const door_rig door{{"--body-grace", "100ms", "--body-rate", "100000", "--body-timeout", "100s"}};
+    grpc_client one{door.grpc()};
+    one.wire().open(infer);
+    one.wire().send(prefix(100) + "abc", false);
+    ASSERT_TRUE(one.finish());
+    EXPECT_EQ(one.wire().code(), deadline_exceeded);
+}
+
+TEST(grpc_door, requests_of_a_model_are_bounded) {
+    const door_rig door{{"--model-requests", "2"}};
+    int refused = 0;
+    for (int round = 0; round < 20 && refused == 0; ++round) {  // a busy machine may begin one after the other
+        std::vector<std::unique_ptr<grpc_client>> many;
+        for (int i = 0; i < 6; ++i) {
+            many.push_back(std::make_unique<grpc_client>(door.grpc()));
+            many.back()->ask("slow", 1);
+            ASSERT_TRUE(many.back()->flush());
+        }
+        int good = 0;
+        for (const auto& each : many) {
+            ASSERT_TRUE(each->finish());
+            good += each->wire().code() == ok ? 1 : 0;
+            refused += each->wire().code() == resource_exhausted ? 1 : 0;
+        }
+        EXPECT_GE(good, 2);
+    }
+    EXPECT_GT(refused, 0);
+    grpc_client other{door.grpc()};
+    EXPECT_EQ(other.infer("slow", 1), ok) << "the others have ended";
+}
+
+TEST(grpc_door, a_message_is_no_longer_than_its_own_model_may_need) {
+    const door_rig door;
+    grpc_client one{door.grpc()};
+    // `echo` lets gRPC read a longer message than `double` may have.
+    wire::writer unknown;
+    unknown.entry(15, std::string(100'000, 'x'));
+    const std::string longer = request{}.message() + unknown.take();
+    for (const auto& [path, message] : {std::pair{infer, longer}, {method("ModelReady"), longer}}) {
+        EXPECT_EQ(one.call(path, message), resource_exhausted) << path;
+        EXPECT_NE(one.wire().sentence().find("longer than"), std::string::npos) << one.wire().sentence();
+    }
+    EXPECT_EQ(one.infer("double", 1), ok);
+}
+
 TEST(grpc_door, clients_that_leave_in_a_message_leave_nothing) {
     const door_rig door;
     const std::string message = request{}.message();

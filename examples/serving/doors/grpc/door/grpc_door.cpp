@@ -75,7 +75,9 @@ const char* why_unknown(const std::multimap<::grpc::string_ref, ::grpc::string_r
     return none ? "a token is needed: send the metadata authorization: Bearer TOKEN" : "this token is not known here";
 }
 
-std::size_t message_bytes(const served_model& model, const door_settings& settings) {
+}  // namespace
+
+std::size_t longest_message(const served_model& model, const door_settings& settings) {
     const auto& inputs = model.description.inputs;
     std::size_t numbers = 0;
     for (const auto& [name, what, text] : inputs) numbers += size_bytes(what) * 8 / what.type.bits;
@@ -83,11 +85,9 @@ std::size_t message_bytes(const served_model& model, const door_settings& settin
     return message_frame_bytes + std::max<std::size_t>(binary_input_bytes(model.description), typed);
 }
 
-}  // namespace
-
 std::size_t largest_message(const model_table& models, const door_settings& settings) {
     std::size_t out = message_frame_bytes;
-    for (const auto& [name, each] : models) out = std::max(out, message_bytes(each, settings));
+    for (const auto& [name, each] : models) out = std::max(out, longest_message(each, settings));
     return out;
 }
 
@@ -163,15 +163,26 @@ void grpc_door::tick() {
     });
 }
 
+/// Those whose time is over. Of those whose messages are slow, half of all calls may go on, the latest ones.
+std::vector<std::shared_ptr<rpc>> grpc_door::late_calls(std::chrono::steady_clock::time_point now) {
+    std::vector<std::shared_ptr<rpc>> late;
+    std::vector<std::shared_ptr<rpc>> slow;
+    const std::lock_guard lock{open_lock_};
+    for (rpc* each : open_)
+        if (each->is_late(now))
+            late.push_back(each->shared_from_this());
+        else if (each->is_slower_than(now - settings_.body_grace))
+            slow.push_back(each->shared_from_this());
+    const std::size_t most = std::max<std::size_t>(settings_.max_calls / 2, 1);
+    if (slow.size() <= most) return late;
+    std::ranges::sort(slow, {}, [](const auto& each) { return each->began(); });
+    late.insert(late.end(), slow.begin(), slow.end() - static_cast<std::ptrdiff_t>(most));
+    return late;
+}
+
 void grpc_door::expire() {
     const auto now = std::chrono::steady_clock::now();
-    std::vector<std::shared_ptr<rpc>> late;
-    {
-        const std::lock_guard lock{open_lock_};
-        for (rpc* each : open_)
-            if (each->is_late(now)) late.push_back(each->shared_from_this());
-    }
-    for (const auto& each : late) each->expire();
+    for (const auto& each : late_calls(now)) each->expire();
     if (now < sweep_at_) return;
     listener_.sweep();
     sweep_at_ = now + between_sweeps;

@@ -19,6 +19,7 @@
 #include <thread>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -83,6 +84,7 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     [[nodiscard]] std::shared_ptr<::grpc::ServerCredentials> credentials() const;
     void tick();
     void expire();
+    [[nodiscard]] std::vector<std::shared_ptr<rpc>> late_calls(std::chrono::steady_clock::time_point now);
     void look_after_watches();
 
     boost::asio::io_context& loop_;
@@ -105,6 +107,9 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     std::unique_ptr<::grpc::Server> server_;
     std::thread stopper_;
 };
+
+/// Largest message that a request for this model may need.
+[[nodiscard]] std::size_t longest_message(const served_model& model, const door_settings& settings);
 
 /// Largest message that a request for one of the models may need.
 [[nodiscard]] std::size_t largest_message(const model_table& models, const door_settings& settings);

@@ -51,11 +51,14 @@ result<void> inference::read(const ::grpc::ByteBuffer& message) {
     coded_ = slices->coded;
     kept_ = std::move(slices->slices);
     places_ = places_of(kept_);
+    const std::uint64_t length = wire::cursor{places_}.size();
     auto said = wire::read_infer_message(places_);
     if (!said) return said.error();
     id_ = std::move(said->id);
     model_ = find_model(door_.models(), said->model);
     if (model_ == nullptr) return oip::no_model(said->model);
+    if (length > longest_message(*model_, door_.settings()))
+        return oip::refusal(status::message_too_large, "the message is longer than this model may need");
     auto fit = wire::fit_to_model(said.value(), model_->description);
     if (!fit) return fit.error();
     request_ = std::move(fit).value();
@@ -67,7 +70,7 @@ void inference::begin(std::uint32_t parts) {
     if (auto opened = open_regions(); !opened) return fail(opened.error());
     stage_ = stage::slot;
     counted_.enter(request_stage::slot);
-    model_->to->ask_slot(shared_from_this(), parts);
+    model_->to->ask_slot(shared_from_this(), {.parts = parts});
     if (stage_ == stage::slot) expect_slot();
 }
 

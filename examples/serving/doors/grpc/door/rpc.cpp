@@ -4,6 +4,7 @@
 
 #include "serving/doors/oip/checks.hpp"
 #include "serving/doors/oip/refusal.hpp"
+#include "serving/doors/servers/body_pace.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -15,6 +16,8 @@ namespace accel::examples::serving::doors {
 namespace asio = boost::asio;
 
 namespace {
+
+constexpr std::size_t longest_question = 64 << 10;  // what is no inference
 
 struct named_method {
     std::string_view path;
@@ -54,7 +57,7 @@ void rpc::start() {
     self_ = shared_from_this();
     if (what_ == method::infer) inference_ = std::make_shared<inference>(door_, client_of(context_), self_);
     counted().begin(door_.metrics());
-    expect_within(door_.settings().body_timeout);
+    expect_within(body_patience(door_.message_limit(), door_.settings()));
     door_.call_began(*this);
     StartRead(&message_);
 }
@@ -76,6 +79,8 @@ void rpc::OnDone() {
 
 result<void> rpc::read_message(bool ok) {
     if (!ok) return oip::refusal(status::invalid_argument, "there is no message, or it did not arrive whole");
+    if (!inference_ && message_.Length() > longest_question)
+        return oip::refusal(status::message_too_large, "the message is longer than its method may need");
     if (is_of_regions()) return read_region();
     return inference_ ? inference_->read(message_) : read_names();
 }
@@ -101,6 +106,8 @@ void rpc::begin(const result<void>& read) {
     counted().received(message_.Length());
     message_.Clear();
     if (!read) return refuse(read.error());
+    if (inference_ && counted().of_its_model() > door_.settings().max_model_requests)
+        return refuse(oip::refusal(status::overloaded, "too many requests of this model are open"));
     if (inference_) return inference_->begin(0);
     if (is_of_regions()) return answer_regions();
     answer_question();

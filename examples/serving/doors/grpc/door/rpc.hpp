@@ -54,6 +54,11 @@ class rpc final : public ::grpc::ServerGenericBidiReactor,
     /// In the loop: whether the client has been waited for too long, and what follows from that.
     [[nodiscard]] bool is_late(std::chrono::steady_clock::time_point now) const noexcept { return now >= expiry_; }
     void expire();
+    /// In the loop: its message is under way since before then.
+    [[nodiscard]] bool is_slower_than(std::chrono::steady_clock::time_point then) noexcept {
+        return stage_ == stage::message && counted().began() < then;
+    }
+    [[nodiscard]] std::chrono::steady_clock::time_point began() noexcept { return counted().began(); }
     /// Ends a call whose client does not read. Only before `OnDone`.
     void break_off() { context_.TryCancel(); }
 

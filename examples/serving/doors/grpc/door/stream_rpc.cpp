@@ -70,10 +70,12 @@ void stream_rpc::on_request(const result<void>& read) {
     if (!std::exchange(coded_, true)) compress_answers(context_, one->coded());
     const served_model* model = one->model();
     open_.push_back({one, model == nullptr || !model->description.decoupled, {}});
-    if (read)
-        one->begin(parts_of(*model, door_.settings()));
-    else
+    if (!read)
         on_failure(*one, wire::grpc_status_of(read.code()), read.error().message);
+    else if (one->counted().of_its_model() > door_.settings().max_model_requests)
+        on_failure(*one, ::grpc::StatusCode::RESOURCE_EXHAUSTED, "too many requests of this model are open");
+    else
+        one->begin(parts_of(*model, door_.settings()));
     read_next();
 }
 

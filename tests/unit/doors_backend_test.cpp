@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// The slots of servers behind the doors: which calls may have one, and where a call goes when its server is lost.
+#include "serving/doors/servers/backend.hpp"
+
+#include <accel_transport/accel_transport.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace accel::examples::serving::doors {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// Keeps what it got.
+class waiting_caller final : public caller {
+  public:
+    void on_slot(status got, const call_slot& slot) override {
+        said = got;
+        if (got == status::ok) held.push_back(slot);
+    }
+    void on_answer(door_channel& on, const completion& answer) override {
+        ++answers;
+        on.release(answer.id);
+    }
+
+    status said = status::again;
+    std::vector<call_slot> held;
+    int answers = 0;
+};
+
+/// So many servers of one model, each with one channel.
+class backend_rig {
+  public:
+    explicit backend_rig(int servers, std::uint32_t slots = 8)
+        : ctx_(context::open({.log = log_level::off}).value()), all_(loop_, {.channels = 1, .slots = slots}) {
+        for (int i = 0; i < servers; ++i) {
+            const std::string uri = "local://doors-backend-" + std::to_string(next_name++);
+            const handler service = [this](exchange one) {
+                ++requests_;
+                (void)one.reply(0);
+            };
+            servers_.push_back(server::listen(ctx_, {uri}, service).value());
+            ups_.push_back(&all_.add_server(gateway::upstream(uri, {})));
+        }
+        model_ = &all_.add(ups_);
+        EXPECT_TRUE(all_.open(ctx_).ok());
+        EXPECT_TRUE(run_until([&] { return model_->connected_servers() == ups_.size(); }));
+    }
+
+    [[nodiscard]] backend& model() { return *model_; }
+    [[nodiscard]] int requests() const { return requests_; }
+    [[nodiscard]] std::size_t server_of(const call_slot& slot) const {
+        for (std::size_t i = 0; i < ups_.size(); ++i)
+            if (ups_[i] == &slot.on->server()) return i;
+        return ups_.size();
+    }
+    void lose(std::size_t server) {
+        for (gateway::line& each : ups_[server]->lines()) each.path.close();
+    }
+    /// A call with a slot, or one that waits.
+    std::shared_ptr<waiting_caller> ask(slot_wish wish = {}) {
+        auto who = std::make_shared<waiting_caller>();
+        model_->ask_slot(who, wish);
+        return who;
+    }
+    template <typename Done>
+    bool run_until(Done done) {
+        const auto until = std::chrono::steady_clock::now() + 20s;
+        while (!done() && std::chrono::steady_clock::now() < until) loop_.run_for(5ms);
+        return done();
+    }
+
+  private:
+    static inline std::atomic<int> next_name{0};
+
+    std::atomic<int> requests_{0};
+    context ctx_;
+    std::vector<server> servers_;
+    boost::asio::io_context loop_{1};
+    backends all_;
+    std::vector<gateway::upstream*> ups_;
+    backend* model_ = nullptr;
+};
+
+TEST(doors_slots, bodies_that_follow_hold_half_of_them_at_most) {
+    backend_rig rig(1, 8);
+    std::vector<std::shared_ptr<waiting_caller>> slow;
+    for (std::size_t i = 0; i < 6; ++i) slow.push_back(rig.ask({.body_follows = true}));
+    for (std::size_t i = 0; i < 6; ++i) EXPECT_EQ(slow[i]->held.size(), i < 4 ? 1U : 0U) << i;
+    std::vector<std::shared_ptr<waiting_caller>> others;
+    for (std::size_t i = 0; i < 4; ++i) {
+        others.push_back(rig.ask());
+        EXPECT_EQ(others.back()->held.size(), 1U) << "others overtake them: " << i;
+    }
+    slow[0]->held[0].on->release(slow[0]->held[0].id);
+    EXPECT_EQ(slow[4]->held.size(), 1U) << "one has gone, and the next one has its share";
+    EXPECT_EQ(slow[5]->held.size(), 0U);
+    // The body of another one is whole.
+    ASSERT_EQ(rig.model().submit(slow[1]->held[0], 0, {}, slow[1]), status::ok);
+    EXPECT_TRUE(rig.run_until([&] { return slow[1]->answers == 1 && slow[5]->held.size() == 1; }));
+}
+
+TEST(doors_slots, a_body_that_is_whole_gives_its_share_back_before_it_is_answered) {
+    backend_rig rig(1, 8);
+    std::vector<std::shared_ptr<waiting_caller>> slow;
+    for (int i = 0; i < 5; ++i) slow.push_back(rig.ask({.body_follows = true}));
+    ASSERT_EQ(slow[4]->held.size(), 0U);
+    ASSERT_EQ(rig.model().submit(slow[0]->held[0], 0, {}, slow[0]), status::ok);
+    EXPECT_EQ(slow[0]->answers, 0);
+    EXPECT_EQ(slow[4]->held.size(), 1U);
+}
+
+TEST(doors_slots, one_body_may_follow_where_there_is_only_one_slot) {
+    backend_rig rig(1, 1);
+    EXPECT_EQ(rig.ask({.body_follows = true})->held.size(), 1U);
+}
+
+TEST(doors_losses, a_call_goes_to_one_other_server_at_most) {
+    backend_rig rig(4);
+    const auto who = rig.ask();
+    ASSERT_EQ(who->held.size(), 1U);
+    call_slot slot = who->held[0];
+    const std::size_t first = rig.server_of(slot);
+    slot.request[0] = std::byte{7};
+    rig.lose(first);
+    const status lost = slot.on->submit(slot.id, 1, {}, who);
+    ASSERT_NE(lost, status::ok);
+    ASSERT_TRUE(rig.model().move_on(lost, slot, 1, *who));
+    EXPECT_NE(rig.server_of(slot), first);
+    EXPECT_EQ(slot.request[0], std::byte{7}) << "with its request";
+    rig.lose(rig.server_of(slot));
+    EXPECT_EQ(rig.model().submit(slot, 1, {}, who), lost) << "two servers are still there, but it was given to two";
+    EXPECT_EQ(rig.requests(), 0);
+}
+
+TEST(doors_losses, the_other_server_gets_the_call_once) {
+    backend_rig rig(2);
+    const auto who = rig.ask();
+    ASSERT_EQ(who->held.size(), 1U);
+    call_slot slot = who->held[0];
+    rig.lose(rig.server_of(slot));
+    ASSERT_EQ(rig.model().submit(slot, 1, {}, who), status::ok);
+    EXPECT_TRUE(rig.run_until([&] { return who->answers == 1; }));
+    EXPECT_EQ(rig.requests(), 1);
+}
+
+TEST(doors_losses, only_what_was_not_sent_goes_to_another_server) {
+    backend_rig rig(2);
+    for (const status each : {status::ok, status::again, status::timed_out, status::message_too_large,
+                              status::invalid_argument, status::device_lost, status::unsupported}) {
+        const auto who = rig.ask();
+        ASSERT_EQ(who->held.size(), 1U);
+        call_slot slot = who->held[0];
+        EXPECT_FALSE(rig.model().move_on(each, slot, 1, *who)) << to_string(each);
+        EXPECT_EQ(slot.on, who->held[0].on);
+    }
+}
+
+}  // namespace
+}  // namespace accel::examples::serving::doors
