@@ -369,7 +369,7 @@ begin_rxe() {
     fi
     ((status == 0)) || return "$status"
     build_preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON -- rdma_tests service_tests conformance_tests \
-        conformance_peer unit_tests accel_bench accel_keys accel_doctor gateway model_server load
+        conformance_peer unit_tests accel_bench accel_keys accel_doctor gateway gateway_tests model_server load
 }
 
 step_rxe() {

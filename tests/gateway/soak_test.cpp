@@ -150,7 +150,8 @@ TEST_P(gateway_soak, survives_whoever_is_killed) {
                 before >> 10, after >> 10);
     std::printf("grown by at most: servers %zu and %zu KiB, gateway %zu KiB\n", all_[0].growth_bytes() >> 10,
                 all_[1].growth_bytes() >> 10, all_[2].growth_bytes() >> 10);
-    if (address_sanitizer) return;  // which keeps what was freed for a while
+    // AddressSanitizer keeps what was freed for a while, and on a slow machine nothing is warm after one turn.
+    if (address_sanitizer || time_factor() > 1) return;
     EXPECT_LT(after, before + most_growth);
     for (restarted_process& each : all_) EXPECT_LT(each.growth_bytes(), most_growth) << each.uri();
 }
