@@ -39,6 +39,15 @@ void oip_seeds(const seed_folder& to) {
     add("binary", 11, R"({"inputs":[)" + b + bytes_of_b + ',' + a + R"("parameters":{"binary_data_size":8}}]})");
     add("huge", 3, R"({"inputs":[)" + a + R"("shape":[9223372036854775808,-1],"data":[]}]})");
     add("deep", 0, std::string(40, '['));
+    const std::string open = R"({"name":"a","datatype":"FP32","shape":[3,2],)";
+    const std::string strings = R"({"name":"b","datatype":"BYTES","shape":[2],)";
+    add("open_in_json", 0,
+        R"({"inputs":[)" + open + R"("data":[[1,2],[3,4],[5,6e-1]]},)" + strings + R"("data":["x","\u00e9\n"]}]})");
+    add("open_binary", 35,
+        R"({"inputs":[)" + open + R"("parameters":{"binary_data_size":24}},)" + strings +
+            R"("parameters":{"binary_data_size":11}}]})");
+    add("fields", 0, R"({"a":[1,2,3,4],"b":["x","y"],"id":"7"})");
+    add("many", 0, R"({"inputs":[)" + open + R"("shape":[4294967295,2],"data":[[[[[[1,2]]]]]]}]})");
     add("path", 0, "/v2/models/a%2fb/versions/1/infer?x=y");
     to.add("raw", request_of(200, "0", ""));
     to.add("length_of_64_bits", request_of(~std::uint64_t{0}, "1", "{}"));
@@ -80,6 +89,12 @@ void oip_message_seeds(const seed_folder& to) {
                              "0a01621204494e54381a010332030a01793a080000c03f000000c03a0301ff07"));
     to.add("typed", message_of("0a016d2a250a01621204494e54381a01032a17121501ffffffffffffffffff0180ffffffffffffffff01"
                                "2a190a01611204465033321a0201022a0a32080000c03f000000c0"));
+    // a = FP32 [2,2] and b = BYTES [2] as contents; then as raw contents, of which the last string is cut.
+    to.add("open", message_of("0a016d2a210a01611204465033321a0202022a1232100000803f0000004000004040000080402a160a016212"
+                              "0542595445531a01022a074201784202797a"));
+    to.add("cut_strings",
+           message_of("0a016d2a0d0a01611204465033321a0201022a0d0a0162120542595445531a01023a080000803f000000403a"
+                      "0b010000007809000000797a"));
     to.add("named", message_of("0a016d120131"));
     to.add("group", message_of("0b1308011a0178140c1001"));
     to.add("long", message_of("0a016d3affffffffffffffffff0161"));
@@ -123,6 +138,11 @@ void oip_answer_seeds(const seed_folder& to) {
     other.pop_back();
     to.add("too_few", answer_of(other, 0, "", 197));
     to.add("id_is_no_text", answer_of({}, 0, "\xff\xc0\"\\\n", 197));
+    tensor numbers{{type_code::floating, 32, 1}, 2, 64, {2, 2}};
+    tensor strings{{type_code::unsigned_integer, 8, 1}, 1, 80, {10}};
+    auto open = answer_of({numbers, strings}, 0, "", 90);
+    std::fill_n(open.end() - 90, 90, std::uint8_t{0});
+    to.add("open", open);
     auto nan = answer_of({}, 0, "", 197);
     std::fill_n(nan.end() - 197, 64, std::uint8_t{0xff});
     to.add("not_a_number", nan);
@@ -132,8 +152,9 @@ void configuration_seeds(const seed_folder& to) {
     to.add("all", std::string{R"({"http":"0.0.0.0:8000","metrics":"127.0.0.1:8002","insecure":true, // a comment
 "tls":{"certificate":"door.pem","key":"/door.key"},"tokens":"tokens","limits":{"connections":7,"json_bytes":1024,
 "json_memory":2048,"idle_timeout":"1s","handshake_timeout":"2m","head_timeout":"3ms","body_timeout":"4s",
-"slot_timeout":"5s","write_timeout":"6s","drain_timeout":"7s"},"models":{"digits":"tcp://a:1","mine":{"uri":"gdr://b:2",
-"target":"other","inputs":[{"name":"x","datatype":"FP32","shape":[1,8]}],
+"slot_timeout":"5s","write_timeout":"6s","drain_timeout":"7s","regions":3,"region_bytes":4096},
+"shared_memory":"system","models":{"digits":"tcp://a:1","mine":{"uri":"gdr://b:2",
+"target":"other","inputs":[{"name":"x","datatype":"BYTES","shape":[-1,8],"max_bytes":64}],
 "outputs":[{"name":"y","datatype":"INT64","shape":[1]}]}}})"});
     to.add("nothing", std::string{"{}"});
     to.add("twice", std::string{R"({"models":{"a":"tcp://a:1","a":"tcp://b:1"}})"});

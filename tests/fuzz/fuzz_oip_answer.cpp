@@ -57,6 +57,30 @@ void check_answer(const oip::infer_answer& made, std::span<const std::byte> payl
 
 }  // namespace
 
+namespace {
+
+/// Its shapes are the answer's, and one output is strings.
+const oip::model_description& open_served() {
+    static const oip::model_description model = oip::read_description(R"({"name":"o",
+            "inputs":[{"name":"x","datatype":"FP32","shape":[1]}],
+            "outputs":[{"name":"f","datatype":"FP32","shape":[-1,2],"max_bytes":128},
+                       {"name":"s","datatype":"BYTES","shape":[-1],"max_bytes":128}]})")
+                                                    .value();
+    return model;
+}
+
+void answer_open(std::span<const tensor> described, std::string_view id, std::span<const std::byte> payload) {
+    const auto outputs = oip::answered_tensors(open_served(), described, payload);
+    if (!outputs) return;
+    const oip::output_choice in_json[] = {{0, false}, {1, false}};
+    if (auto made = oip::make_answer(open_served(), id, in_json, outputs.value(), payload); made)
+        check_answer(made.value(), payload);
+    const oip::output_choice binary[] = {{1, true}};
+    require(oip::make_answer(open_served(), id, binary, outputs.value(), payload).ok(), "bytes can be said");
+}
+
+}  // namespace
+
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     accel::tests::input_reader input{data, size};
     const auto described = described_by(input);
@@ -67,7 +91,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     // Of its own size, so that every read beyond it is noticed.
     const auto rest = std::as_bytes(input.rest());
     const std::vector<std::byte> payload(rest.begin(), rest.end());
-    auto outputs = oip::answered_tensors(served(), described, payload.size());
+    answer_open(described, id, payload);
+    auto outputs = oip::answered_tensors(served(), described, payload);
     if (!outputs) {
         require(!outputs.error().message.empty(), "a refusal has a sentence");
         return 0;

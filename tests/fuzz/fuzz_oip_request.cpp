@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -36,27 +37,44 @@ const oip::model_description& raw_served() {
     return model;
 }
 
+/// Its shapes are the request's, and one input is strings.
+const oip::model_description& open_served() {
+    static const oip::model_description model = model_of(R"({"name":"o",
+            "inputs":[{"name":"a","datatype":"FP32","shape":[-1,2],"max_bytes":64},
+                      {"name":"b","datatype":"BYTES","shape":[-1],"max_bytes":100}],
+            "outputs":[{"name":"y","datatype":"FP32","shape":[2]}]})");
+    return model;
+}
+
 /// Writes all inputs, into room of just the right size; each byte is written, so both values of it are the same after.
-void fill(const oip::infer_request& request, const oip::model_description& model, std::uint64_t binary_bytes) {
+void fill(oip::infer_request request, const oip::model_description& model, std::uint64_t binary_bytes) {
+    const std::uint64_t most = oip::json_data_bytes(request, model);
+    if (const auto read = oip::read_json_inputs(request, model); !read)
+        return require(!read.error().message.empty(), "a refusal has a sentence");
+    std::uint64_t taken = 0;
+    for (const auto& each : request.inputs) taken += each.data.size();
+    require(taken <= most, "the memory is known before it is taken");
+    require(request.payload.bytes() <= model.input_bytes, "no payload is longer than the model's");
     std::vector<std::byte> rooms[2];
     for (std::size_t i = 0; i < 2; ++i) {
-        rooms[i].assign(model.input_bytes, static_cast<std::byte>(i + 1));
-        oip::write_json_inputs(request, model, rooms[i]);
+        rooms[i].assign(request.payload.bytes(), static_cast<std::byte>(i + 1));
+        oip::write_json_inputs(request, rooms[i]);
         std::uint64_t placed = 0;
-        for (const auto place : oip::binary_places(request, model, rooms[i])) {
+        for (const auto place : oip::binary_places(request, rooms[i])) {
             std::fill(place.begin(), place.end(), std::byte{9});
             placed += place.size();
         }
         require(placed == binary_bytes, "the binary section has a place, and no more");
     }
     require(rooms[0] == rooms[1], "each byte of the payload is written");
+    static_cast<void>(request.payload.check_strings(model, rooms[0]));
     require(request.inputs.size() == model.inputs.size(), "each input is given");
     require(request.outputs.size() <= model.outputs.size(), "outputs are the model's");
 }
 
-void judge(const accel::result<oip::infer_request>& read, const oip::model_description& model, std::uint64_t binary) {
+void judge(accel::result<oip::infer_request> read, const oip::model_description& model, std::uint64_t binary) {
     if (read)
-        fill(read.value(), model, binary);
+        fill(std::move(read).value(), model, binary);
     else
         require(!oip::error_document(read.error().message).empty(), "a refusal has a sentence");
 }
@@ -95,8 +113,10 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     if (const auto to = oip::find_route(text); to)
         require(to.value().what <= oip::action::region_unregister, "a path leads to an action");
     static_cast<void>(oip::read_description(text));
-    if (const auto asked = oip::read_generate(text, served()); asked) fill(asked.value(), served(), 0);
-    judge(oip::read_infer_head(text, binary, served()), served(), binary);
+    for (const oip::model_description* each : {&served(), &open_served()}) {
+        judge(oip::read_generate(text, *each), *each, 0);
+        judge(oip::read_infer_head(text, binary, *each), *each, binary);
+    }
     judge(oip::raw_infer_request(binary, raw_served()), raw_served(), binary);
     return 0;
 }

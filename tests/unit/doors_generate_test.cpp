@@ -25,19 +25,31 @@ model_description generator() {
 }
 
 std::string generate_refusal(const std::string& text) {
-    auto read = read_generate(text, generator());
-    return read ? "taken" : std::to_string(http_status_of(read.code())) + ' ' + read.error().message;
+    const auto model = generator();
+    const auto sentence = [](const error& why) { return std::to_string(http_status_of(why.code)) + ' ' + why.message; };
+    auto read = read_generate(text, model);
+    if (!read) return sentence(read.error());
+    const auto inputs = read_json_inputs(read.value(), model);
+    return inputs ? "taken" : sentence(inputs.error());
+}
+
+/// Of a request that is good but for these fields.
+std::string field_refusal(const std::string& fields) {
+    auto request = nlohmann::json::parse(R"({"prompt":"a","pair":[1,2],"seed":1})");
+    request.update(nlohmann::json::parse(fields));
+    return generate_refusal(request.dump());
 }
 
 TEST(oip_generate, fields_are_inputs_by_their_names) {
     const auto model = generator();
-    auto read = read_generate(
-        R"({"id":"7","seed":-5,"pair":[1.5,-2],"prompt":"h\u00e9","parameters":{"timeout":1000}})", model);
+    const std::string text = R"({"id":"7","seed":-5,"pair":[1.5,-2],"prompt":"h\u00e9","parameters":{"timeout":1000}})";
+    auto read = read_generate(text, model);
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_EQ(read->id, "7");
     EXPECT_EQ(read->timeout, std::chrono::milliseconds{1});
     std::vector<std::byte> room(model.input_bytes, std::byte{0xee});
-    write_json_inputs(read.value(), model, room);
+    ASSERT_TRUE(read_json_inputs(read.value(), model));
+    write_json_inputs(read.value(), room);
     EXPECT_STREQ(reinterpret_cast<const char*>(room.data()), "h\xc3\xa9");
     EXPECT_EQ(room[7], std::byte{0}) << "zeros to the end of the text";
     float pair[2];
@@ -47,14 +59,18 @@ TEST(oip_generate, fields_are_inputs_by_their_names) {
     EXPECT_EQ(pair[0], 1.5F);
     EXPECT_EQ(pair[1], -2.F);
     EXPECT_EQ(seed, -5);
-    EXPECT_TRUE(read_generate(R"({"seed":[1],"pair":[1,2],"prompt":"12345678"})", model)) << "a list of one as well";
+    EXPECT_EQ(generate_refusal(R"({"seed":[1],"pair":[1,2],"prompt":"12345678"})"), "taken") << "a list of one as well";
 }
 
 TEST(oip_generate, each_mistake_has_a_sentence) {
     for (const auto& [text, word] : std::vector<std::pair<std::string, std::string>>{
              {"[]", "400 the request is not a JSON object"},
              {R"({"prompt":"a"})", "400 the request gives 1 of the model's 3 inputs"},
-             {R"({"prompt":"a","pair":[1,2],"seed":1,"top_k":3})", "400 model 'g' has no input 'top_k'"},
+             {R"({"id":7})", "400 the id is no text of at most 256 bytes"},
+             {R"({"parameters":{"sequence_id":7}})", "501 this door knows no sequences of requests"}})
+        EXPECT_EQ(generate_refusal(text), word);
+    for (const auto& [text, word] : std::vector<std::pair<std::string, std::string>>{
+             {R"({"top_k":3})", "400 model 'g' has no input 'top_k'"},
              {R"({"prompt":"123456789"})", "400 input 'prompt': the text is longer than 8 bytes"},
              {R"({"prompt":[1,2,3,4,5,6,7,8]})", "400 input 'prompt': it is a text, in quotes"},
              {R"({"pair":1})",
@@ -64,10 +80,8 @@ TEST(oip_generate, each_mistake_has_a_sentence) {
               "400 input 'pair': the data are not the 2 elements of the shape, flat or nested like it"},
              {R"({"seed":{}})",
               "400 input 'seed': the data are not the 1 elements of the shape, flat or nested like it"},
-             {R"({"seed":"1"})", "400 input 'seed': a value of the data is no INT32"},
-             {R"({"id":7})", "400 the id is no text of at most 256 bytes"},
-             {R"({"parameters":{"sequence_id":7}})", "501 this door knows no sequences of requests"}})
-        EXPECT_EQ(generate_refusal(text), word);
+             {R"({"seed":"1"})", "400 input 'seed': a value of the data is no INT32"}})
+        EXPECT_EQ(field_refusal(text), word);
 }
 
 TEST(oip_generate, outputs_are_fields_and_a_part_may_be_shorter) {

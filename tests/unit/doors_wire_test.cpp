@@ -191,7 +191,7 @@ TEST(wire_request, what_does_not_fit_the_model_is_refused_with_a_sentence) {
     EXPECT_TRUE(has(with([](built& b) { b.a_shape = {1, (std::uint64_t{1} << 32) + 2}; }), "the shape is [1,2]"));
     EXPECT_TRUE(has(with([](built& b) { b.a_shape.assign(9, 1); }), "more than 8 dimensions"));
     EXPECT_TRUE(has(with([](built& b) { b.raw.pop_back(); }), "input 'b': its raw contents are missing"));
-    EXPECT_TRUE(has(with([](built& b) { b.raw[0].pop_back(); }), "it has 8 bytes, and the raw contents 7"));
+    EXPECT_TRUE(has(with([](built& b) { b.raw[0].pop_back(); }), "raw contents has to be 8, not 7"));
     EXPECT_TRUE(has(with([](built& b) { b.raw.clear(); }), "fp32_contents does not have the 2 elements"));
     EXPECT_TRUE(has(with([](built& b) { b.more = field_of(6, built::tensor_of("z", "", {})); }), "no output 'z'"));
 }
@@ -367,7 +367,7 @@ TEST(wire_answer, it_is_what_protobuf_writes) {
     const auto model = wire_model();
     const float values[2] = {1.5F, -2};
     const auto payload = std::as_bytes(std::span{values});
-    const auto outputs = oip::answered_tensors(model, {}, payload.size()).value();
+    const auto outputs = oip::answered_tensors(model, {}, payload).value();
     const oip::output_choice y{0, true};
     const auto out = make_response(model, "7", {&y, 1}, outputs, payload);
     ASSERT_EQ(out.heads.size(), 1U);
@@ -380,7 +380,7 @@ TEST(wire_answer, documents_are_what_protobuf_writes) {
     const auto model = wire_model();
     EXPECT_EQ(model_metadata_message(model), from_hex(metadata_hex));
     EXPECT_EQ(model_configuration_message(model), from_hex(configuration_hex));
-    EXPECT_EQ(server_metadata_message("0.1.0"), from_hex(server_hex));
+    EXPECT_EQ(server_metadata_message("0.1.0", {}), from_hex(server_hex));
     oip::model_counts counts;
     counts.success = {2, std::chrono::nanoseconds{300}};
     counts.last = std::chrono::milliseconds{5};

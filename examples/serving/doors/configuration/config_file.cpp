@@ -49,7 +49,8 @@ result<json> parse(std::string_view text, const place& at) {
 }
 
 result<void> check_tensors(const json& list, const place& at) {
-    const std::array known{anything("name"), anything("datatype"), anything("shape"), anything("text")};
+    const std::array known{anything("name"), anything("datatype"), anything("shape"), anything("text"),
+                           anything("max_bytes")};
     if (!list.is_array()) return wrong(at, "write a list of tensors: [{\"name\": …, \"datatype\": …, \"shape\": […]}]");
     for (const json& each : list)
         if (auto read = read_object(each, at, known); !read) return read;

@@ -4,7 +4,6 @@
 #include "serving/doors/grpc/fields.hpp"
 #include "serving/doors/grpc/typed_contents.hpp"
 #include "serving/doors/oip/checks.hpp"
-#include "serving/doors/oip/infer_head.hpp"
 #include "serving/doors/oip/refusal.hpp"
 
 #include <algorithm>
@@ -63,19 +62,11 @@ result<input_tensor> read_input(const cursor& from) {
     return out;
 }
 
-result<void> check_shape(const input_tensor& given, const oip::named_tensor& input) {
+result<tensor> shape_of(const input_tensor& given, const oip::named_tensor& input) {
     const auto said = std::span{given.shape}.first(given.rank);
     for (const std::uint64_t each : said)
         if (static_cast<std::int64_t>(each) < 0) return oip::negative_dimension(input);
-    const bool same = std::ranges::equal(said, std::span{input.what.shape}.first(input.what.rank));
-    return same ? result<void>{} : result<void>{oip::other_shape(input)};
-}
-
-result<void> check_raw(const cursor& raw, const input_tensor& given, const oip::named_tensor& input) {
-    if (given.has_contents) return oip::mistake_in(input, "it has both contents and raw contents");
-    if (raw.size() == size_bytes(input.what)) return {};
-    return oip::mistake_in(input, "it has " + std::to_string(size_bytes(input.what)) + " bytes, and the raw contents " +
-                                      std::to_string(raw.size()));
+    return oip::with_shape(input, said);
 }
 
 bool read_number(std::span<const parameter> list, const char* name, std::uint64_t& to) {
@@ -103,11 +94,11 @@ bool is_given(const wire_request& so_far, std::size_t index) {
            std::ranges::find(so_far.regions, index, &oip::region_input::index) != so_far.regions.end();
 }
 
-result<void> add_contents(const cursor& from, const oip::named_tensor& input, std::size_t index, wire_request& to) {
-    if (auto good = check_contents(from, input.what); !good)
-        return oip::refusal(good.code(), "input " + oip::in_quotes(input.name) + ": " + good.error().message);
-    to.inputs.push_back({index, false, from});
-    return {};
+/// The bytes that they become.
+result<std::uint64_t> contents_size(const cursor& from, const oip::named_tensor& input, const tensor& shape) {
+    auto out = input.strings ? check_strings(from, shape, input.max_bytes) : check_contents(from, shape);
+    if (out) return out;
+    return oip::refusal(out.code(), "input " + oip::in_quotes(input.name) + ": " + out.error().message);
 }
 
 /// `raw`: the raw contents that no input has taken; those in regions take none.
@@ -119,19 +110,33 @@ result<void> add_input(const cursor& from, std::span<const cursor>& raw, bool ha
     if (!found) return found.error();
     const oip::named_tensor& input = model.inputs[found.value()];
     if (auto good = oip::check_datatype(input, given->type); !good) return good;
-    if (auto good = check_shape(*given, input); !good) return good;
+    const auto shape = shape_of(*given, input);
+    if (!shape) return shape.error();
+    const auto set = [&](std::uint64_t bytes) { to.payload.set(input, found.value(), shape.value(), bytes); };
     if (is_given(to, found.value())) return oip::given_twice(input);
     auto region = read_region_part(given->parameters);
     if (!region) return region.error();
     if (*region) {
         if (given->has_contents) return oip::mistake_in(input, "it has both contents and a shared_memory_region");
-        if ((*region)->bytes != size_bytes(input.what)) return oip::other_region_bytes(input, (*region)->bytes);
+        if (auto good = oip::check_bytes(input, shape.value(), (*region)->bytes, "shared_memory_byte_size"); !good)
+            return good;
+        set((*region)->bytes);
         to.regions.push_back({found.value(), **std::move(region)});
         return {};
     }
-    if (!has_raw) return add_contents(from, input, found.value(), to);
+    if (!has_raw) {
+        const auto bytes = contents_size(from, input, shape.value());
+        if (!bytes) return bytes.error();
+        set(bytes.value());
+        to.inputs.push_back({found.value(), false, from});
+        return {};
+    }
     if (raw.empty()) return oip::mistake_in(input, "its raw contents are missing");
-    if (auto good = check_raw(raw.front(), *given, input); !good) return good;
+    if (given->has_contents) return oip::mistake_in(input, "it has both contents and raw contents");
+    const std::uint64_t bytes = raw.front().size();
+    if (auto good = oip::check_bytes(input, shape.value(), bytes, "the number of bytes of its raw contents"); !good)
+        return good;
+    set(bytes);
     to.inputs.push_back({found.value(), true, raw.front()});
     raw = raw.subspan(1);
     return {};
@@ -202,7 +207,9 @@ result<wire_request> fit_to_model(const infer_message& message, const oip::model
     auto outputs = fit_outputs(message, model);
     if (!outputs) return outputs.error();
     wire_request out;
+    out.payload = oip::request_payload{model};
     if (auto added = add_inputs(message, model, out); !added) return added.error();
+    out.payload.place();
     const parameter* end = find_parameter(message.parameters, "triton_enable_empty_final_response");
     out.outputs = std::move(outputs).value();
     out.timeout = timeout.value();
@@ -211,15 +218,16 @@ result<wire_request> fit_to_model(const infer_message& message, const oip::model
 }
 
 void write_inputs(const wire_request& request, const oip::model_description& model, std::span<std::byte> room) {
-    oip::clear_gaps(model, room);
+    request.payload.clear_gaps(room);
     for (const wire_input& each : request.inputs) {
-        const tensor& what = model.inputs[each.index].what;
-        const auto place = bytes_of(what, room);
+        const auto place = request.payload.of(each.index, room);
         cursor from = each.from;
         if (each.raw)
             static_cast<void>(from.copy(place));  // `fit_to_model` has compared the sizes
+        else if (model.inputs[each.index].strings)
+            write_strings(from, place);
         else
-            write_contents(from, what, place);
+            write_contents(from, model.inputs[each.index].what, place);
     }
 }
 

@@ -5,6 +5,7 @@
 #include "serving/doors/oip/model_description.hpp"
 #include "serving/doors/oip/output_choice.hpp"
 #include "serving/doors/oip/region_part.hpp"
+#include "serving/doors/oip/request_payload.hpp"
 
 #include <accel_transport/status.hpp>
 
@@ -22,13 +23,15 @@ struct wire_input {
     cursor from;
 };
 
-/// A message that fits its model: each input is given once, with the model's type, shape and number of bytes.
+/// A message that fits its model: each input is given once, with the model's type and a shape and a number of bytes
+/// that it takes.
 struct wire_request {
     std::vector<wire_input> inputs;
     std::vector<oip::region_input> regions;   ///< inputs that lie in memory of the client, each of the right size
     std::vector<oip::output_choice> outputs;  ///< binary, all of them
     std::chrono::nanoseconds timeout{};       ///< 0: none was asked for
-    bool empty_end = false;                   ///< of a stream: the end is told also where it has no outputs
+    oip::request_payload payload;
+    bool empty_end = false;  ///< of a stream: the end is told also where it has no outputs
 };
 
 /// Fails with `invalid_argument` and a sentence; `unsupported`: sequences, classification; `not_found`:
@@ -36,7 +39,7 @@ struct wire_request {
 [[nodiscard]] result<wire_request> fit_to_model(const infer_message& message, const oip::model_description& model);
 
 /// Writes all inputs to their places in a request's payload, with one copy of each byte, and zeros between them.
-/// `room` holds `model.input_bytes`.
+/// `room` holds `request.payload.bytes()`.
 void write_inputs(const wire_request& request, const oip::model_description& model, std::span<std::byte> room);
 
 }  // namespace accel::examples::serving::wire

@@ -4,7 +4,7 @@
 #include "serving/doors/grpc/fields.hpp"
 #include "serving/doors/grpc/infer_message.hpp"
 #include "serving/doors/grpc/writer.hpp"
-#include "serving/doors/oip/data_types.hpp"
+#include "serving/doors/oip/infer_answer.hpp"
 #include "serving/doors/oip/refusal.hpp"
 
 #include <array>
@@ -15,27 +15,29 @@ namespace {
 
 // Numbers of the fields: grpc_service.proto and model_config.proto of the protocol.
 
-void put_shape(writer& to, std::uint32_t field, const tensor& what) {
+/// `open`: a dimension of 0 is a variable one.
+void put_shape(writer& to, std::uint32_t field, const tensor& what, bool open) {
     std::array<std::uint64_t, max_tensor_rank> shape{};
-    for (std::uint32_t i = 0; i < what.rank; ++i) shape[i] = what.shape[i];
+    for (std::uint32_t i = 0; i < what.rank; ++i)
+        shape[i] = what.shape[i] == 0 && open ? ~std::uint64_t{0} : what.shape[i];
     to.packed(field, std::span{shape}.first(what.rank));
 }
 
 /// ModelMetadataResponse::TensorMetadata, and InferOutputTensor, whose first fields are the same.
-writer tensor_message(std::string_view name, const tensor& what) {
+writer tensor_message(const oip::named_tensor& declared, const tensor& what, bool open) {
     writer out;
-    out.text(1, name);
-    out.text(2, oip::name_of(what.type));
-    put_shape(out, 3, what);
+    out.text(1, declared.name);
+    out.text(2, oip::datatype_of(declared));
+    put_shape(out, 3, what, open);
     return out;
 }
 
 /// The enumeration DataType of a model's configuration.
-std::uint64_t type_number(const data_type& type) {
+std::uint64_t type_number(const oip::named_tensor& of) {
     constexpr std::string_view names[] = {"",      "BOOL",  "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16",
                                           "INT32", "INT64", "FP16",  "FP32",   "FP64",   "BYTES",  "BF16"};
     for (std::uint64_t i = 1; i < std::size(names); ++i)
-        if (names[i] == oip::name_of(type)) return i;
+        if (names[i] == oip::datatype_of(of)) return i;
     return 0;
 }
 
@@ -63,8 +65,8 @@ void put_region(writer& to, const oip::region_part& where, std::uint64_t bytes) 
 writer configured_tensor(const oip::named_tensor& from, std::uint32_t dims) {
     writer out;
     out.text(1, from.name);
-    out.number(2, type_number(from.what.type));
-    put_shape(out, dims, from.what);
+    out.number(2, type_number(from));
+    put_shape(out, dims, from.what, true);
     return out;
 }
 
@@ -150,11 +152,12 @@ std::string health(health_state what) {
     return out.take();
 }
 
-std::string server_metadata_message(std::string_view version) {
+std::string server_metadata_message(std::string_view version, const oip::allowed_memory& allowed) {
     writer out;
     out.text(1, "accel_transport");
     out.text(2, version);
     for (const char* each : {"model_configuration", "statistics"}) out.entry(3, each);
+    for (const std::string_view each : oip::shared_memory_extensions(allowed)) out.entry(3, each);
     return out.take();
 }
 
@@ -163,8 +166,8 @@ std::string model_metadata_message(const oip::model_description& model) {
     out.text(1, model.name);
     out.entry(2, "1");
     out.text(3, "accel_transport");
-    for (const auto& [name, what, text] : model.inputs) out.message(4, tensor_message(name, what));
-    for (const auto& [name, what, text] : model.outputs) out.message(5, tensor_message(name, what));
+    for (const oip::named_tensor& each : model.inputs) out.message(4, tensor_message(each, each.what, true));
+    for (const oip::named_tensor& each : model.outputs) out.message(5, tensor_message(each, each.what, true));
     return out.take();
 }
 
@@ -208,7 +211,10 @@ infer_response make_response(const oip::model_description& model, std::string_vi
                              std::span<const std::byte> payload, std::optional<bool> last) {
     writer head = response_head(model.name, id, last);
     for (const oip::output_choice& each : chosen) {
-        writer one = tensor_message(model.outputs[each.index].name, outputs[each.index]);
+        const oip::named_tensor& declared = model.outputs[each.index];
+        // `answered_tensors` has found that BYTES are what they should be.
+        const auto shown = oip::shown_tensor(declared, outputs[each.index], payload);
+        writer one = tensor_message(declared, shown ? shown.value() : outputs[each.index], false);
         if (each.region) put_region(one, *each.region, size_bytes(outputs[each.index]));
         head.message(5, one);
     }

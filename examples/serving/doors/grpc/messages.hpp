@@ -39,7 +39,7 @@ enum class health_state : std::uint8_t { serving = 1, not_serving = 2, unknown_s
 [[nodiscard]] std::string health(health_state what);
 /// ServerMetadataResponse, ModelMetadataResponse, ModelConfigResponse and ModelStatisticsResponse, which say what the
 /// JSON documents of oip/documents.hpp say.
-[[nodiscard]] std::string server_metadata_message(std::string_view version);
+[[nodiscard]] std::string server_metadata_message(std::string_view version, const oip::allowed_memory& allowed);
 [[nodiscard]] std::string model_metadata_message(const oip::model_description& model);
 [[nodiscard]] std::string model_configuration_message(const oip::model_description& model);
 [[nodiscard]] std::string model_statistics_message(std::span<const oip::counted_model> models);

@@ -3,7 +3,9 @@
 
 #include "serving/doors/grpc/fields.hpp"
 #include "serving/doors/oip/data_types.hpp"
+#include "serving/doors/oip/element_types.hpp"
 #include "serving/doors/oip/refusal.hpp"
+#include "serving/doors/oip/strings.hpp"
 
 #include <cstdint>
 #include <cstring>
@@ -13,7 +15,10 @@
 namespace accel::examples::serving::wire {
 namespace {
 
+using oip::count_of;
+
 constexpr std::uint32_t contents_field = 5;  // of InferInputTensor
+constexpr std::uint32_t strings_list = 8;    // bytes_contents of InferTensorContents
 
 /// A list of InferTensorContents.
 struct typed_list {
@@ -101,17 +106,36 @@ bool fits(std::uint64_t value, const data_type& type) {
     }
 }
 
-std::uint64_t count_of(const tensor& what) {
-    return size_bytes(what) / (what.type.bits / 8U);
-}
-
 error mistake(const std::string& sentence) {
     return oip::refusal(status::invalid_argument, sentence);
 }
 
+error other_count(const char* list, std::uint64_t wanted) {
+    return mistake(std::string{list} + " does not have the " + std::to_string(wanted) + " elements of the shape");
+}
+
+/// As `walk_input`, for the list that has a field for each element.
+template <class Use>
+walk_result walk_strings(const cursor& input, Use use) {
+    walk_result out;
+    field_walk fields{input};
+    field one;
+    while (out.good && fields.next(one)) {
+        if (!one.is(contents_field, form::bytes)) continue;
+        field_walk contents{one.bytes};
+        field element;
+        while (out.good && contents.next(element)) {
+            if (element.is(strings_list, form::bytes)) out.good = use(element.bytes);
+            out.other = out.other || (element.number >= 1 && element.number < strings_list);
+        }
+        out.good = out.good && !contents.malformed();
+    }
+    return out;
+}
+
 }  // namespace
 
-result<void> check_contents(const cursor& input, const tensor& what) {
+result<std::uint64_t> check_contents(const cursor& input, const tensor& what) {
     const typed_list list = list_of(what.type);
     if (list.number == 0)
         return oip::refusal(status::unsupported,
@@ -124,9 +148,34 @@ result<void> check_contents(const cursor& input, const tensor& what) {
     });
     if (!in_range) return mistake("a value of the contents is no " + std::string{oip::name_of(what.type)});
     if (seen.other) return mistake(std::string{"its contents are not in "} + list.name);
-    if (seen.good && count == count_of(what)) return {};
-    return mistake(std::string{list.name} + " does not have the " + std::to_string(count_of(what)) +
-                   " elements of the shape");
+    if (seen.good && count == count_of(what)) return size_bytes(what);
+    return other_count(list.name, count_of(what));
+}
+
+result<std::uint64_t> check_strings(const cursor& input, const tensor& shape, std::uint64_t max_bytes) {
+    std::uint64_t count = 0;
+    std::uint64_t bytes = 0;
+    const auto seen = walk_strings(input, [&](const cursor& element) {
+        bytes += oip::string_length_bytes + element.size();
+        return ++count <= count_of(shape) && bytes <= max_bytes;
+    });
+    if (bytes > max_bytes)
+        return mistake("the strings have more than " + std::to_string(max_bytes) + " bytes, with their lengths");
+    if (seen.other) return mistake("its contents are not in bytes_contents");
+    if (seen.good && count == count_of(shape)) return bytes;
+    return other_count("bytes_contents", count_of(shape));
+}
+
+void write_strings(const cursor& input, std::span<std::byte> to) {
+    static_cast<void>(walk_strings(input, [&](cursor element) {
+        const auto length = static_cast<std::uint32_t>(element.size());
+        if (to.size() < sizeof length + length) return false;
+        std::memcpy(to.data(), &length, sizeof length);
+        to = to.subspan(sizeof length);
+        const bool copied = element.copy(to.first(length));
+        to = to.subspan(length);
+        return copied;
+    }));
 }
 
 void write_contents(const cursor& input, const tensor& what, std::span<std::byte> to) {

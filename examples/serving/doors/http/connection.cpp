@@ -238,7 +238,8 @@ void connection::answer_get(const oip::route& to) {
         case oip::action::model_ready:
             return answer_ready(named->second.to->connected());
         case oip::action::server_metadata:
-            return reply_document(oip::server_metadata(version_text()));
+            return reply_document(
+                oip::server_metadata(version_text(), shared_memory::allowed_by(door_.regions().get())));
         case oip::action::model_metadata:
             return reply_document(oip::model_metadata(named->second.description));
         case oip::action::model_configuration:

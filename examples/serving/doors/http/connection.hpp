@@ -90,6 +90,8 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     void read_json();
     void on_json(const error_code& failed);
     void take_request();
+    void read_inputs();
+    void drop_json_text();
     void read_body();
     void on_body(const error_code& failed);
     void submit();
@@ -144,6 +146,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     void drop_parts();
 
     // Answers.
+    void write_some();
     void answer(door_channel& on, const completion& from);
     void refuse(const error& why) { reply(oip::http_status_of(why.code), why.message); }
     /// An error with a sentence. Closes the connection if a part of the request is unread.
@@ -182,6 +185,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     std::size_t json_taken_ = 0;  ///< of the door's memory
     std::string json_;
     oip::infer_request request_;
+    std::optional<oip::json_inputs> reading_;  ///< its inputs in JSON
     std::vector<boost::asio::mutable_buffer> places_;
     std::optional<oip::route> of_regions_;  ///< the request is for shared memory
 
@@ -208,6 +212,12 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     std::optional<error> broken_;  ///< why the door has cancelled the call itself
 
     // The answer.
+    struct answer_in_json {
+        oip::answer_maker maker;
+        std::uint64_t taken;  ///< of the door's memory
+        timeline stages;
+    };
+    std::optional<answer_in_json> writing_;
     std::string header_;
     oip::infer_answer body_;
     std::uint64_t body_json_bytes_ = 0;  ///< of the body, before it was compressed; 0: it is JSON alone

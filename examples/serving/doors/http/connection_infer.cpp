@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include <boost/asio/post.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 
@@ -19,7 +20,8 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr std::size_t usual_json_bytes = 4096;  // longer texts are not kept between requests
+constexpr std::size_t usual_json_bytes = 4096;             // longer texts are not kept between requests
+constexpr std::size_t json_piece = std::size_t{64} << 10;  // read in one go, then others have a turn
 constexpr std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
 
 std::string_view view_of(boost::beast::string_view text) {
@@ -113,10 +115,37 @@ void connection::on_json(const error_code& failed) {
 
 void connection::take_request() {
     auto request = read_request();
+    if (!request) {
+        drop_json_text();
+        return refuse(request.error());
+    }
+    request_ = std::move(request).value();
+    const std::uint64_t bytes = oip::json_data_bytes(request_, model_->description);
+    if (!door_.take_json(bytes)) {
+        drop_json_text();
+        return reply(429, "too many requests with JSON are being read", "Retry-After: 1\r\n");
+    }
+    json_taken_ += bytes;
+    reading_.emplace(request_, model_->description);
+    enter(stage::json, door_.settings().body_timeout);
+    read_inputs();
+}
+
+void connection::drop_json_text() {
+    reading_.reset();
     json_.clear();
     if (json_.capacity() > usual_json_bytes) json_.shrink_to_fit();
-    if (!request) return refuse(request.error());
-    request_ = std::move(request).value();
+}
+
+/// In pieces, between which other clients have their turn.
+void connection::read_inputs() {
+    if (stage_ != stage::json) return;
+    if (expired_) return reply(408, "the JSON did not arrive in time");
+    const auto more = reading_->step(json_piece);
+    if (more && more.value())
+        return asio::post(stream_.get_executor(), [self = shared_from_this()] { self->read_inputs(); });
+    drop_json_text();
+    if (!more) return refuse(more.error());
     auto regions =
         shared_memory::call_regions::open(door_.regions(), request_.regions, request_.outputs, model_->description);
     if (!regions) return refuse(regions.error());
@@ -150,7 +179,7 @@ void connection::on_slot(status got, const call_slot& slot) {
     if (got == status::ok) slot_ = slot;
     if (!waits) return abandon();
     if (got != status::ok) return reply(oip::http_status_of(got), "the model's server is out of reach");
-    if (slot.request.size() < model_->description.input_bytes) {
+    if (slot.request.size() < request_.payload.bytes()) {
         abandon();
         return reply(500, "the model's server takes shorter requests than the model's description says");
     }
@@ -168,10 +197,10 @@ void connection::abandon() {
 void connection::read_body() {
     enter_body(stage::body);
     counted_.enter(request_stage::receive);
-    const auto room = slot_->request.first(model_->description.input_bytes);
-    oip::write_json_inputs(request_, model_->description, room);
+    const auto room = slot_->request.first(request_.payload.bytes());
+    oip::write_json_inputs(request_, room);
     places_.clear();
-    for (const std::span<std::byte> place : oip::binary_places(request_, model_->description, room)) {
+    for (const std::span<std::byte> place : oip::binary_places(request_, room)) {
         const auto rest = place.subspan(take_read_ahead(place));
         if (!rest.empty()) places_.emplace_back(rest.data(), rest.size());
     }
@@ -195,7 +224,7 @@ void connection::submit() {
     stage_ = stage::call;
     counted_.enter(request_stage::call);
     const auto options = options_of(request_.timeout, slot_->parts, door_.settings());
-    const auto sent = submit_request(*model_, *slot_, options, regions_, shared_from_this());
+    const auto sent = submit_request(*model_, request_.payload, *slot_, options, regions_, shared_from_this());
     if (sent && read_ahead_.size() == 0) watch();
     if (sent) return;
     abandon();

@@ -3,8 +3,10 @@
 #include "serving/doors/http/connection.hpp"
 #include "serving/doors/http/http_text.hpp"
 
+#include <algorithm>
 #include <utility>
 
+#include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 
 namespace accel::examples::serving::doors {
@@ -15,6 +17,7 @@ using asio::ip::tcp;
 namespace {
 
 constexpr std::chrono::milliseconds linger_time{1'000};
+constexpr std::size_t answer_piece = std::size_t{64} << 10;  // of JSON, written in one go
 
 }  // namespace
 
@@ -33,18 +36,42 @@ void connection::answer(door_channel& on, const completion& from) {
         return reply(oip::http_status_of(from.status), why);
     }
     const auto& model = model_->description;
-    const auto outputs = oip::answered_tensors(model, on.tensors(from), from.response.size());
-    auto made = outputs ? oip::make_answer(model, request_.id, request_.outputs, outputs.value(), from.response)
-                        : result<oip::infer_answer>{outputs.error()};
-    if (auto kept = regions_.check_kept(); made && !kept) made = kept.error();
-    if (made)
-        if (auto copied = regions_.copy_out(model, outputs.value(), from.response); !copied) made = copied.error();
-    if (!made) {
+    auto outputs = oip::answered_tensors(model, on.tensors(from), from.response);
+    if (auto kept = regions_.check_kept(); outputs && !kept) outputs = kept.error();
+    if (outputs)
+        if (auto copied = regions_.copy_out(model, outputs.value(), from.response); !copied) outputs = copied.error();
+    if (!outputs) {
         abandon();
-        return refuse(made.error());
+        return refuse(outputs.error());
     }
-    count_success(model_->counts, clock::now() - began_, from.timeline);
-    reply_tensors(std::move(made).value());
+    oip::answer_maker maker{model, request_.id, request_.outputs, std::move(outputs).value(), from.response};
+    const std::uint64_t longest = maker.longest_json();
+    if (!door_.take_json(longest)) {
+        abandon();
+        return reply(429, "too many answers in JSON are being written", "Retry-After: 1\r\n");
+    }
+    json_taken_ += longest;
+    writing_.emplace(answer_in_json{std::move(maker), longest, from.timeline});
+    enter(stage::write, door_.settings().write_timeout);
+    write_some();
+}
+
+/// In pieces, between which other clients have their turn. The answer keeps its slot until all numbers are text.
+void connection::write_some() {
+    if (stage_ != stage::write) return abandon();
+    const auto more = writing_->maker.step(answer_piece);
+    if (more && more.value())
+        return asio::post(stream_.get_executor(), [self = shared_from_this()] { self->write_some(); });
+    auto done = *std::exchange(writing_, std::nullopt);
+    if (!more) {
+        abandon();
+        return refuse(more.error());
+    }
+    const std::uint64_t unused = done.taken - std::min<std::uint64_t>(done.taken, done.maker.made().head.size());
+    door_.give_json(unused);
+    json_taken_ -= unused;
+    count_success(model_->counts, clock::now() - began_, done.stages);
+    reply_tensors(std::move(done.maker.made()));
 }
 
 void connection::reply_document(std::string document) {
@@ -59,6 +86,7 @@ void connection::reply_tensors(oip::infer_answer made) {
 
 void connection::reply(int http_status, std::string_view sentence, std::string_view more) {
     if (model_ != nullptr) count_failure(model_->counts, clock::now() - began_);
+    give_json();
     body_ = {oip::error_document(sentence), {}, 0};
     send(http_status, more);
 }
@@ -72,7 +100,6 @@ void connection::count(int http_status) {
 
 void connection::send(int http_status, std::string_view more) {
     count(http_status);
-    give_json();
     body_json_bytes_ = body_.tensors.empty() ? 0 : body_.head.size();
     if (http_status != 200 || !begin_packing()) write_answer(http_status, more);
 }

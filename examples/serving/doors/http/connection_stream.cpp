@@ -33,7 +33,7 @@ void connection::on_part(door_channel& on, const completion& from) {
 /// `protocol_error` and `invalid_argument`, as for inferences.
 result<std::string> connection::document_of(door_channel& on, const completion& from) {
     const auto& model = model_->description;
-    const auto outputs = oip::answered_tensors(model, on.tensors(from), from.response.size());
+    const auto outputs = oip::answered_tensors(model, on.tensors(from), from.response);
     if (!outputs) return outputs.error();
     return oip::generate_document(model, request_.id, outputs.value(), from.response);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/oip/body_plan.hpp"
 
+#include "serving/doors/oip/json_split.hpp"
 #include "serving/doors/oip/refusal.hpp"
 
 #include <algorithm>
@@ -10,8 +11,7 @@
 namespace accel::examples::serving::oip {
 namespace {
 
-constexpr std::uint64_t json_frame_bytes = 64 << 10;  // names, shapes, parameters
-constexpr std::uint64_t json_number_bytes = 32;       // with its comma and blanks
+constexpr std::uint64_t json_number_bytes = 32;  // with its comma and blanks
 
 }  // namespace
 
@@ -45,14 +45,14 @@ result<void> check_body(const body_plan& plan, const model_description& model, s
 
 std::uint64_t binary_input_bytes(const model_description& model) noexcept {
     std::uint64_t sum = 0;
-    for (const named_tensor& each : model.inputs) sum += size_bytes(each.what);
+    for (const named_tensor& each : model.inputs) sum += each.max_bytes;
     return sum;
 }
 
 std::uint64_t json_input_bytes(const model_description& model, std::uint64_t limit) noexcept {
     std::uint64_t numbers = 0;
-    for (const named_tensor& each : model.inputs) numbers += size_bytes(each.what) * 8 / each.what.type.bits;
-    return std::min(limit, json_frame_bytes + numbers * json_number_bytes);
+    for (const named_tensor& each : model.inputs) numbers += each.max_bytes * 8 / each.what.type.bits;
+    return std::min(limit, max_json_frame + numbers * json_number_bytes);
 }
 
 }  // namespace accel::examples::serving::oip

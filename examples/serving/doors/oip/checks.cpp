@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/oip/checks.hpp"
 
-#include "serving/doors/oip/data_types.hpp"
 #include "serving/doors/oip/refusal.hpp"
+#include "serving/doors/oip/strings.hpp"
 
 #include <algorithm>
 
@@ -25,8 +25,8 @@ result<std::size_t> find_output(const model_description& model, std::string_view
 }
 
 result<void> check_datatype(const named_tensor& input, std::string_view name) {
-    if (type_of(name) == input.what.type) return {};
-    return mistake_in(input, "the datatype is " + std::string{name_of(input.what.type)} + ", not " + in_quotes(name));
+    if (name == datatype_of(input)) return {};
+    return mistake_in(input, "the datatype is " + std::string{datatype_of(input)} + ", not " + in_quotes(name));
 }
 
 result<void> check_version(std::string_view model, std::string_view version) {
@@ -36,6 +36,15 @@ result<void> check_version(std::string_view model, std::string_view version) {
 
 error other_shape(const named_tensor& input) {
     return mistake_in(input, "the shape is " + shape_text(input.what) + ", and not that of the request");
+}
+
+error too_many_bytes(const named_tensor& input) {
+    return mistake_in(input, "it is larger than the " + std::to_string(input.max_bytes) + " bytes that it may have");
+}
+
+error other_strings(const named_tensor& input, std::uint64_t elements) {
+    return mistake_in(input, "it is not " + std::to_string(elements) +
+                                 " elements of BYTES, each behind its length of 4 bytes, little-endian");
 }
 
 error negative_dimension(const named_tensor& input) {
@@ -61,9 +70,14 @@ error bad_region_part() {
                    "number; shared_memory_offset is one as well");
 }
 
-error other_region_bytes(const named_tensor& input, std::uint64_t given) {
-    return mistake_in(input, "it has " + std::to_string(size_bytes(input.what)) +
-                                 " bytes, and shared_memory_byte_size is " + std::to_string(given));
+result<void> check_bytes(const named_tensor& input, const tensor& shape, std::uint64_t bytes, const std::string& what) {
+    const std::uint64_t wanted = size_bytes(shape);
+    if (!input.strings && bytes != wanted)
+        return mistake_in(input, what + " has to be " + std::to_string(wanted) + ", not " + std::to_string(bytes));
+    if (!input.strings) return {};
+    if (bytes > input.max_bytes) return too_many_bytes(input);
+    if (bytes < wanted * string_length_bytes) return other_strings(input, wanted);
+    return {};
 }
 
 error no_classification() {

@@ -34,13 +34,18 @@ inline constexpr std::uint64_t longest_timeout_us = 3'600'000'000;
 
 // The rest of the sentences.
 [[nodiscard]] error other_shape(const named_tensor& input);
+[[nodiscard]] error too_many_bytes(const named_tensor& input);
+/// A tensor of BYTES does not have so many elements.
+[[nodiscard]] error other_strings(const named_tensor& input, std::uint64_t elements);
 [[nodiscard]] error negative_dimension(const named_tensor& input);
 [[nodiscard]] error given_twice(const named_tensor& input);
 [[nodiscard]] error inputs_lacking(std::size_t given, const model_description& model);
 [[nodiscard]] error output_twice();
 [[nodiscard]] error bad_region_part();
-/// `invalid_argument`: a tensor in a region has another size than its shape.
-[[nodiscard]] error other_region_bytes(const named_tensor& input, std::uint64_t given);
+/// Says whether this input may have so many bytes, of which `what` speaks; `shape` is that of the request.
+/// `invalid_argument`: another number than the shape has, or, of BYTES, than fit.
+[[nodiscard]] result<void> check_bytes(const named_tensor& input, const tensor& shape, std::uint64_t bytes,
+                                       const std::string& what);
 [[nodiscard]] error no_classification();
 [[nodiscard]] error no_sequences();
 [[nodiscard]] error bad_timeout();

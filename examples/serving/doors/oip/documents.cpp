@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/oip/documents.hpp"
 
-#include "serving/doors/oip/data_types.hpp"
-
 #include <nlohmann/json.hpp>
 
 namespace accel::examples::serving::oip {
@@ -12,22 +10,26 @@ using nlohmann::json;
 
 json shape_of(const tensor& one) {
     json out = json::array();
-    for (std::uint32_t i = 0; i < one.rank; ++i) out.push_back(one.shape[i]);
+    for (std::uint32_t i = 0; i < one.rank; ++i) out.push_back(one.shape[i] == 0 ? -1 : std::int64_t{one.shape[i]});
     return out;
 }
 
 json metadata_of(std::span<const named_tensor> list) {
     json out = json::array();
-    for (const auto& [name, what, text] : list)
-        out.push_back({{"name", name}, {"datatype", name_of(what.type)}, {"shape", shape_of(what)}});
+    for (const named_tensor& each : list)
+        out.push_back({{"name", each.name}, {"datatype", datatype_of(each)}, {"shape", shape_of(each.what)}});
     return out;
+}
+
+/// Triton's enumeration has another name for BYTES.
+std::string type_in_configuration(const named_tensor& one) {
+    return "TYPE_" + (one.strings ? "STRING" : std::string{datatype_of(one)});
 }
 
 json configuration_of(std::span<const named_tensor> list) {
     json out = json::array();
-    for (const auto& [name, what, text] : list)
-        out.push_back(
-            {{"name", name}, {"data_type", "TYPE_" + std::string{name_of(what.type)}}, {"dims", shape_of(what)}});
+    for (const named_tensor& each : list)
+        out.push_back({{"name", each.name}, {"data_type", type_in_configuration(each)}, {"dims", shape_of(each.what)}});
     return out;
 }
 
@@ -56,8 +58,16 @@ json statistics_of(const model_description& model, const model_counts& counts) {
 
 }  // namespace
 
-std::string server_metadata(std::string_view version) {
-    const json extensions = {"binary_tensor_data", "generate", "model_configuration", "statistics"};
+std::vector<std::string_view> shared_memory_extensions(const allowed_memory& allowed) {
+    std::vector<std::string_view> out;
+    if (allowed.system) out.emplace_back("system_shared_memory");
+    if (allowed.cuda) out.emplace_back("cuda_shared_memory");
+    return out;
+}
+
+std::string server_metadata(std::string_view version, const allowed_memory& allowed) {
+    json extensions = {"binary_tensor_data", "generate", "model_configuration", "statistics"};
+    for (const std::string_view each : shared_memory_extensions(allowed)) extensions.push_back(each);
     return json{{"name", "accel_transport"}, {"version", version}, {"extensions", extensions}}.dump();
 }
 

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace accel::examples::serving::oip {
 
@@ -27,9 +28,16 @@ struct model_counts {
 };
 
 /// The answers to GET: JSON texts.
-[[nodiscard]] std::string server_metadata(std::string_view version);
+/// Kinds of memory that clients may register.
+struct allowed_memory {
+    bool system = false;
+    bool cuda = false;
+};
+/// Names of the extensions that these are.
+[[nodiscard]] std::vector<std::string_view> shared_memory_extensions(const allowed_memory& allowed);
+[[nodiscard]] std::string server_metadata(std::string_view version, const allowed_memory& allowed);
 [[nodiscard]] std::string model_metadata(const model_description& model);
-/// As Triton's model configuration: no batching dimension, shapes are whole.
+/// As Triton's model configuration: no batching dimension, shapes are whole, also where their first one is -1.
 [[nodiscard]] std::string model_configuration(const model_description& model);
 
 struct counted_model {

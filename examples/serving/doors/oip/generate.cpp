@@ -2,8 +2,11 @@
 #include "serving/doors/oip/generate.hpp"
 
 #include "serving/doors/oip/checks.hpp"
+#include "serving/doors/oip/element_reader.hpp"
+#include "serving/doors/oip/element_types.hpp"
+#include "serving/doors/oip/element_writer.hpp"
 #include "serving/doors/oip/infer_answer.hpp"
-#include "serving/doors/oip/json_data.hpp"
+#include "serving/doors/oip/json_split.hpp"
 #include "serving/doors/oip/json_text.hpp"
 #include "serving/doors/oip/refusal.hpp"
 #include "serving/doors/oip/request_fields.hpp"
@@ -18,29 +21,23 @@ namespace {
 
 using nlohmann::json;
 
-bool is_one_element(const tensor& what) {
-    return size_bytes(what) * 8 == what.type.bits;
-}
+constexpr std::size_t longest_output = std::size_t{1} << 20;  // it is written in one go
 
-result<void> check_field(const json& value, const named_tensor& input) {
-    const auto& what = input.what;
-    if (!input.text) {
-        if (auto good = check_data(value, what); !good) return mistake_in(input, good.error().message);
-        return {};
-    }
-    if (!value.is_string()) return mistake_in(input, "it is a text, in quotes");
-    if (value.get_ref<const std::string&>().size() <= size_bytes(what)) return {};
-    return mistake_in(input, "the text is longer than " + std::to_string(size_bytes(what)) + " bytes");
-}
-
-result<input_source> read_field(const std::string& name, json& value, const model_description& model) {
+/// A field says no shape: how many elements it has says it.
+result<input_source> read_field(const std::string& name, const held_value& value, const model_description& model) {
     const auto found = find_input(model, name);
     if (!found) return found.error();
     const named_tensor& input = model.inputs[found.value()];
-    const bool alone = is_one_element(input.what) && !input.text && value.is_primitive();
-    json data = alone ? json::array({std::move(value)}) : std::move(value);
-    if (auto good = check_field(data, input); !good) return good.error();
-    return input_source{found.value(), false, std::move(data)};
+    input_source out{.index = found.value(), .form = input_form::padded, .shape = input.what, .text = value.text};
+    if (input.text) return out;
+    const bool open = variable_dimensions(input.what) > 0;
+    const auto shape = open ? with_elements(input, count_elements(value.text)) : result<tensor>{input.what};
+    if (!shape) return shape.error();
+    const std::size_t begin = value.text.find_first_not_of(" \t\r\n");
+    const bool array = begin != std::string_view::npos && value.text[begin] == '[';
+    out.form = array || count_of(shape.value()) > 1 ? input_form::elements : input_form::alone;
+    out.shape = shape.value();
+    return out;
 }
 
 /// The text up to the zeros behind it.
@@ -49,28 +46,34 @@ std::string text_of(std::span<const std::byte> elements) {
     return {reinterpret_cast<const char*>(elements.data()), elements.size()};
 }
 
-result<std::string> value_of(const named_tensor& declared, const tensor& what, std::span<const std::byte> elements) {
+result<std::string> value_of(const named_tensor& declared, const tensor& what, std::span<const std::byte> payload) {
+    const auto elements = bytes_of(what, payload);
     if (declared.text) return json_string(text_of(elements));
     std::string out;
-    if (elements.size() > max_json_output_bytes)
+    if (elements.size() > longest_output)
         return refusal(status::invalid_argument, "it is too large for JSON: ask for binary data with infer");
-    if (auto written = append_data(out, what, elements); !written) return written.error();
-    return is_one_element(what) ? out.substr(1, out.size() - 2) : out;  // without the brackets
+    const auto shown = shown_tensor(declared, what, payload);
+    if (!shown) return shown.error();
+    if (auto written = append_elements(out, what, declared.strings, elements); !written) return written.error();
+    return count_of(shown.value()) == 1 ? out.substr(1, out.size() - 2) : out;  // without the brackets
 }
 
 }  // namespace
 
 result<infer_request> read_generate(std::string_view text, const model_description& model) {
-    auto document = parse_object(text);
+    const auto document = split_fields(text);
     if (!document) return document.error();
-    auto id = read_id(*document);
+    const json& tree = document.value().tree;
+    auto id = read_id(tree);
     if (!id) return id.error();
-    const auto timeout = read_parameters(*document);
+    const auto timeout = read_parameters(tree);
     if (!timeout) return timeout.error();
     infer_request out;
-    for (auto& [name, value] : document->items()) {
-        if (name == "id" || name == "parameters") continue;
-        auto one = read_field(name, value, model);
+    out.payload = request_payload{model};
+    for (const auto& [name, value] : tree.items()) {
+        const held_value* const held = find_held(document.value(), name);
+        if (held == nullptr) continue;
+        auto one = read_field(name, *held, model);
         if (!one) return one.error();
         out.inputs.push_back(std::move(one).value());
     }
@@ -86,7 +89,7 @@ result<std::string> generate_document(const model_description& model, std::strin
     if (!id.empty()) out += R"(,"id":)" + json_string(id);
     for (std::size_t i = 0; i < outputs.size(); ++i) {
         const named_tensor& declared = model.outputs[i];
-        const auto value = value_of(declared, outputs[i], bytes_of(outputs[i], payload));
+        const auto value = value_of(declared, outputs[i], payload);
         if (!value) return refusal(value.code(), "output " + in_quotes(declared.name) + ": " + value.error().message);
         out += ',' + json_string(declared.name) + ':' + value.value();
     }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/oip/model_description.hpp"
 
+#include "serving/doors/oip/checks.hpp"
 #include "serving/doors/oip/data_types.hpp"
 #include "serving/doors/oip/json_text.hpp"
 #include "serving/doors/oip/refusal.hpp"
+#include "serving/doors/oip/strings.hpp"
 
 #include <accel_transport/target.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <utility>
@@ -25,10 +28,11 @@ error of_tensor(const std::string& name, const std::string& what) {
 result<void> read_shape(const json& from, const std::string& name, tensor& to) {
     if (!from.is_array() || from.size() > max_tensor_rank) return of_tensor(name, "a shape is up to 8 numbers");
     for (const json& each : from) {
+        const bool variable = each.is_number_integer() && each == -1;
         const bool fits = each.is_number_unsigned() && each.get<std::uint64_t>() > 0 &&
                           each.get<std::uint64_t>() <= std::numeric_limits<std::uint32_t>::max();
-        if (!fits) return of_tensor(name, "a dimension is a whole number from 1 to 4294967295");
-        to.shape[to.rank++] = each.get<std::uint32_t>();
+        if (!fits && !variable) return of_tensor(name, "a dimension is a whole number from 1 to 4294967295, or -1");
+        to.shape[to.rank++] = variable ? 0 : each.get<std::uint32_t>();
     }
     return {};
 }
@@ -40,6 +44,15 @@ result<bool> read_flag(const json& from, const char* name) {
     return refusal(status::invalid_argument, in_quotes(name) + " is neither true nor false");
 }
 
+result<void> read_max_bytes(const json& from, named_tensor& to) {
+    const json* bytes = member(from, "max_bytes");
+    if (bytes == nullptr) return {};
+    if (!bytes->is_number_unsigned() || bytes->get<std::uint64_t>() > max_payload_bytes)
+        return of_tensor(to.name, "max_bytes is a whole number up to 1073741824");
+    to.max_bytes = bytes->get<std::uint64_t>();
+    return {};
+}
+
 result<named_tensor> read_tensor(const json& from) {
     const json* name = member(from, "name");
     const json* type = member(from, "datatype");
@@ -47,15 +60,17 @@ result<named_tensor> read_tensor(const json& from) {
     const bool whole = name != nullptr && name->is_string() && type != nullptr && type->is_string() && shape != nullptr;
     if (!whole) return refusal(status::invalid_argument, "a tensor has a name, a datatype and a shape");
     named_tensor out{name->get<std::string>(), {}, false};
-    const auto known = type_of(type->get_ref<const std::string&>());
+    out.strings = *type == "BYTES";
+    const auto known = type_of(out.strings ? "UINT8" : type->get_ref<const std::string&>());
     if (!known)
         return of_tensor(out.name, in_quotes(type->get_ref<const std::string&>()) + " is no datatype of a payload");
     out.what.type = *known;
+    if (auto read = read_max_bytes(from, out); !read) return read.error();
     if (auto read = read_shape(*shape, out.name, out.what); !read) return read.error();
     const auto text = read_flag(from, "text");
     if (!text) return of_tensor(out.name, text.error().message);
     out.text = text.value();
-    if (out.text && out.what.type != data_type{type_code::unsigned_integer, 8, 1})
+    if (out.text && (out.strings || out.what.type != data_type{type_code::unsigned_integer, 8, 1}))
         return of_tensor(out.name, "a text has the datatype UINT8");
     return out;
 }
@@ -82,26 +97,45 @@ result<void> check_names(std::span<const named_tensor> list) {
     return {};
 }
 
+/// Says how many bytes it has at most.
+result<void> check_bytes(named_tensor& one) {
+    if (!detail::is_sane(one.what)) return of_tensor(one.name, "it is no tensor, or is larger than a payload");
+    if (one.is_fixed()) one.max_bytes = size_bytes(one.what);
+    if (one.max_bytes == 0)
+        return of_tensor(one.name, "a dimension of -1, or BYTES, needs max_bytes, the most that its elements have");
+    if (one.text && !one.is_fixed()) return of_tensor(one.name, "a text has no dimension of -1");
+    if (one.strings && variable_dimensions(one.what) > 1)
+        return of_tensor(one.name, "BYTES has one dimension of -1 at most: a message says how many strings there are");
+    return {};
+}
+
+/// Places the tensors one behind the other, from 0 on, as long as they may be. Returns the length of the payload.
+result<std::size_t> place(std::span<named_tensor> list) {
+    std::size_t end = 0;
+    for (named_tensor& each : list) {
+        if (auto good = check_bytes(each); !good) return good.error();
+        each.what.offset = next_place(end);
+        end = each.what.offset + each.max_bytes;
+        if (end > max_payload_bytes) return of_tensor(each.name, "the tensors have more than 1 GiB");
+    }
+    return end;
+}
+
 result<std::size_t> check_tensors(std::span<named_tensor> list) {
     if (list.empty() || list.size() > max_tensors)
         return refusal(status::invalid_argument, "a model has 1 to 64 inputs, and as many outputs");
     if (auto good = check_names(list); !good) return good.error();
-    const std::size_t bytes = place(list);
-    if (bytes == 0 || bytes > max_payload_bytes)
-        return refusal(status::invalid_argument, "the tensors have no bytes, or more than 1 GiB");
-    return bytes;
+    return place(list);
 }
 
 }  // namespace
 
-std::size_t place(std::span<named_tensor> list) noexcept {
-    std::size_t end = 0;
-    for (auto& [name, what, text] : list) {
-        if (!detail::is_sane(what)) return 0;
-        what.offset = (end + 63) / 64 * 64;
-        end = what.offset + size_bytes(what);
-    }
-    return end;
+std::size_t variable_dimensions(const tensor& what) noexcept {
+    return static_cast<std::size_t>(std::count(what.shape, what.shape + what.rank, 0U));
+}
+
+bool named_tensor::is_fixed() const noexcept {
+    return !strings && variable_dimensions(what) == 0;
 }
 
 result<model_description> checked(model_description model) {
@@ -138,13 +172,59 @@ result<model_description> read_description(std::string_view text) {
     return checked(std::move(out));
 }
 
-std::string shape_text(const tensor& one) {
+namespace {
+
+std::string joined_shape(const tensor& one, bool open) {
     std::string out = "[";
     for (std::uint32_t i = 0; i < one.rank; ++i) {
         if (i > 0) out += ',';
-        out += std::to_string(one.shape[i]);
+        out += one.shape[i] == 0 && open ? "-1" : std::to_string(one.shape[i]);
     }
     return out + ']';
+}
+
+}  // namespace
+
+std::string shape_text(const tensor& one) {
+    return joined_shape(one, true);
+}
+
+std::string real_shape_text(const tensor& one) {
+    return joined_shape(one, false);
+}
+
+std::string_view datatype_of(const named_tensor& one) noexcept {
+    return one.strings ? "BYTES" : name_of(one.what.type);
+}
+
+result<tensor> with_shape(const named_tensor& declared, std::span<const std::uint64_t> shape) {
+    tensor out = declared.what;
+    bool same = shape.size() == out.rank;
+    for (std::uint32_t i = 0; same && i < out.rank; ++i) {
+        if (shape[i] == 0) return mistake_in(declared, "a dimension is 0");
+        same = out.shape[i] == 0 || out.shape[i] == shape[i];
+        if (same && shape[i] > declared.max_bytes) return too_many_bytes(declared);
+        out.shape[i] = static_cast<std::uint32_t>(shape[i]);
+    }
+    if (!same) return other_shape(declared);
+    // `size_bytes` says 2^57 for all that is more.
+    const std::uint64_t most = declared.strings ? declared.max_bytes / string_length_bytes : declared.max_bytes;
+    if (size_bytes(out) > most) return too_many_bytes(declared);
+    return out;
+}
+
+result<tensor> with_elements(const named_tensor& declared, std::uint64_t count) {
+    tensor known = declared.what;
+    std::vector<std::uint64_t> shape(known.shape, known.shape + known.rank);
+    const auto open = std::ranges::find(shape, std::uint64_t{0});
+    if (open != shape.end()) known.shape[open - shape.begin()] = 1;
+    const std::uint64_t rest = size_bytes(known) * 8 / known.type.bits;
+    const bool whole = rest > 0 && count > 0 && count % rest == 0 && (open != shape.end() || count == rest);
+    if (!whole)
+        return mistake_in(declared, "its shape is " + shape_text(declared.what) + ", which no " +
+                                        std::to_string(count) + " elements have");
+    if (open != shape.end()) *open = count / rest;
+    return with_shape(declared, shape);
 }
 
 }  // namespace accel::examples::serving::oip

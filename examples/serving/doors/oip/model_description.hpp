@@ -5,6 +5,7 @@
 #include <accel_transport/tensor.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,8 +15,13 @@ namespace accel::examples::serving::oip {
 
 struct named_tensor {
     std::string name;
-    tensor what;        ///< with its offset in the payload
-    bool text = false;  ///< the generate extension has a string for it: bytes of UTF-8, with zeros behind them
+    tensor what;           ///< with its offset in the longest payload; a variable dimension is 0
+    bool text = false;     ///< the generate extension has a string for it: bytes of UTF-8, with zeros behind them
+    bool strings = false;  ///< BYTES; `what.type` is UINT8, and `what.shape` counts strings
+    std::uint64_t max_bytes = 0;  ///< of its elements
+
+    /// Each request has the same number of bytes of it.
+    [[nodiscard]] bool is_fixed() const noexcept;
 };
 
 /// What a model takes and gives, as its clients see it.
@@ -24,24 +30,40 @@ struct model_description {
     std::string target;                 ///< of its requests
     std::vector<named_tensor> inputs;   ///< in the order of the payload
     std::vector<named_tensor> outputs;  ///< likewise
-    std::size_t input_bytes = 0;        ///< of a request's payload
+    std::size_t input_bytes = 0;        ///< of a request's payload, at most
     std::size_t output_bytes = 0;       ///< of a response's
     bool decoupled = false;             ///< answers may come in parts, each with all outputs
 };
 
-/// Places the tensors one behind the other at multiples of 64, from 0 on. Returns the length of the payload; 0: one of
-/// them is no tensor.
-[[nodiscard]] std::size_t place(std::span<named_tensor> list) noexcept;
+/// Where the tensor behind so many bytes begins: at a multiple of 64.
+[[nodiscard]] constexpr std::size_t next_place(std::size_t end) noexcept {
+    return (end + 63) / 64 * 64;
+}
 
 /// Checks names, types and shapes, and places the tensors. `invalid_argument` says what is wrong.
 [[nodiscard]] result<model_description> checked(model_description model);
 
 /// From a document like the protocol's model metadata: "name", "inputs" and "outputs" with "name", "datatype" and
-/// "shape", for UINT8 maybe "text"; "target" where it is another than the name; "decoupled". Dimensions are fixed: none
-/// is -1.
+/// "shape", for UINT8 maybe "text"; "target" where it is another than the name; "decoupled". A dimension may be -1:
+/// each request says its own. Then, and for BYTES, "max_bytes" bounds the elements. BYTES has one -1 at most.
 [[nodiscard]] result<model_description> read_description(std::string_view text);
 
-/// "[1,3,224,224]".
+/// How many of its dimensions are variable.
+[[nodiscard]] std::size_t variable_dimensions(const tensor& what) noexcept;
+
+/// "BYTES", or the name of its type.
+[[nodiscard]] std::string_view datatype_of(const named_tensor& one) noexcept;
+
+/// "[1,3,224,224]"; a dimension of 0, which is a variable one, is -1.
 [[nodiscard]] std::string shape_text(const tensor& one);
+
+/// The same of a shape without variable ones.
+[[nodiscard]] std::string real_shape_text(const tensor& one);
+
+/// The tensor with a shape that a message says. `invalid_argument`: another rank, or another dimension where that is
+/// fixed; a dimension is 0; or it has more elements than `max_bytes` can hold, however large the numbers are.
+[[nodiscard]] result<tensor> with_shape(const named_tensor& declared, std::span<const std::uint64_t> shape);
+/// The tensor with so many elements: at most one of its dimensions is variable. `invalid_argument`: none is that long.
+[[nodiscard]] result<tensor> with_elements(const named_tensor& declared, std::uint64_t count);
 
 }  // namespace accel::examples::serving::oip

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "serving/doors/configuration/settings.hpp"
+#include "serving/doors/oip/request_payload.hpp"
 #include "serving/doors/servers/backend.hpp"
 #include "serving/doors/servers/served_model.hpp"
 #include "serving/doors/shared_memory/call_regions.hpp"
@@ -27,9 +28,11 @@ namespace accel::examples::serving::doors {
                                         const door_settings& settings);
 
 /// Submits a request whose inputs lie in its slot, or in regions: those are lent to the channel, or copied to the slot
-/// where that cannot be. `options`: from `options_of`. On failure the call stays begun. `slot` may be at another server
-/// afterwards, as after `backend::submit`.
-[[nodiscard]] result<void> submit_request(const served_model& model, call_slot& slot, submit_options options,
-                                          shared_memory::call_regions& regions, const std::shared_ptr<caller>& who);
+/// where that cannot be. BYTES are copied and checked, because their client may change its memory meanwhile. `options`:
+/// from `options_of`. On failure the call stays begun. `slot` may be at another server afterwards, as after
+/// `backend::submit`.
+[[nodiscard]] result<void> submit_request(const served_model& model, const oip::request_payload& payload,
+                                          call_slot& slot, submit_options options, shared_memory::call_regions& regions,
+                                          const std::shared_ptr<caller>& who);
 
 }  // namespace accel::examples::serving::doors

@@ -38,7 +38,7 @@ result<call_regions> call_regions::open(const std::shared_ptr<region_table>& tab
         auto found = table->find(each.index, *each.region);
         if (!found) return found.error();
         const oip::named_tensor& declared = model.outputs[each.index];
-        if (size_bytes(declared.what) > found->bytes)
+        if (declared.is_fixed() && size_bytes(declared.what) > found->bytes)
             return too_short(declared, size_bytes(declared.what), found->bytes);
         out.outputs_.push_back(std::move(found).value());
     }
@@ -74,7 +74,7 @@ std::vector<slice> call_regions::lend(std::span<const tensor> placed, std::strin
 }
 
 slice call_regions::place_of_response(const oip::model_description& model) {
-    const bool only = outputs_.size() == 1 && model.outputs.size() == 1;
+    const bool only = outputs_.size() == 1 && model.outputs.size() == 1 && model.outputs.front().is_fixed();
     if (!only || !outputs_.front().where->on_gpu()) return {};
     const slice out = outputs_.front().where->lend(outputs_.front().offset, outputs_.front().bytes);
     in_place_ = !out.empty();

@@ -37,7 +37,8 @@ class call_regions {
     /// The whole payload as slices, for a channel of this scheme. Empty: it has to be copied, because the scheme reads
     /// with system calls, or a part of the payload does not lie in regions that are lent.
     [[nodiscard]] std::vector<slice> lend(std::span<const tensor> placed, std::string_view scheme);
-    /// GPU memory that takes the response as it is, without a copy: for a model's only output. Else empty.
+    /// GPU memory that takes the response as it is, without a copy: for a model's only output, of a fixed shape. Else
+    /// empty.
     [[nodiscard]] slice place_of_response(const oip::model_description& model);
     /// Copies outputs to their places; none where the response went to `place_of_response`. `outputs`: all of the
     /// model's, within `payload`.

@@ -138,4 +138,9 @@ result<use> region_table::find(std::size_t tensor, const oip::region_part& part)
     return use{tensor, found->second.where, part.offset, part.bytes};
 }
 
+oip::allowed_memory allowed_by(const region_table* table) noexcept {
+    if (table == nullptr) return {};
+    return {.system = table->allowed().system, .cuda = table->allowed().cuda};
+}
+
 }  // namespace accel::examples::serving::shared_memory

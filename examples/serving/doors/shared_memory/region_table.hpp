@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/doors/oip/documents.hpp"
 #include "serving/doors/oip/region_part.hpp"
 #include "serving/doors/shared_memory/region.hpp"
 
@@ -100,5 +101,8 @@ class region_table {
 
 /// For requests that name regions where `table` is null. `unsupported`: "this door takes no shared memory".
 [[nodiscard]] error no_regions();
+
+/// Null: nothing is allowed.
+[[nodiscard]] oip::allowed_memory allowed_by(const region_table* table) noexcept;
 
 }  // namespace accel::examples::serving::shared_memory

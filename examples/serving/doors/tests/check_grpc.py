@@ -12,7 +12,8 @@ import threading
 import time
 
 from client_environment import SKIPPED, client_python
-from pair import MODELS, Pair, expect, first_line
+from open_shapes import check_documents as check_open_documents, check_open_shapes
+from pair import Pair, expect, first_line
 
 SERVICE = "/inference.GRPCInferenceService/"
 
@@ -138,6 +139,35 @@ def check_messages(address):
                 expect(False, f"{message[:20]} is refused")
             except grpc.RpcError as failure:
                 expect(failure.code().name == code, f"{code}: {failure.code()} {failure.details()}")
+
+
+def check_strings_by_hand(address):
+    """bytes_contents, which no stock client sends, and raw contents that are no strings."""
+    import grpc
+    from tritonclient.grpc import service_pb2
+    with grpc.insecure_channel(address) as channel:
+        infer = channel.unary_unary(SERVICE + "ModelInfer",
+                                    request_serializer=service_pb2.ModelInferRequest.SerializeToString,
+                                    response_deserializer=service_pb2.ModelInferResponse.FromString)
+        request = service_pb2.ModelInferRequest(model_name="reflect")
+        s = request.inputs.add(name="s", datatype="BYTES", shape=[2])
+        s.contents.bytes_contents.extend([b"a", b"\xff"])
+        request.inputs.add(name="n", datatype="FP32", shape=[1, 2]).contents.fp32_contents.extend([1, 2])
+        answer = infer(request, timeout=10)
+        expect(answer.raw_output_contents[0] == b"\1\0\0\0a\1\0\0\0\xff", f"strings: {answer}")
+        expect(list(answer.outputs[0].shape) == [2] and answer.outputs[0].datatype == "BYTES", f"strings: {answer}")
+        numbers = bytes(8)
+        for n in request.inputs:
+            n.ClearField("contents")
+        for strings in [b"\1\0\0\0a\2\0\0\0b", b"\1\0\0\0a\xff\xff\xff\xffbc", b"\1\0\0\0a\0\0\0", bytes(12), b""]:
+            del request.raw_input_contents[:]
+            request.raw_input_contents.extend([strings, numbers])
+            try:
+                infer(request, timeout=10)
+                expect(False, f"{strings} are refused")
+            except grpc.RpcError as failure:
+                expect(failure.code().name == "INVALID_ARGUMENT" and "2 elements of BYTES" in failure.details(),
+                       f"{strings}: {failure.details()}")
 
 
 def ended_with(stream):
@@ -280,7 +310,10 @@ def talk(address):
     check_infer(grpc, numpy, client)
     check_mistakes(grpc, numpy, utils, client)
     check_compression(grpc, numpy, utils, client, address)
+    check_open_documents(lambda one: one.shape, lambda one: one.datatype, client.get_model_metadata("reflect").inputs)
+    check_open_shapes(grpc, numpy, utils, client)
     check_messages(address)
+    check_strings_by_hand(address)
     check_silent(address)
     check_watch(address)
     check_many(grpc, numpy, client, "double", 500)

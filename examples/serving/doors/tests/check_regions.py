@@ -180,8 +180,8 @@ def check_parts(kind, client, memory):
     for word, source, target in [
         ("no region 'nobody'", ("nobody", 0), None),
         ("no region 'nobody'", None, ("nobody", 0)),
-        ("shared_memory_byte_size is 28", ("r", 0, 28), None),
-        ("shared_memory_byte_size is 64", ("r", 0, 64), None),
+        ("shared_memory_byte_size has to be 32", ("r", 0, 28), None),
+        ("has to be 32, not 64", ("r", 0, 64), None),
         ("do not lie in it", ("r", memory.bytes - BYTES + 1), None),
         ("do not lie in it", ("r", most), None),
         ("do not lie in it", None, ("r", most)),
@@ -332,6 +332,8 @@ def talk_at_both(http_address, grpc_address):
     memory = Memory("both")
     try:
         one, other = http.InferenceServerClient(http_address), grpc.InferenceServerClient(grpc_address)
+        for extensions in (one.get_server_metadata()["extensions"], other.get_server_metadata().extensions):
+            expect("system_shared_memory" in extensions and "cuda_shared_memory" not in extensions, f"{extensions}")
         one.register_system_shared_memory("r", memory.key, memory.bytes)
         expect(status_of(other) == {"r": (memory.key, 0, memory.bytes)}, f"the other door's: {status_of(other)}")
         memory.put(numpy.ones(8, numpy.float32))

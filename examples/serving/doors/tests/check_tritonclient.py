@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from client_environment import SKIPPED, client_python
+from open_shapes import check_documents, check_open_shapes
 from pair import Pair, expect
 
 
@@ -53,6 +54,8 @@ def check_generate(url):
            b'{"model_name":"words","model_version":"1","text_output":"one"}', "generate")
     events = client.post(path + "_stream", body=document).read().decode().split("\n\n")
     expect(len(events) == 4 and '"text_output":"day"' in events[2] and not events[3], f"generate_stream: {events}")
+    expect(client.post("/v2/models/reflect/generate", body='{"s": "a", "n": [[1, 2]]}').read() ==
+           b'{"model_name":"reflect","model_version":"1","s":"a","n":[1,2]}', "a string is BYTES, and a list its shape")
     client.close()
 
 
@@ -90,6 +93,10 @@ def talk(url):
     count = client.get_inference_statistics("double")["model_stats"][0]["inference_stats"]["success"]["count"]
     expect(count == 4, f"four inferences were counted: {count}")
     check_compression(http, numpy, client)
+    check_documents(lambda one: one["shape"], lambda one: one["datatype"],
+                    client.get_model_metadata("reflect")["inputs"])
+    for binary in (True, False):
+        check_open_shapes(http, numpy, utils, client, binary_data=binary)
     check_generate(url)
     asyncio.run(check_aio(url))
     client.close()

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-MODELS = ["double", "slow", "failing", "short", "nan", "parts", "words", "echo", "flood"]
+MODELS = ["double", "slow", "failing", "short", "nan", "parts", "words", "echo", "flood", "reflect", "cut"]
 ECHOED = 16384  # floats
 
 
@@ -25,6 +25,11 @@ def description(name, size=8):
         longest = 65536 if name == "flood" else 64
         return {"name": name, "decoupled": True, "inputs": texts("text_input", 64),
                 "outputs": texts("text_output", longest)}
+    if name in ("reflect", "cut"):
+        strings = [{"name": "s", "datatype": "BYTES", "shape": [-1], "max_bytes": 4096}]
+        numbers = [{"name": "n", "datatype": "FP32", "shape": [-1, 2], "max_bytes": 4096}]
+        both = strings + numbers if name == "reflect" else strings
+        return {"name": name, "inputs": both, "outputs": both}
     return {"name": name, "decoupled": name == "parts", "inputs": tensors("x", size),
             "outputs": tensors("y", LARGE if name == "large" else size)}
 

@@ -3,7 +3,8 @@
 /// floats and gives eight: `double` gives twice as much, `slow` likewise after 300 ms, `failing` fails with a sentence,
 /// `short` answers too little, `nan` with what JSON cannot say. `large` gives 2^20 numbers, all of them the first. Some
 /// answer in parts: `parts` as the input says, `words` with the words of a text, `flood` with 64 KiB of text for ever.
-/// `echo` answers with its request, of any size.
+/// `echo` answers with its request, of any size; `reflect` says of it what its request says of its tensors, and the
+/// first byte of `cut`'s answer is another, so that its strings are none.
 #include "report/program.hpp"
 
 #include <accel_transport/accel_transport.hpp>
@@ -65,6 +66,22 @@ void echo(accel::exchange to) {
     const bool fits = asked.size() <= to.response().size();
     if (fits) std::memcpy(to.response().data(), asked.data(), asked.size());
     static_cast<void>(to.reply(fits ? asked.size() : 0));
+}
+
+/// Its outputs are its inputs, of the same shapes.
+void reflect(accel::exchange& to, std::byte change) {
+    std::array<accel::tensor, accel::max_tensors> room;
+    std::size_t count = 0;
+    const accel::status said = to.tensors(room, count);
+    const auto asked = to.request();
+    if (said != accel::status::ok || asked.size() > to.response().size()) {
+        static_cast<void>(to.fail(accel::status::invalid_argument, 0, "a request says what its tensors are"));
+        return;
+    }
+    std::memcpy(to.response().data(), asked.data(), asked.size());
+    if (!asked.empty()) to.response().front() ^= change;
+    static_cast<void>(to.describe(asked.size(), std::span{room}.first(count)));
+    static_cast<void>(to.reply(asked.size()));
 }
 
 void answer_later(accel::exchange to) {
@@ -161,6 +178,8 @@ accel::service_table services() {
                       {"short", [](accel::exchange to) { static_cast<void>(to.reply(4)); }},
                       {"large", [](accel::exchange to) { answer_at_length(to); }},
                       {"echo", echo},
+                      {"reflect", [](accel::exchange to) { reflect(to, std::byte{0}); }},
+                      {"cut", [](accel::exchange to) { reflect(to, std::byte{0x40}); }},
                       {"parts", in_thread(answer_in_parts)},
                       {"words", in_thread(answer_in_words)},
                       {"flood", in_thread(flood)},

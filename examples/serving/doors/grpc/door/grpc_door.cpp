@@ -80,7 +80,7 @@ const char* why_unknown(const std::multimap<::grpc::string_ref, ::grpc::string_r
 std::size_t longest_message(const served_model& model, const door_settings& settings) {
     const auto& inputs = model.description.inputs;
     std::size_t numbers = 0;
-    for (const auto& [name, what, text] : inputs) numbers += size_bytes(what) * 8 / what.type.bits;
+    for (const oip::named_tensor& each : inputs) numbers += each.max_bytes * 8 / each.what.type.bits;
     const std::size_t typed = std::min(settings.max_json_bytes, numbers * longest_number_bytes);
     return message_frame_bytes + std::max<std::size_t>(binary_input_bytes(model.description), typed);
 }

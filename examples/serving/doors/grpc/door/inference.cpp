@@ -94,7 +94,7 @@ void inference::on_slot(status got, const call_slot& slot) {
     timer_.cancel();
     if (got != status::ok) return fail(wire::grpc_status_of(got), "the model's server is out of reach");
     slot_ = slot;
-    const std::size_t bytes = model_->description.input_bytes;
+    const std::size_t bytes = request_.payload.bytes();
     if (slot.request.size() < bytes) {
         release(slot.id);
         return fail(oip::refusal(status::protocol_error,
@@ -109,9 +109,10 @@ void inference::submit() {
     const auto left = time_left(client_.deadline, request_.timeout);
     stage_ = stage::call;
     counted_.enter(request_stage::call);
-    const auto sent = left ? submit_request(*model_, slot_, options_of(*left, slot_.parts, door_.settings()), regions_,
-                                            shared_from_this())
-                           : result<void>{oip::refusal(status::timed_out, "the deadline has passed")};
+    const auto sent =
+        left ? submit_request(*model_, request_.payload, slot_, options_of(*left, slot_.parts, door_.settings()),
+                              regions_, shared_from_this())
+             : result<void>{oip::refusal(status::timed_out, "the deadline has passed")};
     if (sent) return;
     release(slot_.id);
     fail(sent.error());

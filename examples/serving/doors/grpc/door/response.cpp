@@ -22,7 +22,7 @@ namespace {
 /// Those for regions are there afterwards.
 result<std::vector<tensor>> outputs_of(inference& of, const completion& from) {
     const oip::model_description& model = of.model()->description;
-    auto outputs = oip::answered_tensors(model, of.tensors(from), from.response.size());
+    auto outputs = oip::answered_tensors(model, of.tensors(from), from.response);
     if (!outputs) return outputs.error();
     if (auto copied = of.regions().copy_out(model, outputs.value(), from.response); !copied) return copied.error();
     return outputs;

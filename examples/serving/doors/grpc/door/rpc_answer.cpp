@@ -39,7 +39,7 @@ std::string rpc::document() {
         case method::health:
             return wire::health(health);
         case method::server_metadata:
-            return wire::server_metadata_message(door_version());
+            return wire::server_metadata_message(door_version(), shared_memory::allowed_by(door_.regions().get()));
         case method::model_metadata:
             return wire::model_metadata_message(model_->description);
         case method::model_configuration:
