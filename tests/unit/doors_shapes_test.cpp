@@ -42,7 +42,7 @@ std::string open_request(const std::string& shape, const std::string& numbers, c
            R"(},{"name":"s","datatype":"BYTES","shape":[2],"data":)" + strings + "}]}";
 }
 
-bool has(const std::string& text, std::string_view part) {
+bool says(const std::string& text, std::string_view part) {
     return text.find(part) != std::string::npos;
 }
 
@@ -109,15 +109,15 @@ TEST(oip_shapes, mistakes_have_a_sentence) {
     const auto model = open_model();
     const std::string two = R"(["a","b"])";
     EXPECT_EQ(refused(model, open_request("[1,2]", "[1,2]", two)), "taken");
-    EXPECT_TRUE(has(refused(model, open_request("[0,2]", "[]", two)), "a dimension is 0"));
-    EXPECT_TRUE(has(refused(model, open_request("[9,2]", "[]", two)), "larger than the 64 bytes"));
-    EXPECT_TRUE(has(refused(model, open_request("[9223372036854775808,2]", "[]", two)), "larger than the 64 bytes"));
-    EXPECT_TRUE(has(refused(model, open_request("[2,2]", "[[1,2,3],[4]]", two)), "the 4 elements"));
-    EXPECT_TRUE(has(refused(model, open_request("[1,2]", "[1,2]", R"(["a"])")), "the 2 elements"));
-    EXPECT_TRUE(has(refused(model, open_request("[1,2]", "[1,2]", R"(["a",1])")), "no string"));
-    EXPECT_TRUE(has(refused(model, open_request("[1,2]", "[1,2]", "[\"a\",\"\xff\"]")), "no string of UTF-8"));
-    EXPECT_TRUE(has(refused(model, open_request("[1,2]", "[1,2]", R"(["a",")" + std::string(100, 'b') + "\"]")),
-                    "more than 100 bytes"));
+    EXPECT_TRUE(says(refused(model, open_request("[0,2]", "[]", two)), "a dimension is 0"));
+    EXPECT_TRUE(says(refused(model, open_request("[9,2]", "[]", two)), "larger than the 64 bytes"));
+    EXPECT_TRUE(says(refused(model, open_request("[9223372036854775808,2]", "[]", two)), "larger than the 64 bytes"));
+    EXPECT_TRUE(says(refused(model, open_request("[2,2]", "[[1,2,3],[4]]", two)), "the 4 elements"));
+    EXPECT_TRUE(says(refused(model, open_request("[1,2]", "[1,2]", R"(["a"])")), "the 2 elements"));
+    EXPECT_TRUE(says(refused(model, open_request("[1,2]", "[1,2]", R"(["a",1])")), "no string"));
+    EXPECT_TRUE(says(refused(model, open_request("[1,2]", "[1,2]", "[\"a\",\"\xff\"]")), "no string of UTF-8"));
+    EXPECT_TRUE(says(refused(model, open_request("[1,2]", "[1,2]", R"(["a",")" + std::string(100, 'b') + "\"]")),
+                     "more than 100 bytes"));
     for (const char* numbers : {"[1,2", "[1,,2]", "[1,2],3]", "[1 2]", "[01,2]", "[1,.5]", "[1,+2]", "[1,2e]",
                                 "[1,nan]", "[1,0x2]", "[1,{}]", "", "[[1,2],]", "[1,1e400]"})
         EXPECT_NE(refused(model, open_request("[1,2]", numbers, two)), "taken") << numbers;
@@ -196,7 +196,7 @@ TEST(oip_memory, large_values_are_never_a_tree) {
     EXPECT_TRUE(split_fields(R"({"x":)" + numbers + "}"));
     for (const std::string& large : {R"({"inputs":[{"name":)" + numbers + "}]}", R"({"parameters":)" + numbers + "}",
                                      R"({"id":")" + numbers + "\"}", numbers})
-        EXPECT_TRUE(has(split_inference(large).error().message, "64 KiB")) << large.substr(0, 20);
+        EXPECT_TRUE(says(split_inference(large).error().message, "64 KiB")) << large.substr(0, 20);
 }
 
 TEST(oip_memory, data_take_what_their_text_can_hold) {
@@ -205,11 +205,11 @@ TEST(oip_memory, data_take_what_their_text_can_hold) {
     const std::string text = open_request("[134217728,2]", "[1,2]", R"(["a","b"])");
     const auto request = read_infer_head(text, 0, model).value();
     EXPECT_LT(json_data_bytes(request, model), 100U);
-    EXPECT_TRUE(has(refused(model, text), "the 268435456 elements"));
+    EXPECT_TRUE(says(refused(model, text), "the 268435456 elements"));
     element_reader reader{"[1,2]", with_elements(model.inputs[0], 1U << 28).value(), false, 0};
     EXPECT_TRUE(reader.bytes().empty());
     const std::string deep = R"({"inputs":[{"data":)" + std::string(1'000'000, '[');
-    EXPECT_TRUE(has(refused(model, deep), "nested deeper"));
+    EXPECT_TRUE(says(refused(model, deep), "nested deeper"));
 }
 
 TEST(oip_memory, elements_are_read_and_written_in_pieces) {
