@@ -17,6 +17,7 @@ void counted_request::begin(door_metrics& of, clock::time_point at) {
     of_ = &of;
     row_ = door_metrics::no_model;
     in_flight_ = true;
+    left_ = false;
     stage_ = request_stage::receive;
     reached_ = bit_of(stage_);
     began_ = entered_ = at;
@@ -64,8 +65,13 @@ void counted_request::end(clock::time_point now) noexcept {
     drop();
 }
 
+void counted_request::leave() noexcept {
+    if (in_flight_ && !std::exchange(left_, true)) door_metrics::drop(row().in_flight);
+}
+
 void counted_request::drop() noexcept {
-    if (std::exchange(in_flight_, false)) door_metrics::drop(row().in_flight);
+    leave();
+    in_flight_ = false;
 }
 
 }  // namespace accel::examples::serving::doors

@@ -39,6 +39,8 @@ class counted_request {
     void sent(std::uint64_t bytes) noexcept;
     void answered(int status) noexcept;
     void cancelled() noexcept;
+    /// Its answer goes out: its model may have another request already, while its times go on.
+    void leave() noexcept;
     /// Its answer was written.
     void end(clock::time_point now = clock::now()) noexcept;
     /// Nobody takes its answer; its times count nowhere.
@@ -50,6 +52,7 @@ class counted_request {
     door_metrics* of_ = nullptr;  ///< null: it has never begun
     std::size_t row_ = door_metrics::no_model;
     bool in_flight_ = false;
+    bool left_ = false;
     request_stage stage_ = request_stage::receive;  ///< the last one of those entered
     std::uint8_t reached_ = 0;                      ///< a bit for each stage
     clock::time_point began_{};

@@ -44,6 +44,8 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     connection(boost::asio::ip::tcp::socket from, http_door& door);
 
     void start();
+    /// The door ends before the loop, whose handlers hold connections.
+    void leave_door() noexcept { counted_.drop(); }
     /// Ends what has waited for the client too long.
     void expire(std::chrono::steady_clock::time_point now);
     /// Ends after the request that is under way, if any.

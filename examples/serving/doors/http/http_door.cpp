@@ -30,7 +30,9 @@ http_door::http_door(asio::io_context& loop, tcp::acceptor acceptor, model_table
       access_(std::move(access)),
       metrics_("http", http_statuses(), names_of(models)) {}
 
-http_door::~http_door() = default;
+http_door::~http_door() {
+    for (const auto& each : connections_) each->leave_door();
+}
 
 std::string http_door::endpoint() const {
     return (access_.tls ? "https://" : "http://") + address_of(acceptor_);

@@ -117,7 +117,7 @@ def check_slow(pair):
         for n in range(20):
             began = time.monotonic()
             expect(one.ask(binary_request("double", [n] * 8))[0] == 200, "others are served")
-            expect(time.monotonic() - began < 0.5, "others do not wait")
+            expect(time.monotonic() - began < 1.5, "others do not wait")  # less than --write-timeout
     deadline = time.monotonic() + 10
     while pair.descriptors() > before and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -181,7 +181,7 @@ def check_servers(gateway, server):
 
 
 def main():
-    with Pair(*sys.argv[1:3], "--write-timeout", "1s", "--part-timeout", "1s", "--idle-timeout", "2s") as pair:
+    with Pair(*sys.argv[1:3], "--write-timeout", "2s", "--part-timeout", "1s", "--idle-timeout", "2s") as pair:
         for check in (check_events, check_at_once, check_documents, check_errors, check_connection, check_crowd,
                       check_leavers, check_slow, check_curl):
             began = time.monotonic()

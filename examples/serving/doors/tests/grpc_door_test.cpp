@@ -65,6 +65,14 @@ std::string prefix(std::uint32_t length) {
     return out;
 }
 
+/// gRPC tells the door that a call has ended a moment after it has told the client.
+int infer_when_free(grpc_client& one, const char* model) {
+    const auto deadline = std::chrono::steady_clock::now() + 10s;
+    int code = one.infer(model, 3);
+    while (code == resource_exhausted && std::chrono::steady_clock::now() < deadline) code = one.infer(model, 3);
+    return code;
+}
+
 TEST(grpc_door, a_client_that_is_made_by_hand_gets_answers) {
     const door_rig door;
     grpc_client one{door.grpc()};
@@ -191,7 +199,7 @@ TEST(grpc_door, slow_messages_leave_half_of_the_calls_to_others) {
         EXPECT_EQ(slow[i]->wire().code(), deadline_exceeded);
     }
     grpc_client other{door.grpc()};
-    for (int i = 0; i < 50; ++i) ASSERT_EQ(other.infer("double", 3), ok) << other.wire().sentence();
+    for (int i = 0; i < 50; ++i) ASSERT_EQ(infer_when_free(other, "double"), ok) << other.wire().sentence();
     for (std::size_t i = calls / 2; i < calls; ++i) {
         slow[i]->wire().send(message.substr(20), true);
         ASSERT_TRUE(slow[i]->finish()) << "the others may go on: " << i;
@@ -228,7 +236,7 @@ TEST(grpc_door, requests_of_a_model_are_bounded) {
     }
     EXPECT_GT(refused, 0);
     grpc_client other{door.grpc()};
-    EXPECT_EQ(other.infer("slow", 1), ok) << "the others have ended";
+    EXPECT_EQ(infer_when_free(other, "slow"), ok) << "the others have ended";
 }
 
 TEST(grpc_door, a_message_is_no_longer_than_its_own_model_may_need) {

@@ -84,6 +84,7 @@ void rpc::finish(int code, const std::string& sentence) {
 void rpc::end(int code) {
     stage_ = stage::ended;
     counted().answered(code);
+    counted().leave();  // a client may ask again before gRPC says that it has its answer
     ++door_.counts().requests;
     expect_within(door_.settings().write_timeout);
     if (inference_) inference_->leave();
