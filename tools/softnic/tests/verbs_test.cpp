@@ -28,6 +28,12 @@ using steady = std::chrono::steady_clock;
 
 using st::all_access;
 
+/// A library may close files before softnic's constructors have run. What it sets up then is of use all the same.
+void use_it_early() {
+    ::close(-1);
+}
+[[gnu::section(".preinit_array"), gnu::used]] void (*const early)() = use_it_early;
+
 struct verbs : st::verbs_fixture {};
 
 TEST_F(verbs, writes_of_many_sizes) {

@@ -35,6 +35,7 @@ struct free_block {
 
 struct heap {
     std::atomic_flag taken;
+    std::atomic<pthread_t> forking{};  ///< the thread that holds it over a fork
     std::array<free_block*, largest_shift + 1> free{};
     std::byte* unused = nullptr;
     std::size_t unused_bytes = 0;
@@ -44,15 +45,35 @@ constinit heap mine;
 /// Not pthread_spin_lock, which this library replaces.
 class heap_guard {
   public:
-    heap_guard() { lock(); }
-    ~heap_guard() { unlock(); }
+    heap_guard() : locked_(lock()) {}
+    ~heap_guard() {
+        if (locked_) unlock();
+    }
     heap_guard(const heap_guard&) = delete;
     heap_guard& operator=(const heap_guard&) = delete;
 
-    static void lock() {
-        while (mine.taken.test_and_set(std::memory_order_acquire)) ::sched_yield();
+    static void before_fork() {
+        (void)lock();
+        mine.forking.store(::pthread_self(), std::memory_order_relaxed);
+    }
+    static void after_fork() {
+        mine.forking.store({}, std::memory_order_relaxed);
+        unlock();
+    }
+
+  private:
+    /// False: this thread is between two handlers of its fork, and has the heap already. Whoever called this library
+    /// before its constructor ran has handlers that run sooner.
+    [[nodiscard]] static bool lock() {
+        while (mine.taken.test_and_set(std::memory_order_acquire)) {
+            if (mine.forking.load(std::memory_order_relaxed) == ::pthread_self()) return false;
+            ::sched_yield();
+        }
+        return true;
     }
     static void unlock() { mine.taken.clear(std::memory_order_release); }
+
+    bool locked_;
 };
 
 /// As a system call: mmap() itself may be patched by the program's libraries.
@@ -108,7 +129,7 @@ void release(void* at) {
 
 /// A fork while another thread allocates must not leave the child without a heap.
 [[gnu::constructor]] void keep_over_fork() {
-    ::pthread_atfork(heap_guard::lock, heap_guard::unlock, heap_guard::unlock);
+    ::pthread_atfork(heap_guard::before_fork, heap_guard::after_fork, heap_guard::after_fork);
 }
 
 }  // namespace
