@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,9 +67,9 @@ std::string prefix(std::uint32_t length) {
 }
 
 /// gRPC tells the door that a call has ended a moment after it has told the client.
-int infer_when_free(grpc_client& one, const char* model) {
+std::optional<int> infer_when_free(grpc_client& one, const char* model) {
     const auto deadline = std::chrono::steady_clock::now() + 10s;
-    int code = one.infer(model, 3);
+    std::optional<int> code = one.infer(model, 3);
     while (code == resource_exhausted && std::chrono::steady_clock::now() < deadline) code = one.infer(model, 3);
     return code;
 }
