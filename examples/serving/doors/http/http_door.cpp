@@ -31,7 +31,7 @@ http_door::http_door(asio::io_context& loop, tcp::acceptor acceptor, model_table
       metrics_("http", http_statuses(), names_of(models)) {}
 
 http_door::~http_door() {
-    for (const auto& each : connections_) each->leave_door();
+    let_go();
 }
 
 std::string http_door::endpoint() const {
@@ -79,6 +79,11 @@ bool http_door::take_json(std::size_t bytes) {
     return true;
 }
 
+void http_door::let_go() {
+    for (const auto& each : connections_) each->leave_door();
+    connections_.clear();
+}
+
 void http_door::tick() {
     timer_.expires_after(tick_time);
     timer_.async_wait([this](const error_code& failed) {
@@ -87,7 +92,7 @@ void http_door::tick() {
         accept();
         const bool over = stopping_ && (connections_.empty() || std::chrono::steady_clock::now() >= stop_at_);
         if (!over) return tick();
-        connections_.clear();
+        let_go();
         stopped_();
     });
 }

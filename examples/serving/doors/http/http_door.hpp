@@ -69,6 +69,8 @@ class http_door {
     void on_accept(boost::asio::ip::tcp::socket from);
     void tick();
     void expire();
+    /// Of all connections; the loop may hold them longer than this door is there.
+    void let_go();
 
     boost::asio::ip::tcp::acceptor acceptor_;
     boost::asio::steady_timer timer_;
