@@ -30,6 +30,7 @@ struct outgoing {
     /// Requests over a link that `scatters`: the response goes here, and `response_into` is empty. Room for no more
     /// than that. The list stays as it is until the response has arrived, `retract`, or the slot is used anew.
     std::span<const lent_range> response_ranges{};
+    std::size_t response_bytes = 0;  ///< of them together
 
     /// Bytes of the payload, wherever it lies.
     [[nodiscard]] std::size_t length() const noexcept { return ranges.empty() ? payload.size() : range_bytes; }

@@ -79,7 +79,8 @@ struct reading_end {
     }
     /// In its slot, in a room, or in ranges.
     void expect(std::uint32_t slot, std::uint32_t how) {
-        if (how % 3 == 2) return reader_.expect_scattered(slot, 7 + slot, ranges_);
+        if (how % 3 == 2)
+            return reader_.expect_scattered(slot, 7 + slot, ranges_, ranges_.size() * ranges_.front().size);
         reader_.expect(slot, 7 + slot,
                        how % 3 == 0 ? std::span<std::byte>{} : std::span<std::byte>{own_}.subspan(slot * 50, 40));
     }

@@ -71,6 +71,21 @@ TEST(door_metrics, a_request_that_ends_early_has_only_the_stages_it_reached) {
         EXPECT_EQ(all.sum("accel_door_stage_seconds", {{"stage", stage}}), wanted) << stage;
 }
 
+TEST(door_metrics, a_request_whose_answer_goes_out_makes_room_for_the_next) {
+    door_metrics metrics{"grpc", statuses, {"a"}};
+    counted_request one;
+    one.begin(metrics);
+    one.set_model(door_metrics::first_model);
+    one.leave();
+    counted_request next;
+    next.begin(metrics);
+    next.set_model(door_metrics::first_model);
+    EXPECT_EQ(next.of_its_model(), 1U);
+    one.end();
+    EXPECT_EQ(next.of_its_model(), 1U) << "it has left once";
+    EXPECT_EQ(snapshot_of(metrics).sum("accel_door_request_seconds"), 1) << "its times go on";
+}
+
 TEST(door_metrics, a_request_that_nobody_waits_for_is_in_flight_no_more) {
     door_metrics metrics{"http", statuses, {}};
     {

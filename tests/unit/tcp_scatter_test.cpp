@@ -86,9 +86,9 @@ struct scattering {
     std::shared_ptr<core::slot_memory> memory = make_slots(2, most_bytes);
     stream_reader reader{message_kind::response, memory};
 
-    explicit scattering(std::span<const core::lent_range> ranges) {
+    explicit scattering(const torn_memory& into) {
         reader.expect(0, 7, {});
-        reader.expect_scattered(1, 7, ranges);
+        reader.expect_scattered(1, 7, into.ranges(), into.size());
     }
     [[nodiscard]] bytes slot(std::size_t length) const { return {memory->payload(1), memory->payload(1) + length}; }
 };
@@ -99,7 +99,7 @@ TEST(tcp_scatter, a_response_fills_its_ranges_however_the_bytes_are_cut) {
             for (const std::size_t most : {std::size_t{1}, std::size_t{3}, read_targets::max_pieces}) {
                 for (const std::size_t chunk : {1U, 100U, 1U << 20}) {
                     torn_memory into(count, each);
-                    scattering to(into.ranges());
+                    scattering to(into);
                     const bytes payload = random_bytes(into.size() - missing, 5);
                     const bytes stream = answer(payload, most == 3);
                     const feed_result got = feed(to.reader, stream, chunk, false, most);
@@ -122,7 +122,7 @@ TEST(tcp_scatter, one_that_is_given_up_goes_to_its_slot_with_what_has_come) {
         const bytes stream = answer(payload, in_fragments);
         for (std::size_t cut = 0; cut < stream.size(); cut += 37) {
             into.fill(std::byte{1});
-            scattering to(into.ranges());
+            scattering to(into);
             (void)feed(to.reader, std::span(stream).first(cut), 64);
             to.reader.redirect(1);
             into.fill(std::byte{2});
@@ -137,7 +137,7 @@ TEST(tcp_scatter, one_that_is_given_up_goes_to_its_slot_with_what_has_come) {
 
 TEST(tcp_scatter, why_a_call_failed_is_in_its_slot) {
     const torn_memory into(3, 8);
-    scattering to(into.ranges());
+    scattering to(into);
     const bytes why = random_bytes(100, 9);
     slot_header h = response(1, why.size());
     h.code = status::application_error;
@@ -152,7 +152,7 @@ TEST(tcp_scatter, why_a_call_failed_is_in_its_slot) {
 
 TEST(tcp_scatter, a_response_that_is_longer_than_its_ranges_is_refused) {
     const torn_memory into(3, 8);
-    scattering to(into.ranges());
+    scattering to(into);
     const feed_result got = feed(to.reader, answer(random_bytes(into.size() + 1, 1), false), 1000);
     EXPECT_TRUE(got.violation);
     EXPECT_TRUE(into.has({}));
@@ -160,7 +160,7 @@ TEST(tcp_scatter, a_response_that_is_longer_than_its_ranges_is_refused) {
 
 TEST(tcp_scatter, the_next_response_goes_where_it_is_wanted) {
     const torn_memory into(4, 16);
-    scattering to(into.ranges());
+    scattering to(into);
     const bytes first = random_bytes(into.size(), 1);
     ASSERT_EQ(feed(to.reader, answer(first, false), 1000).messages.size(), 1U);
     to.reader.expect(1, 7, {});
@@ -185,6 +185,7 @@ TEST(tcp_link, responses_are_scattered_and_given_up) {
             std::memcpy(c.client->path->send().header(0), &h, sizeof h);
             core::outgoing asked{0, {c.client->path->send().payload(0), 0}, nullptr, {}};
             asked.response_ranges = into.ranges();
+            asked.response_bytes = into.size();
             ASSERT_EQ(c.client->path->deliver(asked), status::ok);
             world.run({&c}, [&] { return !c.server->arrived.empty(); });
             c.server->arrived.clear();

@@ -71,7 +71,8 @@ void add_door_limits(CLI::App& app, door_settings& to) {
     add_time(app, "--head-timeout", to.head_timeout, "For a client to send its header (default 10s)");
     add_time(app, "--body-timeout", to.body_timeout, "For a client to send its body (default 10s)");
     app.add_option("--body-rate", to.body_rate,
-                   "Bytes a second that a body brings at least, in each --body-grace (default 16384; 0: any)");
+                   "Bytes a second that a body brings at least, in each --body-grace (default 16384; 0: any)")
+        ->check(CLI::Range(0, 1 << 30));
     add_time(app, "--body-grace", to.body_grace, "Over which --body-rate is looked at (default 2s)");
     add_time(app, "--write-timeout", to.write_timeout, "For a client to take an answer (default 10s)");
     add_time(app, "--part-timeout", to.part_timeout, "For the next part of an answer (default 10s)");

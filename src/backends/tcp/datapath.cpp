@@ -52,7 +52,7 @@ status tcp_link::deliver(const core::outgoing& message) noexcept {
         if (message.response_ranges.empty()) [[likely]]
             reader_.expect(slot, header.generation, message.response_into.bytes());
         else
-            reader_.expect_scattered(slot, header.generation, message.response_ranges);
+            reader_.expect_scattered(slot, header.generation, message.response_ranges, message.response_bytes);
         loans_[slot].owed = false;
     }
     const bool first = all_sent();

@@ -28,11 +28,9 @@ void stream_reader::expect(std::uint32_t slot, std::uint32_t generation, std::sp
 }
 
 void stream_reader::expect_scattered(std::uint32_t slot, std::uint32_t generation,
-                                     std::span<const core::lent_range> ranges) noexcept {
+                                     std::span<const core::lent_range> ranges, std::uint64_t room) noexcept {
     expect(slot, generation, {});
     places_[slot].ranges = ranges;
-    std::uint64_t room = 0;
-    for (const core::lent_range& each : ranges) room += each.size;
     places_[slot].room = std::min<std::uint64_t>(room, slots_->capacity());
 }
 

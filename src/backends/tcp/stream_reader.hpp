@@ -55,10 +55,10 @@ class stream_reader {
     /// Client: expects a response of this generation. It goes into `into`, or into its slot if that is empty,
     /// and is never longer than a slot.
     void expect(std::uint32_t slot, std::uint32_t generation, std::span<std::byte> into) noexcept;
-    /// The same into these ranges, of which there are some, one behind the other. The list stays until the response is
-    /// complete or `redirect`. Why a call failed goes to the slot.
-    void expect_scattered(std::uint32_t slot, std::uint32_t generation,
-                          std::span<const core::lent_range> ranges) noexcept;
+    /// The same into these ranges, of which there are some, one behind the other: `room` bytes together. The list stays
+    /// until the response is complete or `redirect`. Why a call failed goes to the slot.
+    void expect_scattered(std::uint32_t slot, std::uint32_t generation, std::span<const core::lent_range> ranges,
+                          std::uint64_t room) noexcept;
     /// Client: the response goes to its slot instead, with the bytes that have already come.
     void redirect(std::uint32_t slot) noexcept;
     /// Server: the slot may take its next request.

@@ -78,7 +78,9 @@ status call_extras::keep_scattered(outgoing& message, const submit_options& opti
     const range_list& list = lists.of(message.slot);
     if (list.on_gpu) return status::unsupported;
     const bool by_link = life_.path().scatters() && !list.ranges.empty() && is_worth_listing(list);
-    if (by_link) message.response_ranges = list.ranges;
+    if (!by_link) return status::ok;
+    message.response_ranges = list.ranges;
+    message.response_bytes = list.bytes;
     return status::ok;
 }
 

@@ -38,6 +38,15 @@ struct windows : st::verbs_fixture {
         if (done.status == IBV_WC_SUCCESS) window->rkey = what.bind_mw.rkey;
         return done.status;
     }
+    /// Of type 1; of no bytes: takes it back.
+    void bind_1(ibv_mw* window, std::uint64_t bytes = length) {
+        ibv_mw_bind how{};
+        how.send_flags = IBV_SEND_SIGNALED;
+        how.bind_info = part_of(bindable.get(), IBV_ACCESS_REMOTE_WRITE);
+        how.bind_info.length = bytes;
+        ASSERT_EQ(ibv_bind_mw(other.get(), window, &how), 0);
+        ASSERT_EQ(wait(other_cq.get()).status, IBV_WC_SUCCESS);
+    }
     ibv_wc_status invalidate(ibv_mw* window) {
         ibv_send_wr what{};
         what.opcode = IBV_WR_LOCAL_INV;
@@ -74,17 +83,12 @@ TEST_F(windows, are_promised_as_both_types) {
 
 TEST_F(windows, of_type_1_open_what_they_are_bound_to) {
     const auto window = make(IBV_MW_TYPE_1);
-    ibv_mw_bind how{};
-    how.send_flags = IBV_SEND_SIGNALED;
-    how.bind_info = part_of(bindable.get(), IBV_ACCESS_REMOTE_WRITE);
-    ASSERT_EQ(ibv_bind_mw(other.get(), window.get(), &how), 0);
-    ASSERT_EQ(wait(other_cq.get()).status, IBV_WC_SUCCESS);
+    bind_1(window.get());
     EXPECT_EQ(write(window->rkey), IBV_WC_SUCCESS);
     EXPECT_TRUE(arrived(offset, length));
 
     const std::uint32_t earlier = window->rkey;  // bound anew: a key of one variant more
-    ASSERT_EQ(ibv_bind_mw(other.get(), window.get(), &how), 0);
-    ASSERT_EQ(wait(other_cq.get()).status, IBV_WC_SUCCESS);
+    bind_1(window.get());
     EXPECT_NE(window->rkey, earlier);
     EXPECT_EQ(write(window->rkey), IBV_WC_SUCCESS);
     EXPECT_EQ(write(earlier), IBV_WC_REM_ACCESS_ERR);
@@ -92,14 +96,8 @@ TEST_F(windows, of_type_1_open_what_they_are_bound_to) {
 
 TEST_F(windows, of_type_1_are_taken_back_by_binding_nothing) {
     const auto window = make(IBV_MW_TYPE_1);
-    ibv_mw_bind how{};
-    how.send_flags = IBV_SEND_SIGNALED;
-    how.bind_info = part_of(bindable.get(), IBV_ACCESS_REMOTE_WRITE);
-    ASSERT_EQ(ibv_bind_mw(other.get(), window.get(), &how), 0);
-    ASSERT_EQ(wait(other_cq.get()).status, IBV_WC_SUCCESS);
-    how.bind_info.length = 0;
-    ASSERT_EQ(ibv_bind_mw(other.get(), window.get(), &how), 0);
-    ASSERT_EQ(wait(other_cq.get()).status, IBV_WC_SUCCESS);
+    bind_1(window.get());
+    bind_1(window.get(), 0);
     EXPECT_EQ(write(window->rkey), IBV_WC_REM_ACCESS_ERR);
 }
 

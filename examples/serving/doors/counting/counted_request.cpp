@@ -16,8 +16,7 @@ void counted_request::begin(door_metrics& of, clock::time_point at) {
     drop();
     of_ = &of;
     row_ = door_metrics::no_model;
-    in_flight_ = true;
-    left_ = false;
+    counts_ = in_flight_ = true;
     stage_ = request_stage::receive;
     reached_ = bit_of(stage_);
     began_ = entered_ = at;
@@ -56,7 +55,7 @@ void counted_request::cancelled() noexcept {
 }
 
 void counted_request::end(clock::time_point now) noexcept {
-    if (!in_flight_) return;
+    if (!counts_) return;
     enter(stage_, now);
     row().whole.add(now - began_);
     const bool of_inference = (reached_ & bit_of(request_stage::slot)) != 0;
@@ -66,12 +65,12 @@ void counted_request::end(clock::time_point now) noexcept {
 }
 
 void counted_request::leave() noexcept {
-    if (in_flight_ && !std::exchange(left_, true)) door_metrics::drop(row().in_flight);
+    if (std::exchange(in_flight_, false)) door_metrics::drop(row().in_flight);
 }
 
 void counted_request::drop() noexcept {
     leave();
-    in_flight_ = false;
+    counts_ = false;
 }
 
 }  // namespace accel::examples::serving::doors

@@ -10,8 +10,8 @@
 
 namespace accel::examples::serving::doors {
 
-/// One request of a client, while a door counts it. Of one thread at a time. It is in flight from `begin` to `end`,
-/// `drop` or its destruction.
+/// One request of a client, while a door counts it. Of one thread at a time. It is counted from `begin` to `end`,
+/// `drop` or its destruction, and in flight as long, or until `leave`.
 class counted_request {
   public:
     using clock = std::chrono::steady_clock;
@@ -23,7 +23,7 @@ class counted_request {
 
     /// Of no model yet. `at`: when its first byte came.
     void begin(door_metrics& of, clock::time_point at = clock::now());
-    [[nodiscard]] bool in_flight() const noexcept { return in_flight_; }
+    [[nodiscard]] bool counts() const noexcept { return counts_; }
     [[nodiscard]] clock::time_point began() const noexcept { return began_; }
     /// How many of its model are in flight, itself included.
     [[nodiscard]] std::uint64_t of_its_model() const noexcept {
@@ -51,8 +51,8 @@ class counted_request {
 
     door_metrics* of_ = nullptr;  ///< null: it has never begun
     std::size_t row_ = door_metrics::no_model;
+    bool counts_ = false;
     bool in_flight_ = false;
-    bool left_ = false;
     request_stage stage_ = request_stage::receive;  ///< the last one of those entered
     std::uint8_t reached_ = 0;                      ///< a bit for each stage
     clock::time_point began_{};

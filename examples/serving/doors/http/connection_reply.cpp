@@ -93,7 +93,7 @@ void connection::reply(int http_status, std::string_view sentence, std::string_v
 
 void connection::count(int http_status) {
     ++door_.counts().requests;
-    if (!counted_.in_flight()) counted_.begin(door_.metrics());  // its header was no good
+    if (!counted_.counts()) counted_.begin(door_.metrics());  // its header was no good
     counted_.answered(http_status);
     if (http_status != 200) ++door_.counts().errors;
 }

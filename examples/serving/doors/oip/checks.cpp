@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/oip/checks.hpp"
 
+#include "serving/doors/oip/data_types.hpp"
 #include "serving/doors/oip/refusal.hpp"
 #include "serving/doors/oip/strings.hpp"
 
@@ -78,6 +79,11 @@ result<void> check_bytes(const named_tensor& input, const tensor& shape, std::ui
     if (bytes > input.max_bytes) return too_many_bytes(input);
     if (bytes < wanted * string_length_bytes) return other_strings(input, wanted);
     return {};
+}
+
+error no_json_form(const data_type& type) {
+    return refusal(status::unsupported,
+                   std::string{name_of(type)} + " has no form in JSON: send and ask for it as binary data");
 }
 
 error no_classification() {

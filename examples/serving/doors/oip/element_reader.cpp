@@ -97,13 +97,6 @@ bool ends_token(char c) {
     return is_blank(c) || c == ',' || c == ']' || c == '[' || c == '{' || c == '}' || c == '"' || c == ':';
 }
 
-/// Behind the string that begins at `at`; beyond the text where it does not end.
-std::size_t end_of_text(std::string_view text, std::size_t at) {
-    for (++at; at < text.size() && text[at] != '"'; ++at)
-        if (text[at] == '\\') ++at;
-    return at + 1;
-}
-
 bool is_plain(std::string_view text) {
     return std::ranges::all_of(text, [](char c) { return c >= ' ' && c <= '~' && c != '\\'; });
 }
@@ -184,7 +177,7 @@ element_reader::mistake element_reader::take_number() {
 }
 
 element_reader::mistake element_reader::take_text() {
-    const std::size_t end = text_[at_] == '"' ? end_of_text(text_, at_) : text_.size() + 1;
+    const std::size_t end = text_[at_] == '"' ? end_of_string(text_, at_) : text_.size() + 1;
     if (end > text_.size()) return mistake::element;
     const std::string_view literal = text_.substr(at_, end - at_);
     const std::string_view inner = literal.substr(1, literal.size() - 2);
@@ -225,7 +218,7 @@ result<std::vector<std::byte>> read_elements(std::string_view text, const tensor
 std::uint64_t count_elements(std::string_view text) noexcept {
     std::uint64_t out = 1;
     for (std::size_t at = 0; at < text.size(); ++at) {
-        if (text[at] == '"') at = end_of_text(text, at) - 1;
+        if (text[at] == '"') at = end_of_string(text, at) - 1;
         if (at < text.size() && text[at] == ',') ++out;
     }
     return out;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/oip/element_writer.hpp"
 
+#include "serving/doors/oip/checks.hpp"
 #include "serving/doors/oip/data_types.hpp"
 #include "serving/doors/oip/element_types.hpp"
 #include "serving/doors/oip/refusal.hpp"
@@ -53,11 +54,6 @@ bool append_first_string(std::string& to, std::span<const std::byte>& from) {
     }
 }
 
-error no_form(const data_type& type) {
-    return refusal(status::unsupported,
-                   std::string{name_of(type)} + " has no form in JSON: send and ask for it as binary data");
-}
-
 }  // namespace
 
 element_writer::element_writer(const tensor& what, bool strings, std::span<const std::byte> elements)
@@ -69,7 +65,7 @@ element_writer::element_writer(const tensor& what, bool strings, std::span<const
 }
 
 result<bool> element_writer::step(std::size_t characters, std::string& to) {
-    if (append_ == nullptr) return no_form(type_);
+    if (append_ == nullptr) return no_json_form(type_);
     const std::size_t end = to.size() + characters;
     if (!begun_) to += '[';
     while (!left_.empty()) {

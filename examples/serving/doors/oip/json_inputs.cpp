@@ -60,9 +60,7 @@ result<bool> json_inputs::step(std::size_t characters) {
 
 result<void> json_inputs::begin(const input_source& next) {
     const named_tensor& input = model_.inputs[next.index];
-    if (!has_json_form(input.what.type))
-        return refusal(status::unsupported, std::string{name_of(input.what.type)} +
-                                                " has no form in JSON: send and ask for it as binary data");
+    if (!has_json_form(input.what.type)) return no_json_form(input.what.type);
     const tensor shape = next.form == input_form::elements ? next.shape : scalar_of(next.shape);
     reader_.emplace(next.text, shape, input.strings, input.max_bytes);
     return {};

@@ -32,13 +32,6 @@ bool is_field(const levels& open) {
     return open.size() == 1 && open[0].object && open[0].key != "id" && open[0].key != "parameters";
 }
 
-/// Behind the string that begins at `at`.
-std::size_t end_of_string(std::string_view text, std::size_t at) {
-    for (++at; at < text.size() && text[at] != '"'; ++at)
-        if (text[at] == '\\') ++at;
-    return std::min(at + 1, text.size());
-}
-
 std::string key_of(std::string_view literal) {
     if (literal.find('\\') == std::string_view::npos) return std::string{literal.substr(1, literal.size() - 2)};
     const json read = json::parse(literal, nullptr, false);
@@ -89,7 +82,7 @@ class splitter {
     }
 
     void take_string() {
-        const std::size_t end = end_of_string(text_, at_);
+        const std::size_t end = std::min(end_of_string(text_, at_), text_.size());
         const std::string_view literal = text_.substr(at_, end - at_);
         at_ = end;
         if (literal.size() > max_json_frame) {
@@ -115,7 +108,7 @@ class splitter {
         std::size_t depth = 0;
         for (; at_ < text_.size(); ++at_) {
             const char c = text_[at_];
-            if (c == '"') at_ = end_of_string(text_, at_) - 1;
+            if (c == '"') at_ = std::min(end_of_string(text_, at_), text_.size()) - 1;
             if (c == '[' || c == '{') ++depth;
             if (depth == 0 && (c == ',' || c == '}' || c == ']')) return;
             if (c == ']' || c == '}') --depth;

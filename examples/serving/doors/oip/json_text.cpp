@@ -23,6 +23,12 @@ std::size_t nesting_of(std::string_view text) noexcept {
     return deepest;
 }
 
+std::size_t end_of_string(std::string_view text, std::size_t at) noexcept {
+    for (++at; at < text.size() && text[at] != '"'; ++at)
+        if (text[at] == '\\') ++at;
+    return at + 1;
+}
+
 result<nlohmann::json> parse_object(std::string_view text) {
     if (nesting_of(text) > max_json_depth)
         return refusal(status::invalid_argument, "the JSON is nested deeper than 16 levels");

@@ -17,6 +17,9 @@ inline constexpr std::size_t max_json_depth = 16;
 /// How deep arrays and objects are nested in a text, which need not be JSON.
 [[nodiscard]] std::size_t nesting_of(std::string_view text) noexcept;
 
+/// Behind the string whose first quote is at `at`; beyond the text where it does not end.
+[[nodiscard]] std::size_t end_of_string(std::string_view text, std::size_t at) noexcept;
+
 /// A JSON object. `invalid_argument`: it is none, or is nested too deep.
 [[nodiscard]] result<nlohmann::json> parse_object(std::string_view text);
 

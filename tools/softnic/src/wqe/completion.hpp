@@ -44,9 +44,9 @@ enum class vendor_syndrome : std::uint8_t {
     injected = 0xe0,
     memory_fault = 0xe1,       ///< the key was valid, the memory behind it was gone
     malformed_wqe = 0xe2,      ///< decode_send refused it
-    window_refused = 0xe5,     ///< window::outcome says why
     late_wqe = 0xe3,           ///< strict mode: changed between its doorbell and its execution
     queue_unreachable = 0xe4,  ///< the work queue itself is not mapped any more
+    window_refused = 0xe5,     ///< window::outcome says why
 };
 
 /// What went wrong with a work request.

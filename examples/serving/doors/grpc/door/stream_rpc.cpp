@@ -205,7 +205,7 @@ void stream_rpc::end(const ::grpc::Status& how) {
     timer_.cancel();
     door_.remove_stream(*this);
     for (const open_request& each : open_) {
-        if (each.of->counted().in_flight()) each.of->counted().cancelled();
+        if (each.of->counted().counts()) each.of->counted().cancelled();
         each.of->counted().drop();
         each.of->leave();
     }

@@ -2,6 +2,7 @@
 /// door_crowd --http HOST:PORT --grpc HOST:PORT --process PID: many clients of the model `double`, which leave at
 /// random. Each answer is compared with its request, and the door's process has to hold no more at the end than before.
 #include "client.hpp"
+#include "report/descriptors.hpp"
 #include "report/program.hpp"
 #include "watch.hpp"
 
@@ -15,7 +16,6 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 namespace {
@@ -90,14 +90,6 @@ class load {
     std::vector<std::unique_ptr<crowd::client>> members_;
 };
 
-/// This process needs a descriptor for each client.
-void raise_descriptor_limit() {
-    rlimit most{};
-    if (getrlimit(RLIMIT_NOFILE, &most) != 0) return;
-    most.rlim_cur = most.rlim_max;
-    static_cast<void>(setrlimit(RLIMIT_NOFILE, &most));
-}
-
 /// Runs the load and looks at the process on the way.
 void run(load& all, crowd::watch& door, std::uint32_t seconds) {
     const auto end = clock::now() + std::chrono::seconds{seconds};
@@ -155,7 +147,7 @@ int main(int argc, char** argv) {
     CLI11_PARSE(app, argc, argv);
     if (chosen.to.http.empty() && chosen.to.grpc.empty())
         return accel::report::complain(program, "give --http, --grpc or both");
-    raise_descriptor_limit();
+    accel::report::raise_descriptor_limit();  // one for each client
     chosen.to.pause = std::chrono::milliseconds{std::uint64_t{1000} * chosen.clients / chosen.rate};
     crowd::tally seen;
     crowd::watch door{chosen.process};
