@@ -447,8 +447,27 @@ class Report(unittest.TestCase):
         self.assertIn("- gdr: not judged: in all 2 cells the emulation was too slow", text)
         self.assertIn(f"50.0 % late over {FAST}", text)
         self.assertNotIn("- shm:", text)
-        ElementTree.fromstring((self.path / "links-1.svg").read_text(encoding="utf-8"))
+        ElementTree.fromstring((self.path / "links-1-25G-100G.svg").read_text(encoding="utf-8"))
         self.assertNotIn(f"and {FAST}", self.write([FIGURES["F5"]], canned_rows(link=LINK)))
+
+    def test_two_reports_of_different_links_share_no_picture_and_name_their_link(self):
+        pictures = {}
+        for link in (LINK, FAST):
+            rows = canned_rows(link=link)
+            put(rows, Cell("resnet50", "gdr", True), link, late_percent=50.0)
+            text = " ".join(self.write([FIGURES["F5"], FIGURES["G1"]], rows).split())
+            pictures[link] = {picture.name for picture in self.path.glob("*.svg")}
+            for picture in self.path.glob("*.svg"):
+                self.assertIn(f"({picture.name})", text)
+                picture.unlink()
+            rate = links.rate_text(link)
+            self.assertTrue(text.startswith(f"# The experiments, at {rate} "), text[:60])
+            self.assertIn(f"![Total time of ResNet50, one client, at {rate}]", text)
+            self.assertIn("![Bandwidth that a model asks for]", text)  # of local, which has no link
+            self.assertEqual("Hanafy et al. had a link of 25 Gb/s, and this one has" in text, link == FAST)
+            self.assertRegex(text, r"In 1 of \d+ cells over a modelled link more than 1 % of the messages were late\.")
+        self.assertEqual(pictures[LINK], {"F5-25G.svg", "G1-25G.svg"})
+        self.assertFalse(pictures[LINK] & pictures[FAST])
 
     def test_the_first_link_is_that_of_the_figures(self):
         rows = canned_rows(link=LINK) | canned_rows(link=FAST, total=lambda cell: 600.0)

@@ -1,11 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares what was measured over several links."""
+"""What a report says of modelled links, and compares of several."""
 from claims import View
-from late import too_many
+from late import WORST, too_many
 from matrix import FREE
 from pictures import links as picture_of
 from reasons import SAME, TRANSFERS, difference, largest, percent, share, signed_time, stage_changes
 from svg_shapes import time_text
+
+
+PAPER_RATE = "25Gb/s"  # of Hanafy et al.
+
+
+def tag(link):
+    """In the names of pictures, so that reports of several links stand in one manual: "100G"."""
+    return link.split(",")[0].removesuffix("b/s")
+
+
+def rate_text(link):
+    return f"{tag(link)[:-1]} {tag(link)[-1]}b/s"
+
+
+def title(links):
+    """Behind a heading; empty without a link."""
+    rates = dict.fromkeys(rate_text(link) for link in links if link)
+    return f", at {' and '.join(rates)}" if rates else ""
+
+
+def paper_text(link):
+    """Where the figures' link is not the paper's."""
+    if not link or link.split(",")[0] == PAPER_RATE:
+        return []
+    return [f"Hanafy et al. had a link of {rate_text(PAPER_RATE)}, and this one has {rate_text(link)}. So a claim "
+            "about the time of transfers may be weaker here without being wrong.", ""]
+
+
+def late_text(rows):
+    """How many cells over the link the emulation was too slow for."""
+    over = [row for row in rows if row["link"] and row.good]
+    late = sum(1 for row in over if too_many(row))
+    return [f"In {late} of {len(over)} cells over a modelled link more than {WORST:g} % of the messages were late.",
+            ""] if over else []
 
 
 def of_rows(rows):
@@ -54,9 +88,9 @@ def picture_text(both, folder, name):
     shown = [(row["link"], row) for pair in simple if pair[0]["model"] == simple[0][0]["model"] for row in pair]
     if not shown:
         return []
-    title = f"{simple[0][0]['model']} over both links, one client"
-    (folder / name).write_text(picture_of(title, shown), encoding="utf-8")
-    return [f"![{title}]({name})", ""]
+    heading = f"{simple[0][0]['model']} over both links, one client"
+    (folder / name).write_text(picture_of(heading, shown), encoding="utf-8")
+    return [f"![{heading}]({name})", ""]
 
 
 def text(cells, rows, links, table, folder):
@@ -67,7 +101,7 @@ def text(cells, rows, links, table, folder):
         if not both:
             continue
         out += [f"## {links[0]} and {other}", ""]
-        out += picture_text(both, folder, f"links-{number}.svg")
+        out += picture_text(both, folder, f"links-{number}-{tag(links[0])}-{tag(other)}.svg")
         said = [sentence(transport, both, links[0], other) for transport in transports_of(both)]
         out += [each for each in said if each] + [""]
         titles = ("model", "transport", "request", "clients", links[0], other, "change", "stages", "notes")

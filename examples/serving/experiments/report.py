@@ -2,6 +2,7 @@
 """Writes report.md and its pictures from the results."""
 import statistics
 import textwrap
+from dataclasses import replace
 
 import links as links_of
 import matrix
@@ -134,15 +135,21 @@ def figures_text(rows):
     return ["<details><summary>All figures</summary>", ""] + table(titles, lines) + ["</details>", ""]
 
 
+def drawn_over(figure, rows, link):
+    """The figure whose pictures name the link."""
+    title = links_of.title([link]) if any(row["link"] for row in rows) else ""
+    return replace(figure, id=f"{figure.id}-{links_of.tag(link)}", title=figure.title + title) if link else figure
+
+
 def figure_text(figure, rows, left_out, view, folder):
     out = [f"## {figure.id}: {figure.title}", ""]
     if left_out:
         reasons = "; ".join(f"{count} cells: {reason}" for reason, count in sorted(left_out.items()))
         out += [f"Left out: {reasons}.", ""]
-    pictures = draw(figure, [row for row in rows if row.good])
-    for name, picture in pictures:
+    drawn = drawn_over(figure, rows, view.link)
+    for name, picture in draw(drawn, [row for row in rows if row.good]):
         (folder / name).write_text(picture, encoding="utf-8")
-        out += [f"![{figure.title}]({name})", ""]
+        out += [f"![{drawn.title}]({name})", ""]
     out += claims_text(figure, view) + late_cells_text(rows)
     return out + (figures_text(rows) if rows else [])
 
@@ -175,8 +182,9 @@ def write(folder, figures, rows, links, machine, runs):
     links = links or links_of.of_rows(mine.values()) or [""]
     view, (cells, left_out) = View(mine, links[0]), matrix.cells_of(figures, machine)
     shown = [row for row in mine.values() if row.cell.key in {cell.key for cell in cells}]
-    out = ["# The experiments", ""] + run_text(machine, runs.of_rows(shown), shown, others)
-    out += [INTRODUCTION, "", summary(figures, view), "", "## The machine", ""] + machine_text(machine, links)
+    out = [f"# The experiments{links_of.title(links)}", ""] + run_text(machine, runs.of_rows(shown), shown, others)
+    out += [INTRODUCTION, ""] + links_of.paper_text(links[0]) + [summary(figures, view), ""] + links_of.late_text(shown)
+    out += ["## The machine", ""] + machine_text(machine, links)
     wrong = sum(row["wrong"] or 0 for row in shown)
     out += [f"Wrong answers in all: {wrong:.0f}. A closed loop: each client has one call in flight.", ""]
     for figure in figures:
