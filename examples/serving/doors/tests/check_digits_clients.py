@@ -7,7 +7,7 @@ import sys
 
 from check_digits import BRIGHTEST, HEADER, RECORD, frame, test_images
 from client_environment import run_client
-from digits_pair import Digits
+from service import Service
 from pair import expect
 
 
@@ -109,7 +109,7 @@ def main():
         talk(*sys.argv[2:5])
         return 0
     *programs, folder = sys.argv[1:]
-    with Digits(*programs) as digits:
+    with Service(*programs, "digits=builtin") as digits:
         return run_client(__file__, "talk", digits.http, digits.grpc, folder)
 
 
