@@ -12,7 +12,7 @@ from svg_shapes import time_text
 MOVEMENT = ("request", "copy", "response")
 PROCESSING = ("preprocessing", "inference")
 HOLDS, WEAKER, FAILS, UNKNOWN = "holds", "holds, but weaker", "does not hold", "not measured"
-NOT_JUDGED = "not judged: emulation too slow"
+NOT_JUDGED = "not judged: emulation too slow"  # and who knows what the link alone would have made of it
 VERDICTS = (HOLDS, WEAKER, FAILS, NOT_JUDGED, UNKNOWN)
 
 
@@ -28,7 +28,8 @@ class View:
 @dataclass(frozen=True)
 class Claim:
     """`judge` says (what is seen, verdict) of the cells' rows, or nothing where a figure is missing; `why` says why
-    they are as they are. At least so many cells have to be there; of others the row is None."""
+    they are as they are. At least so many cells have to be there; of others the row is None. Where the emulation was
+    too slow for a row, the verdict counts if it is the same without what the row's messages were late by."""
     paper: str
     cells: tuple
     judge: Callable
@@ -46,16 +47,21 @@ class Claim:
             return "", UNKNOWN
         seen, verdict = judged
         slow = late_text(known)
-        if slow:
+        if slow and {verdict} != self.verdicts(late.variants(rows)):
             return f"seen: {seen}; {slow}", NOT_JUDGED
+        if slow:
+            seen += f"; {slow}, which changes no verdict"
         if verdict in (FAILS, WEAKER):
             seen += f". Why: {self.why(*rows)}"
         return seen, verdict
 
+    def verdicts(self, variants):
+        return {judged[1] if judged else UNKNOWN for judged in map(self.judge, variants)}
+
 
 def late_text(rows):
     """Which of the rows the emulation was too slow for; empty: none."""
-    return ", ".join(f"{reasons.name_of(row)} {row['late_percent']:.1f} % late" for row in rows if late.too_many(row))
+    return ", ".join(f"{reasons.name_of(row)} {late.text(row)}" for row in rows if late.too_many(row))
 
 
 def verdict_of(here, paper):

@@ -11,6 +11,7 @@ from probe import model_file
 VERBS = {"rdma", "gdr", "gpu"}
 WARM_UP = 10  # calls of each client, again and again until they take the same time
 SPINNING_CORES = 8
+COPIES_STAY_MS = 200  # calls of CUDA that wait for the whole GPU wait as long; models make none while they serve
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,9 @@ class Commands:
         link = ["--link", self.link] if self.link else []
         # An emulated adapter that spins is late less often, where it does not take a core from the others.
         mode = ["--mode", "spin"] if self.machine.cores >= SPINNING_CORES * processes else []
-        return [self.programs / "softnic", "run", "--fabric", fabric, *mode, *link, "--"]
+        # Nor for the start of its copy kernel, which takes some 50 us: the kernel stays between requests.
+        stay = ["--cuda-stay", str(COPIES_STAY_MS)] if self.machine.gpu else []
+        return [self.programs / "softnic", "run", "--fabric", fabric, *mode, *link, *stay, "--"]
 
     def options(self, transport):
         """Behind a URI of either end."""

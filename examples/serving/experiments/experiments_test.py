@@ -288,6 +288,27 @@ class Claims(unittest.TestCase):
         summary = report.summary([FIGURES["F5"]], claims.View(rows))
         self.assertIn("2 more were not judged, because the emulation was too slow", summary)
 
+    def test_late_cells_are_judged_where_what_they_were_late_by_changes_no_verdict(self):
+        for by, wanted in ((30.0, claims.FAILS), (150.0, claims.NOT_JUDGED), (None, claims.NOT_JUDGED)):
+            rows = self.rows_of_f5(gdr=1100.0)
+            put(rows, Cell("resnet50", "gdr", True), late_percent=100.0, late_request_us=by, late_response_us=by)
+            said, verdict = self.check("F5", 0, rows)
+            self.assertEqual(verdict, wanted, by)
+            self.assertEqual("which changes no verdict" in said, wanted == claims.FAILS)
+
+    def test_a_row_on_time_is_shorter_by_what_its_messages_were_late(self):
+        row = canned(Cell("resnet50", "gdr", True), late_request_us=100.0, late_response_us=500.0)
+        there = late.on_time(row)
+        self.assertEqual((there["request_mean"], there["response_mean"], there["total_mean"]), (150.0, 0.0, 400.0))
+        self.assertEqual(row["total_mean"], 1000.0)
+
+    def test_each_late_row_is_taken_both_ways(self):
+        row = canned(Cell("resnet50", "gdr", True), late_percent=50.0, late_request_us=1.0, late_response_us=0.0)
+        fine = canned(Cell("resnet50", "tcp", True))
+        self.assertEqual([[each and each["total_mean"] for each in variant] for variant in
+                          late.variants([row, None, fine, row])],
+                         [[a, None, 1000.0, b] for a in (1000.0, 999.0) for b in (1000.0, 999.0)])
+
     def test_what_was_not_measured_is_no_claim(self):
         for figure, members in claims.CLAIMS.items():
             for number in range(len(members)):
@@ -501,6 +522,8 @@ class Programs(unittest.TestCase):
                  (Cell("resnet50", "rdma"), Cell("efficientnet_b0", "rdma", True, 16, sharing="contexts"))]
         self.assertIn("--mode spin", spins[0])
         self.assertNotIn("--mode spin", spins[1])
+        self.assertIn("--cuda-stay", spins[0])
+        self.assertNotIn("--cuda-stay", self.words(self.commands().server(Cell("resnet50", "rdma"), "name")))
 
     def test_what_varies_reaches_the_programs(self):
         commands = self.commands(EVERYTHING, False, "")
@@ -590,17 +613,21 @@ class Programs(unittest.TestCase):
         self.assertTrue(not path.exists() or ") Z " in path.read_text(encoding="utf-8"))
 
     def test_late_messages_of_all_programs_count(self):
-        said = late.said("softnic: late messages 1 of 50 device\nsoftnic: late messages 3 of 150 device\n")
-        self.assertEqual(late.percent(said), 2.0)
-        self.assertEqual(late.percent(said, (6, 50)), 4.0)
-        self.assertIsNone(late.percent(late.said("late messages 0 of 0 device")))
+        said = late.said("softnic: late messages 1 of 50, 300 us behind the link, device\n"
+                         "softnic: late messages 3 of 150, 100 us behind the link, device\n")
+        self.assertEqual(said, late.Lateness(4, 200, 400.0))
+        self.assertEqual(said.percent, 2.0)
+        self.assertEqual(late.figures(said, late.Lateness(6, 50, 1000.0), 10),
+                         {"late_percent": 4.0, "late_request_us": 100.0, "late_response_us": 40.0})
+        self.assertIsNone(late.said("late messages 0 of 0, 0 us behind the link, device").percent)
+        self.assertEqual(set(late.figures(late.Lateness(), late.Lateness(), 10).values()), {None})
 
     def test_late_messages_of_running_servers_are_those_of_their_processes(self):
-        table = "node   process  link messages  late messages  late %  device CPU s  in calls s\n" \
-                "   0       123             100              5    5.00          0.100       0.000\n" \
-                "   1       124              50              1    2.00          0.100       0.000\n" \
-                "   2       999              70             70  100.00          0.100       0.000\n"
-        self.assertEqual(late.of_processes(table, {123, 124}), (6, 150))
+        table = "node   process  link messages  late messages  late %  behind link s  device CPU s  in calls s\n" \
+                "   0       123             100              5    5.00       0.000250         0.100       0.000\n" \
+                "   1       124              50              1    2.00       0.000125         0.100       0.000\n" \
+                "   2       999              70             70  100.00       9.000000         0.100       0.000\n"
+        self.assertEqual(late.of_processes(table, {123, 124}), late.Lateness(6, 150, 375.0))
 
     def test_a_load_that_failed_altogether_is_a_problem(self):
         stage = {"mean": 0, "p50": 0, "p99": 0, "cov": 0}

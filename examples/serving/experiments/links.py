@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a report says of modelled links, and compares of several."""
+import late as lateness
 from claims import View
 from late import WORST, too_many
 from matrix import FREE
@@ -76,7 +77,7 @@ def sentence(transport, both, first, other):
 
 def line(slow, fast):
     cell = slow.cell
-    late = ", ".join(f"{row['late_percent']:.1f} % late over {row['link']}" for row in (slow, fast) if too_many(row))
+    late = ", ".join(f"{lateness.text(row)} over {row['link']}" for row in (slow, fast) if too_many(row))
     return (cell.model, cell.transport, "raw" if cell.raw else "tensors", cell.clients, time_text(slow["total_mean"]),
             time_text(fast["total_mean"]), percent(difference(fast["total_mean"], slow["total_mean"])),
             largest(stage_changes(fast, slow), signed_time, 0.05), late)

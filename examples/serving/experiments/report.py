@@ -4,6 +4,7 @@ import statistics
 import textwrap
 from dataclasses import replace
 
+import late as lateness
 import links as links_of
 import matrix
 from budget import LEAST_REQUESTS, PAPER_REQUESTS, SETTLE, SHORTEST
@@ -103,17 +104,14 @@ def claims_text(figure, view):
     return table(("paper", "here", ""), rows) if rows else []
 
 
-def late_note(row):
-    return f"{row['late_percent']:.1f} % late" if too_many(row) else ""
-
-
 def late_cells_text(rows):
     late = [row for row in rows if too_many(row)]
     if not late:
         return []
     whose = ", ".join(sorted({row["transport"] for row in late}))
     return [f"In {len(late)} of {len(rows)} cells ({whose}) the emulation was too slow for more than {WORST:g} % of "
-            "the messages: they take longer than the link, and claims about them are not judged.", ""]
+            "the messages. Claims about them are judged where the time by which the messages were late changes no "
+            "verdict.", ""]
 
 
 def figures_text(rows):
@@ -121,7 +119,7 @@ def figures_text(rows):
     lines = []
     for row in rows:
         cell = row.cell
-        notes = [row["problem"], late_note(row), f"{cell.streams} streams" if cell.streams else "",
+        notes = [row["problem"], lateness.text(row), f"{cell.streams} streams" if cell.streams else "",
                  cell.sharing if cell.sharing != "streams" else "", "quick" if row["quick"] else "",
                  f"{row['failed']:.0f} failed" if row["failed"] else ""]
         what = (cell.model, cell.transport, "raw" if cell.raw else "tensors", cell.clients)

@@ -15,7 +15,8 @@ NUMBERS = (["requests", "wrong", "failed", "seconds", "rate", "total_mean", "tot
            + [f"{stage}_mean" for stage in STAGES]
            + ["inference_cov", "high_mean", "normal_mean", "client_user", "client_kernel", "server_user",
               "server_kernel", "server_device", "gateway_user", "gateway_kernel", "client_rss", "server_rss",
-              "gpu_memory", "gpu_utilisation", "late_percent", "cost"])  # `cost`: s that the cell took, with all starts
+              "gpu_memory", "gpu_utilisation", "late_percent", "late_request_us",
+              "late_response_us", "cost"])  # `cost`: s that the cell took, with all starts
 COLUMNS = FIXED + WORDS + NUMBERS
 
 

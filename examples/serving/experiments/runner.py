@@ -82,11 +82,11 @@ class Runner:
                        for name, begin in begins.items() if self.log(name).exists())
 
     def run_alone(self, cell, work, output):
-        return self.run_load(cell, ["local://experiments"], work, output)
+        return self.run_load(cell, ["local://experiments"], work, output)[0]
 
     def late_of(self, server):
         if not server or not self.commands.machine.emulated:
-            return 0, 0
+            return late.Lateness()
         return late.running(self.commands.programs, server.fabric, server.process.family())
 
     def run_apart(self, cell, work, output):
@@ -96,17 +96,16 @@ class Runner:
         endpoints = server.endpoints[:cell.clients] if server_of(cell).processes > 1 else server.endpoints
         if "/" not in cell.transport:
             uris = [self.commands.connect_uri(uri, cell.transport) for uri in endpoints]
-            figures = self.run_load(cell, uris, work, output, server)
+            figures, calls = self.run_load(cell, uris, work, output, server)
         else:
             with self.start("gateway", self.commands.gateway(cell, endpoints, server.fabric)) as gateway:
                 outer = cell.transport.split("/")[0]
                 uris = [self.commands.connect_uri(uri, outer) for uri in gateway.document(READY)["endpoints"]]
-                figures = self.run_load(cell, uris, work, output, server, gateway)
-        after = self.late_of(server)
-        since = tuple(max(0, after[i] - before[i]) for i in (0, 1))
-        return figures | {"late_percent": late.percent(late.said(self.said(begins)), since)}
+                figures, calls = self.run_load(cell, uris, work, output, server, gateway)
+        return figures | late.figures(late.said(self.said(begins)), self.late_of(server) - before, calls)
 
     def run_load(self, cell, uris, work, output, server=None, gateway=None):
+        """Its figures, and how many calls it has made, those of the warm-up included."""
         begin = {"load": self.log_sizes()["load"]}
         roles = {"server": server.process if server else None, "gateway": gateway}
         before = {role: process.cpu() for role, process in roles.items() if process}
@@ -125,7 +124,7 @@ class Runner:
         figures.pop("gateway_device", None)
         if server:
             figures["server_rss"] = server.process.rss()
-        return figures
+        return figures, calls
 
 
 def last_sentence(said):

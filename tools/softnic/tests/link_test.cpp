@@ -261,6 +261,7 @@ TEST_F(link_rate, nothing_is_late_on_virtual_time) {
     EXPECT_EQ(two.on.adapter.state.count.timed_messages, 2u) << "the write and the request of the read";
     EXPECT_EQ(one.on.adapter.state.count.timed_messages, 1u) << "the read's answer";
     EXPECT_EQ(one.on.adapter.state.count.late_messages + two.on.adapter.state.count.late_messages, 0u);
+    EXPECT_EQ(one.on.adapter.state.count.lateness_ns + two.on.adapter.state.count.lateness_ns, 0u);
 }
 
 TEST_F(link_rate, a_message_whose_receiver_was_away_is_late) {
@@ -269,6 +270,8 @@ TEST_F(link_rate, a_message_whose_receiver_was_away_is_late) {
     time.now += 20'000;
     EXPECT_NE(time.when_completed(one), 0u);
     EXPECT_EQ(two.on.adapter.state.count.late_messages, 1u);
+    EXPECT_GT(two.on.adapter.state.count.lateness_ns, 18'000u) << "the message itself takes less than 2 us";
+    EXPECT_LE(two.on.adapter.state.count.lateness_ns, 20'000u);
 }
 
 TEST_F(link_rate, what_the_emulation_missed_does_not_move_later_messages) {

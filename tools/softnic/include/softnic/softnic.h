@@ -34,8 +34,9 @@ SOFTNIC_API void softnic_strict(int on);
 SOFTNIC_API int softnic_trace(const char* path);
 
 /** A counter by name: doorbells wqes cqes packets_sent packets_received packets_dropped retransmissions
- * timeouts naks_sent late_wqes timed_messages late_messages, and device_cpu_ns: CPU time that
- * the emulation has taken in this process. 0 for an unknown name. */
+ * timeouts naks_sent late_wqes timed_messages late_messages, lateness_ns: by which all timed messages together came
+ * behind their time on the link, and device_cpu_ns: CPU time that the emulation has taken in this process. 0 for an
+ * unknown name. */
 SOFTNIC_API uint64_t softnic_counter(const char* name);
 
 /**

@@ -53,6 +53,10 @@ void set_environment(const launch_options& options, const std::string& library) 
     set("SOFTNIC_TRACE", options.trace);
     set("SOFTNIC_SEED", options.seed);
     set("SOFTNIC_CUDA_DMA", options.cuda_dma);
+    if (options.cuda_stay_ms) {
+        set("SOFTNIC_CUDA_STAY_MS", std::to_string(*options.cuda_stay_ms));
+        set("SOFTNIC_CUDA_IDLE_US", std::to_string(*options.cuda_stay_ms * 1000));
+    }
     if (!options.faults.empty()) ::setenv("SOFTNIC_FAULTS", joined(options.faults).c_str(), 1);
     if (options.strict) ::setenv("SOFTNIC_STRICT", "1", 1);
     if (options.without_peer_memory) ::setenv("SOFTNIC_PEER_MEMORY", "0", 1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@ struct launch_options {
     std::optional<std::string> seed;
     std::vector<std::string> faults;
     std::optional<std::string> cuda_dma;
+    std::optional<std::uint64_t> cuda_stay_ms;  ///< with or without work
     bool strict = false;
     bool without_peer_memory = false;
     bool without_dmabuf = false;

@@ -67,6 +67,8 @@ void add_run_options(CLI::App& app, cli::launch_options& options) {
         ->allow_extra_args(false);
     app.add_option("--cuda-dma", options.cuda_dma, "GPU memory: kernel, memcpy or off")
         ->check(checked_by(accel::softnic::parse_cuda_dma));
+    app.add_option("--cuda-stay", options.cuda_stay_ms, "ms that the copy kernel stays, with work or without")
+        ->check(CLI::Range(1, 10'000));
     app.add_flag("--no-peer-memory", options.without_peer_memory, "ibv_reg_mr refuses GPU memory");
     app.add_flag("--no-dmabuf", options.without_dmabuf, "ibv_reg_dmabuf_mr refuses everything");
     app.add_flag("--strict", options.strict, "strict mode");

@@ -34,8 +34,8 @@ void print_node(int number, const node_record& node) {
     const std::uint64_t timed = node.timed_messages.load(std::memory_order_relaxed);
     const std::uint64_t late = node.late_messages.load(std::memory_order_relaxed);
     const double share = timed == 0 ? 0 : 100 * static_cast<double>(late) / static_cast<double>(timed);
-    fmt::print("{:>4} {:>9} {:>14} {:>14} {:>7.2f} {:>14.3f} {:>14.3f}\n", number, node.process.load(), timed, late,
-               share, seconds(node.threads_ns), seconds(node.helped_ns));
+    fmt::print("{:>4} {:>9} {:>14} {:>14} {:>7.2f} {:>14.6f} {:>14.3f} {:>14.3f}\n", number, node.process.load(), timed,
+               late, share, seconds(node.lateness_ns), seconds(node.threads_ns), seconds(node.helped_ns));
 }
 
 }  // namespace
@@ -46,8 +46,8 @@ int stats(const std::string& name) {
         fmt::print(stderr, "softnic: no process is in the fabric \"{}\"\n", name);
         return 1;
     }
-    fmt::print("{:>4} {:>9} {:>14} {:>14} {:>7} {:>14} {:>14}\n", "node", "process", "link messages", "late messages",
-               "late %", "device CPU s", "in calls s");
+    fmt::print("{:>4} {:>9} {:>14} {:>14} {:>7} {:>14} {:>14} {:>14}\n", "node", "process", "link messages",
+               "late messages", "late %", "behind link s", "device CPU s", "in calls s");
     for (int number = 0; number < max_nodes; ++number) {
         const node_record& node = header->nodes[static_cast<std::size_t>(number)];
         if (node.state == static_cast<std::uint32_t>(node_state::alive)) print_node(number, node);

@@ -135,7 +135,7 @@ bool nic::receive_over_link() {
     return moved;
 }
 
-/// Was the message in memory when the link says? Only its last packet tells.
+/// Was the message in memory when the link says, and how long after that? Only its last packet tells.
 void nic::judge(const packet_header& header) {
     const bool is_answer = header.kind == packet_kind::acknowledge || header.kind == packet_kind::negative_acknowledge;
     const bool ends = header.has(packet_flag::last) || header.kind == packet_kind::atomic_response;
@@ -143,6 +143,8 @@ void nic::judge(const packet_header& header) {
     const std::uint64_t now = state.wire_clock == nullptr ? state.wire_now : state.wire_clock();
     node_record& shown = state.net->own_record();
     shown.timed_messages.store(++state.count.timed_messages, std::memory_order_relaxed);
+    if (now > state.arrived_ns)
+        shown.lateness_ns.store(state.count.lateness_ns += now - state.arrived_ns, std::memory_order_relaxed);
     if (!link_model::is_late(header.ready_ns, state.arrived_ns, now)) return;
     shown.late_messages.store(++state.count.late_messages, std::memory_order_relaxed);
 }

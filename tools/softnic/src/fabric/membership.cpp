@@ -156,6 +156,7 @@ void fabric::take_place() {
     self.leaving = 0;
     self.timed_messages = 0;
     self.late_messages = 0;
+    self.lateness_ns = 0;
     self.threads_ns = 0;
     self.helped_ns = 0;
     // What was sent to the place's last owner is not for us.

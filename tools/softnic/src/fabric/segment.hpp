@@ -13,7 +13,7 @@
 namespace accel::softnic {
 
 inline constexpr std::uint32_t segment_magic = 0x536f664e;
-inline constexpr std::uint32_t segment_version = 4;
+inline constexpr std::uint32_t segment_version = 5;
 inline constexpr int max_nodes = 64;
 inline constexpr int max_devices = 4;
 inline constexpr std::uint32_t qpn_space = 1u << 16;
@@ -42,6 +42,7 @@ struct node_record {
     std::atomic<std::uint32_t> leaving;         ///< its process is about to end
     std::atomic<std::uint64_t> timed_messages;  ///< that came over a modelled link
     std::atomic<std::uint64_t> late_messages;   ///< and of those, too late
+    std::atomic<std::uint64_t> lateness_ns;     ///< by which all of them came behind the link's time
     std::atomic<std::uint64_t> threads_ns;      ///< CPU time of the device's threads
     std::atomic<std::uint64_t> helped_ns;       ///< in which the program's own calls did the device's work
 };

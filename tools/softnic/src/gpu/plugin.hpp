@@ -12,6 +12,7 @@ struct softnic_cuda_options {
     bool copies_by_driver = false;     ///< else by the copy kernel
     bool peer_memory = true;           ///< false: a pointer to GPU memory is refused (EFAULT)
     std::uint64_t idle_us = 0;         ///< the copy kernel leaves after this time without work
+    std::uint64_t stay_ms = 0;         ///< and after this time in any case
     std::uint64_t timeout_ms = 0;      ///< a copy that takes longer is an error, and the last one
     void (*begin_thread)() = nullptr;  ///< called by each thread of the plugin's own, as its first step
 };

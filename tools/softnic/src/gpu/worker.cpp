@@ -19,7 +19,6 @@ namespace {
 using steady = std::chrono::steady_clock;
 
 constexpr unsigned kernel_threads = 1024;
-constexpr std::uint64_t longest_stay_ns = 20'000'000;
 constexpr std::uint64_t crowded_idle_ns = 5'000;
 constexpr std::chrono::seconds longest_start{20};
 constexpr std::chrono::seconds longest_stop{1};
@@ -178,7 +177,7 @@ bool worker::launch(lane& which, CUstream stream) {
     std::uint32_t service = which.begin_service();
     const std::uint64_t chosen_ns = options_.idle_us * 1000;
     unsigned long long idle_ns = neighbours_->any() ? std::min(crowded_idle_ns, chosen_ns) : chosen_ns;
-    unsigned long long stay_ns = longest_stay_ns;
+    unsigned long long stay_ns = options_.stay_ms * 1'000'000;
     void* arguments[]{&memory, &number, &service, &idle_ns, &stay_ns};
     return check(calls_.cuLaunchKernel(kernel_, 1, 1, 1, kernel_threads, 1, 1, 0, stream, arguments, nullptr),
                  "the copy kernel cannot be launched");

@@ -125,6 +125,7 @@ settings settings_from_environment() {
     read_switch("SOFTNIC_PEER_MEMORY", from.peer_memory);
     read_switch("SOFTNIC_DMABUF", from.dmabuf);
     read_unsigned("SOFTNIC_CUDA_IDLE_US", from.cuda_idle_us);
+    read_unsigned("SOFTNIC_CUDA_STAY_MS", from.cuda_stay_ms);
     read_unsigned("SOFTNIC_CUDA_TIMEOUT_MS", from.cuda_timeout_ms);
     from.faults = variable("SOFTNIC_FAULTS");
     from.trace = variable("SOFTNIC_TRACE");

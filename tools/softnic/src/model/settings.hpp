@@ -42,6 +42,7 @@ struct settings {
     bool peer_memory = true;  ///< ibv_reg_mr takes GPU memory, as with nvidia-peermem
     bool dmabuf = true;       ///< ibv_reg_dmabuf_mr works
     std::uint64_t cuda_idle_us = 500;
+    std::uint64_t cuda_stay_ms = 20;
     std::uint64_t cuda_timeout_ms = 2000;
     std::uint64_t shortest_timeout_ns = 4'000'000;  ///< floor of the retry timer, as adapters have one too
 

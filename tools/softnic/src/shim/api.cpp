@@ -29,6 +29,7 @@ constexpr std::pair<std::string_view, std::uint64_t counters::*> counter_names[]
     {"late_wqes", &counters::late_wqes},
     {"timed_messages", &counters::timed_messages},
     {"late_messages", &counters::late_messages},
+    {"lateness_ns", &counters::lateness_ns},
 };
 
 nic* adapter() {

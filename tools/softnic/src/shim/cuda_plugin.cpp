@@ -25,8 +25,8 @@ std::string find_library() {
 class cuda_plugin final : public dma_plugin {
   public:
     explicit cuda_plugin(const settings& chosen)
-        : options_{chosen.cuda == cuda_dma::memcpy, chosen.peer_memory, chosen.cuda_idle_us, chosen.cuda_timeout_ms,
-                   &count_as_device_thread} {}
+        : options_{chosen.cuda == cuda_dma::memcpy, chosen.peer_memory,     chosen.cuda_idle_us, chosen.cuda_stay_ms,
+                   chosen.cuda_timeout_ms,          &count_as_device_thread} {}
 
     dma_claim claim_range(std::uint64_t address, std::uint64_t size_bytes) override {
         return load() ? loaded_->claim_range(address, size_bytes) : dma_claim{};

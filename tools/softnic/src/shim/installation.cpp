@@ -63,10 +63,10 @@ void installation::print_statistics() const {
     const counters& count = nic_->state.count;
     fmt::print(stderr,
                "softnic: node {} doorbells {} wqes {} cqes {} sent {} received {} faults {} retransmissions {} "
-               "timeouts {} naks {} late messages {} of {} device CPU {:.3f} s\n",
+               "timeouts {} naks {} late messages {} of {}, {} us behind the link, device CPU {:.3f} s\n",
                nic_->state.node(), count.doorbells, count.wqes, count.cqes, count.packets_sent, count.packets_received,
                nic_->state.faults.fired(), count.retransmissions, count.timeouts, count.naks_sent, count.late_messages,
-               count.timed_messages, static_cast<double>(driver()->cpu_ns()) / 1e9);
+               count.timed_messages, count.lateness_ns / 1000, static_cast<double>(driver()->cpu_ns()) / 1e9);
 }
 
 void installation::at_exit() const {

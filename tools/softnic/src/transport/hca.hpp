@@ -33,6 +33,7 @@ struct counters {
     std::uint64_t late_wqes = 0;       ///< strict mode's catch
     std::uint64_t timed_messages = 0;  ///< that came over a modelled link
     std::uint64_t late_messages = 0;   ///< and of those, later than the link says
+    std::uint64_t lateness_ns = 0;     ///< of all of them, added up
 };
 
 /// A packet that a fault keeps back.
