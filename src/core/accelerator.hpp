@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/clock.hpp"
+#include "core/net/unique_fd.hpp"
 
 #include <accel_transport/memory.hpp>
 #include <accel_transport/options.hpp>
@@ -13,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 /// The internal contract for device memory; src/cuda implements it, and tests have a stand-in. Functions that
 /// are `noexcept` and return nothing are asynchronous: `device_stream::poll` reports their failure.
@@ -93,6 +95,13 @@ class accelerator_device {
     /// Zeroed, at least 256-byte aligned. `out_of_memory` leaves everything else as it is.
     [[nodiscard]] virtual result<std::byte*> allocate(std::size_t bytes) = 0;
     virtual void release(std::byte* memory) noexcept = 0;
+    /// The same for `share`. `unsupported`: this device has no memory that processes can share.
+    [[nodiscard]] virtual result<std::byte*> allocate_shareable(std::size_t bytes) = 0;
+    /// A descriptor by which other processes of this host map such an allocation, whole. `memory` is its begin.
+    [[nodiscard]] virtual result<unique_fd> share(const std::byte* memory) = 0;
+    /// Maps what another process has shared, until `release`. Errors: it is no memory of this device, or has fewer
+    /// bytes. It stays what it is after its owner has released it or has ended.
+    [[nodiscard]] virtual result<std::byte*> map_shared(int fd, std::size_t bytes) = 0;
     [[nodiscard]] virtual result<std::unique_ptr<device_stream>> open_stream(stream_priority priority) = 0;
     /// `range` as a dma-buf; `unsupported` with what is missing.
     [[nodiscard]] virtual result<dma_buf> export_memory(const std::byte* memory, std::size_t bytes) = 0;
@@ -129,6 +138,8 @@ class accelerator {
     [[nodiscard]] virtual result<std::string> probe() = 0;
     /// `unsupported` names what is missing: the build, the driver, the device.
     [[nodiscard]] virtual result<accelerator_device*> open(memory_kind kind) = 0;
+    /// Those that are open. Does not wake a driver that is not in use.
+    [[nodiscard]] virtual std::vector<accelerator_device*> opened() = 0;
     /// Checks that all of this memory is of the declared kind. `invalid_argument` says what it is.
     [[nodiscard]] virtual result<void> check(const void* memory, std::size_t bytes, memory_kind said) = 0;
     /// Locks host memory into RAM for fast asynchronous copies, until `unpin`. It may be pinned already:

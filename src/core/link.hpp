@@ -10,6 +10,7 @@
 #include <accel_transport/status.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 namespace accel::core {
@@ -108,6 +109,13 @@ class link : public connection {
     /// True: lent GPU memory of this region is read in place (`written`: written by the peer); else the core
     /// stages it. The first call for a region may take long.
     [[nodiscard]] virtual bool reaches(const region_state& /*region*/, bool /*written*/) noexcept { return false; }
+
+    /// Server, after attach: its client wants to reach a handler's slots on a GPU by itself.
+    [[nodiscard]] virtual bool wants_gpu_slots() const noexcept { return false; }
+    /// Server, once, before `describe`: lets the client reach them, if it can. A request may then arrive in its slot
+    /// there, with `response_room` in the slot of its response.
+    virtual void share_gpu_slots(const std::shared_ptr<slot_memory>& /*requests*/,
+                                 const std::shared_ptr<slot_memory>& /*responses*/) noexcept {}
 
     /// Client: true: `deliver` takes a payload in ranges; else the core gathers it in the slot.
     [[nodiscard]] virtual bool gathers() const noexcept { return false; }

@@ -51,7 +51,7 @@ std::unique_ptr<backend> zmq_backend() {
 std::vector<std::unique_ptr<backend>> make_backends(context_state& context) {
     backends all;
     all.push_back(local::make_backend());
-    all.push_back(shm::make_backend());
+    all.push_back(shm::make_backend(context));
     add_verbs_backends(context, all);
     all.push_back(tcp::make_backend());
     all.push_back(zmq_backend());

@@ -24,7 +24,7 @@ namespace accel::local {
 }  // namespace accel::local
 namespace accel::shm {
 /// `shm://name`: processes of one user on one host. Slots lie in memory that both have mapped.
-[[nodiscard]] std::unique_ptr<core::backend> make_backend();
+[[nodiscard]] std::unique_ptr<core::backend> make_backend(core::context_state& context);
 }  // namespace accel::shm
 namespace accel::tcp {
 /// Kernel sockets, bytes received straight into their slots.

@@ -28,11 +28,15 @@ std::size_t slot_memory::size_bytes(std::uint32_t count, std::size_t capacity) n
     return stride_for(capacity) * count;
 }
 
+std::size_t slot_memory::gpu_stride(std::size_t capacity) noexcept {
+    return round_up(std::max<std::size_t>(capacity, 1), gpu_line);
+}
+
 slot_memory::slot_memory(std::uint32_t count, std::size_t capacity, slot_place place) noexcept
     : count_(count),
       capacity_(capacity),
       stride_(stride_for(place.gpu == nullptr ? capacity : text_room)),
-      payload_stride_(place.gpu == nullptr ? stride_ : round_up(std::max<std::size_t>(capacity, 1), gpu_line)),
+      payload_stride_(place.gpu == nullptr ? stride_ : gpu_stride(capacity)),
       place_(std::move(place)) {}
 
 result<std::shared_ptr<slot_memory>> slot_memory::create(std::uint32_t count, std::size_t capacity, slot_place place) {
@@ -66,7 +70,9 @@ result<void> slot_memory::map() {
     base_ = static_cast<std::byte*>(base);
     payloads_ = base_ + extension_room + header_bytes;
     if (place_.gpu == nullptr) return {};
-    auto payloads = place_.gpu->allocate(payload_bytes());
+    result<std::byte*> payloads = error{status::unsupported, 0, {}};
+    if (place_.shareable) payloads = place_.gpu->allocate_shareable(payload_bytes());
+    if (!payloads && payloads.code() == status::unsupported) payloads = place_.gpu->allocate(payload_bytes());
     if (!payloads) return payloads.error();
     payloads_ = *payloads;
     return {};

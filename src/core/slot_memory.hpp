@@ -17,6 +17,7 @@ namespace accel::core {
 struct slot_place {
     std::shared_ptr<accelerator> gpus;
     accelerator_device* gpu = nullptr;
+    bool shareable = false;  ///< by another process that maps them, where the device can
 };
 
 /// The slots of one direction of one session. On the host they are one mapping, and slot i is
@@ -58,6 +59,8 @@ class slot_memory {
     /// Locks the part on the host into RAM, for the copies of GPUs, as long as it lives. Touches every page.
     [[nodiscard]] result<void> pin(const std::shared_ptr<accelerator>& gpus);
 
+    /// From one payload to the next, where they are on a GPU.
+    [[nodiscard]] static std::size_t gpu_stride(std::size_t capacity) noexcept;
     /// What `create` would map on the host, for checking a limit first.
     [[nodiscard]] static std::size_t size_bytes(std::uint32_t count, std::size_t capacity) noexcept;
 

@@ -9,6 +9,7 @@ class no_accelerator final : public accelerator {
   public:
     result<std::string> probe() override { return missing(); }
     result<accelerator_device*> open(memory_kind) override { return missing(); }
+    std::vector<accelerator_device*> opened() override { return {}; }
     result<void> check(const void*, std::size_t, memory_kind said) override {
         if (said == memory_kind::host()) return {};
         return missing();

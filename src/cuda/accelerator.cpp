@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -39,6 +40,7 @@ class cuda_accelerator final : public core::accelerator {
   public:
     result<std::string> probe() override;
     result<core::accelerator_device*> open(memory_kind kind) override;
+    std::vector<core::accelerator_device*> opened() override;
     result<void> check(const void* memory, std::size_t bytes, memory_kind said) override;
     result<bool> pin(void* memory, std::size_t bytes) override;
     void unpin(void* memory) noexcept override;
@@ -71,6 +73,14 @@ result<core::accelerator_device*> cuda_accelerator::open(memory_kind kind) {
         place = std::move(*made);
     }
     return place.get();
+}
+
+std::vector<core::accelerator_device*> cuda_accelerator::opened() {
+    std::vector<core::accelerator_device*> all;
+    const std::lock_guard lock(mutex_);
+    for (const auto& [ordinal, each] : devices_)
+        if (each != nullptr) all.push_back(each.get());
+    return all;
 }
 
 result<void> cuda_accelerator::check(const void* memory, std::size_t bytes, memory_kind said) {

@@ -5,6 +5,7 @@
 #include "cuda/failure.hpp"
 #include "cuda/pulse.hpp"
 #include "cuda/recorded_graph.hpp"
+#include "cuda/shared_memory.hpp"
 #include "cuda/stream.hpp"
 
 #include <utility>
@@ -59,33 +60,77 @@ result<std::byte*> device::allocate(std::size_t bytes) {
     if (current.code() != cudaSuccess) return call_failed(name_, current.code());
     if (const auto code = cudaMalloc(&memory, size); code != cudaSuccess)
         return call_failed(fmt::format("{} has no {} bytes of memory", name_, size), code);
-    // Not on the legacy stream, which would wait for kernels that never end.
-    auto zeroed = stream::create(ordinal_, stream_priority::normal, failed_);
-    cudaError_t code = cudaErrorUnknown;
-    if (zeroed) {
-        code = cudaMemsetAsync(memory, 0, size, (*zeroed)->native());
-        if (code == cudaSuccess) code = cudaStreamSynchronize((*zeroed)->native());
-    }
-    if (code != cudaSuccess) {
+    if (auto cleared = clear(memory, size); !cleared) {
         (void)cudaFree(memory);
-        return call_failed(fmt::format("{}: memory cannot be cleared", name_), code);
+        return cleared.error();
     }
     auto* const made = static_cast<std::byte*>(memory);
-    const std::lock_guard lock(mutex_);
-    sizes_[made] = size;
-    allocated_.fetch_add(size, std::memory_order_relaxed);
+    keep(made, size, false);
     return made;
 }
 
+/// Not on the legacy stream, which would wait for kernels that never end.
+result<void> device::clear(void* memory, std::size_t bytes) {
+    auto zeroed = stream::create(ordinal_, stream_priority::normal, failed_);
+    cudaError_t code = cudaErrorUnknown;
+    if (zeroed) {
+        code = cudaMemsetAsync(memory, 0, bytes, (*zeroed)->native());
+        if (code == cudaSuccess) code = cudaStreamSynchronize((*zeroed)->native());
+    }
+    if (code == cudaSuccess) return {};
+    return call_failed(fmt::format("{}: memory cannot be cleared", name_), code);
+}
+
+void device::keep(std::byte* made, std::size_t bytes, bool mapped) {
+    const std::lock_guard lock(mutex_);
+    owned_[made] = {bytes, mapped};
+    allocated_.fetch_add(bytes, std::memory_order_relaxed);
+}
+
 void device::release(std::byte* memory) noexcept {
+    owned gone;
     {
         const std::lock_guard lock(mutex_);
-        const auto found = sizes_.find(memory);
-        if (found == sizes_.end()) return;
-        allocated_.fetch_sub(found->second, std::memory_order_relaxed);
-        sizes_.erase(found);
+        const auto found = owned_.find(memory);
+        if (found == owned_.end()) return;
+        gone = found->second;
+        allocated_.fetch_sub(gone.bytes, std::memory_order_relaxed);
+        owned_.erase(found);
     }
-    (void)cudaFree(memory);
+    if (!gone.mapped) {
+        (void)cudaFree(memory);
+        return;
+    }
+    const current_device current(ordinal_);
+    shared_memory::unmap(memory, gone.bytes);
+}
+
+result<std::byte*> device::allocate_shareable(std::size_t bytes) {
+    const current_device current(ordinal_);
+    if (current.code() != cudaSuccess) return call_failed(name_, current.code());
+    auto made = shared_memory::create(ordinal_, bytes);
+    if (!made) return error{made.error().code, made.error().native, fmt::format("{}: {}", name_, made.error().message)};
+    if (auto cleared = clear(made->data, made->bytes); !cleared) {
+        shared_memory::unmap(made->data, made->bytes);
+        return cleared.error();
+    }
+    keep(made->data, made->bytes, true);
+    return made->data;
+}
+
+result<core::unique_fd> device::share(const std::byte* memory) {
+    const current_device current(ordinal_);
+    return shared_memory::export_descriptor(memory);
+}
+
+result<std::byte*> device::map_shared(int fd, std::size_t bytes) {
+    const current_device current(ordinal_);
+    if (current.code() != cudaSuccess) return call_failed(name_, current.code());
+    auto mapped = shared_memory::map(ordinal_, fd, bytes);
+    if (!mapped)
+        return error{mapped.error().code, mapped.error().native, fmt::format("{}: {}", name_, mapped.error().message)};
+    keep(mapped->data, mapped->bytes, true);
+    return mapped->data;
 }
 
 result<std::unique_ptr<core::device_stream>> device::open_stream(stream_priority priority) {

@@ -27,6 +27,9 @@ class device final : public core::accelerator_device {
     [[nodiscard]] const std::string& name() const noexcept override { return name_; }
     [[nodiscard]] result<std::byte*> allocate(std::size_t bytes) override;
     void release(std::byte* memory) noexcept override;
+    [[nodiscard]] result<std::byte*> allocate_shareable(std::size_t bytes) override;
+    [[nodiscard]] result<core::unique_fd> share(const std::byte* memory) override;
+    [[nodiscard]] result<std::byte*> map_shared(int fd, std::size_t bytes) override;
     [[nodiscard]] result<std::unique_ptr<core::device_stream>> open_stream(stream_priority priority) override;
     [[nodiscard]] result<core::dma_buf> export_memory(const std::byte* memory, std::size_t bytes) override;
     [[nodiscard]] result<void> watch() override;
@@ -41,6 +44,8 @@ class device final : public core::accelerator_device {
 
   private:
     device(int ordinal, std::string name) noexcept : ordinal_(ordinal), name_(std::move(name)) {}
+    [[nodiscard]] result<void> clear(void* memory, std::size_t bytes);
+    void keep(std::byte* made, std::size_t bytes, bool mapped);
 
     int ordinal_;
     std::string name_;
@@ -49,7 +54,11 @@ class device final : public core::accelerator_device {
     std::atomic<bool> failed_{false};
     std::atomic<std::size_t> allocated_{0};
     std::mutex mutex_;
-    std::unordered_map<std::byte*, std::size_t> sizes_;
+    struct owned {
+        std::size_t bytes = 0;
+        bool mapped = false;  ///< by `shared_memory`, not by cudaMalloc
+    };
+    std::unordered_map<std::byte*, owned> owned_;
     std::unique_ptr<core::failure_watch> watch_;  ///< sets `failed_`
 };
 

@@ -14,15 +14,7 @@ namespace {
 /// Null: the driver is older than the call.
 template <class Function>
 Function* entry_point(const char* name) noexcept {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult outcome{};
-#if CUDART_VERSION >= 12050
-    const auto code = cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &outcome);
-#else
-    const auto code = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &outcome);
-#endif
-    if (code != cudaSuccess || outcome != cudaDriverEntryPointSuccess) return nullptr;
-    return reinterpret_cast<Function*>(found);
+    return reinterpret_cast<Function*>(find_entry_point(name));
 }
 
 error too_old(const char* call) {
@@ -38,6 +30,17 @@ CUctx_st* current_context() noexcept {
 }
 
 }  // namespace
+
+void* find_entry_point(const char* name) noexcept {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult outcome{};
+#if CUDART_VERSION >= 12050
+    const auto code = cudaGetDriverEntryPointByVersion(name, &found, 12000, cudaEnableDefault, &outcome);
+#else
+    const auto code = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &outcome);
+#endif
+    return code == cudaSuccess && outcome == cudaDriverEntryPointSuccess ? found : nullptr;
+}
 
 bool driver_loaded() noexcept {
     void* driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);

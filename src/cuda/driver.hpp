@@ -14,6 +14,9 @@ namespace accel::cuda {
 /// Whether this process has loaded the driver; no pointer can be a GPU's before that.
 [[nodiscard]] bool driver_loaded() noexcept;
 
+/// A call of the driver's, to be cast to its type. Null: the driver is older than the call.
+[[nodiscard]] void* find_entry_point(const char* name) noexcept;
+
 /// Makes a device the calling thread's current one, and on destruction whatever was current before: the thread may be
 /// the application's.
 class current_device {

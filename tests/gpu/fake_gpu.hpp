@@ -21,6 +21,12 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /// A stand-in for a GPU where there is none, behind the library's own contract: its memory is the host's, and
 /// each stream is a thread that does what it is given in order, later. For the logic of staging, streams and
@@ -43,15 +49,43 @@ class fake_device final : public core::accelerator_device {
         if (!memory) return error{status::out_of_memory, 0, "no memory for the fake GPU"};
         const auto address = reinterpret_cast<std::uintptr_t>(memory.get());
         std::byte* const made = memory.get() + (page - address % page) + 256;
-        blocks_[made] = {std::move(memory), bytes};
+        blocks_[made] = {std::move(memory), {}, bytes};
         allocated_ += bytes;
         return made;
+    }
+    /// Memory of other processes too, as a GPU's is.
+    [[nodiscard]] result<std::byte*> allocate_shareable(std::size_t bytes) override {
+        if (!shares) return error{status::unsupported, 0, "a fake GPU that shares nothing"};
+        const std::size_t size = (bytes + share_step - 1) / share_step * share_step;
+        core::unique_fd made(::memfd_create(shared_name().c_str(), MFD_CLOEXEC));
+        if (!made.open() || ::ftruncate(made.get(), static_cast<off_t>(size)) != 0)
+            return error{status::out_of_memory, 0, "no memory for the fake GPU"};
+        return map(std::move(made), size);
+    }
+    [[nodiscard]] result<core::unique_fd> share(const std::byte* memory) override {
+        const std::lock_guard lock(mutex_);
+        const auto found = blocks_.find(const_cast<std::byte*>(memory));
+        if (found == blocks_.end() || !found->second.shared.open())
+            return error{status::unsupported, 0, "this memory was not made to be shared"};
+        return core::unique_fd(::fcntl(found->second.shared.get(), F_DUPFD_CLOEXEC, 0));
+    }
+    [[nodiscard]] result<std::byte*> map_shared(int fd, std::size_t bytes) override {
+        struct stat file {};
+        const std::size_t size = (bytes + share_step - 1) / share_step * share_step;
+        std::array<char, 64> name{};
+        const std::string link = "/proc/self/fd/" + std::to_string(fd);
+        const bool own = ::readlink(link.c_str(), name.data(), name.size() - 1) > 0 &&
+                         std::string(name.data()) == "/memfd:" + shared_name() + " (deleted)";
+        if (!own || ::fstat(fd, &file) != 0 || static_cast<std::size_t>(file.st_size) < size)
+            return error{status::system_error, 0, "what was passed is no memory of this fake GPU, or too little"};
+        return map(core::unique_fd(::fcntl(fd, F_DUPFD_CLOEXEC, 0)), size);
     }
     void release(std::byte* memory) noexcept override {
         const std::lock_guard lock(mutex_);
         const auto found = blocks_.find(memory);
         if (found == blocks_.end()) return;
         allocated_ -= found->second.bytes;
+        if (found->second.shared.open()) ::munmap(memory, found->second.bytes);
         blocks_.erase(found);
     }
     [[nodiscard]] result<std::unique_ptr<core::device_stream>> open_stream(stream_priority) override {
@@ -95,13 +129,27 @@ class fake_device final : public core::accelerator_device {
     std::atomic<bool> held{false};  ///< copies wait
     std::atomic<bool> watched{false};
     std::atomic<bool> ordered{true};  ///< kernels see what arrives in its order
+    std::atomic<bool> shares{true};   ///< memory between processes
     std::atomic<int> at_work{0};
     std::atomic<std::size_t> capacity{std::size_t{4} << 30};
+    /// Of shared memory: what is mapped at once.
+    static constexpr std::size_t share_step = std::size_t{64} << 10;
 
   private:
+    [[nodiscard]] std::string shared_name() const { return "fake GPU " + std::to_string(kind_.ordinal); }
+    [[nodiscard]] result<std::byte*> map(core::unique_fd shared, std::size_t bytes) {
+        void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, shared.get(), 0);
+        if (at == MAP_FAILED) return error{status::out_of_memory, 0, "no memory for the fake GPU"};
+        const std::lock_guard lock(mutex_);
+        auto* const made = static_cast<std::byte*>(at);
+        blocks_[made] = {{nullptr, &std::free}, std::move(shared), bytes};
+        allocated_ += bytes;
+        return made;
+    }
     using block = std::unique_ptr<std::byte, decltype(&std::free)>;
     struct allocation {
         block memory{nullptr, &std::free};
+        core::unique_fd shared;  ///< in place of `memory`
         std::size_t bytes = 0;
     };
     memory_kind kind_;
@@ -119,6 +167,12 @@ class fake_accelerator final : public core::accelerator {
         auto& place = devices_[kind.ordinal];
         if (place == nullptr) place = std::make_unique<fake_device>(kind.ordinal);
         return place.get();
+    }
+    [[nodiscard]] std::vector<core::accelerator_device*> opened() override {
+        const std::lock_guard lock(mutex_);
+        std::vector<core::accelerator_device*> all;
+        for (const auto& [ordinal, each] : devices_) all.push_back(each.get());
+        return all;
     }
     [[nodiscard]] result<void> check(const void* memory, std::size_t bytes, memory_kind said) override {
         const std::lock_guard lock(mutex_);

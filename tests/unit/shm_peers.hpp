@@ -91,10 +91,12 @@ struct peer_hands {
 
 /// A link under test, with its poller.
 struct tested_link {
-    explicit tested_link(core::link_role role) : config(make_config(role)) {
+    /// `gpus`: its context's, if it has any.
+    explicit tested_link(core::link_role role, const std::shared_ptr<core::accelerator>& gpus = {})
+        : config(make_config(role)) {
         core::poller_options options;
         options.role = role;
-        if (auto opened = shm_poller::open(options)) events = std::move(*opened);
+        if (auto opened = shm_poller::open(options, gpus)) events = std::move(*opened);
         if (auto made = events->open_link(config)) path = std::move(*made);
     }
     /// `notice`: looks at the socket too.
@@ -112,11 +114,15 @@ struct tested_link {
 
 /// A server's link, and its client.
 struct hostile_client : tested_link {
-    hostile_client() : tested_link(core::link_role::server) {
+    /// `gpus`: the server shares slots on the first of them.
+    explicit hostile_client(const std::shared_ptr<core::accelerator>& gpus = {})
+        : tested_link(core::link_role::server, gpus) {
         core::link_grant grant;
         grant.description.resize(sizeof(client_wish));
         grant.description[0] = std::byte{1};
+        grant.description[1] = std::byte(gpus != nullptr ? 1 : 0);
         if (!path->attach(grant, core::never)) return;
+        if (gpus != nullptr) share(gpus);
         path->activate();
         if (!connect(make_token(1))) return;
         std::array<std::byte, 64> answer;
@@ -134,6 +140,12 @@ struct hostile_client : tested_link {
     hostile_client(const hostile_client&) = delete;
     hostile_client& operator=(const hostile_client&) = delete;
 
+    void share(const std::shared_ptr<core::accelerator>& gpus) {
+        const core::slot_place on{gpus, gpus->opened().front(), path->wants_gpu_slots()};
+        on_gpu = {*core::slot_memory::create(geometry.slots, geometry.request_bytes, on),
+                  *core::slot_memory::create(geometry.slots, geometry.response_bytes, on)};
+        path->share_gpu_slots(on_gpu[0], on_gpu[1]);
+    }
     bool connect(const core::session_token& token) {
         core::data_connection made;
         core::unique_fd own = connect_data(made.socket);
@@ -145,6 +157,7 @@ struct hostile_client : tested_link {
     }
 
     bool ready = false;
+    std::array<std::shared_ptr<core::slot_memory>, 2> on_gpu;  ///< requests, responses
     core::unique_fd socket;
     passed_descriptors passed_to_it;
     segment_layout layout{geometry.slots, geometry.request_bytes};
@@ -154,7 +167,8 @@ struct hostile_client : tested_link {
 
 /// A client's link, and its server.
 struct hostile_server : tested_link {
-    hostile_server() : tested_link(core::link_role::client) {
+    explicit hostile_server(const std::shared_ptr<core::accelerator>& gpus = {})
+        : tested_link(core::link_role::client, gpus) {
         if (auto made = segment::create(requests_layout.bytes, peer_access::write)) requests = std::move(*made);
         if (auto made = segment::create(responses_layout.bytes, peer_access::read)) responses = std::move(*made);
         if (auto made = segment::create(page_bytes, peer_access::read)) page = std::move(*made);

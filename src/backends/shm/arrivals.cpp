@@ -4,6 +4,7 @@
 #include "core/control/data_preamble.hpp"
 
 #include <array>
+#include <span>
 #include <utility>
 
 #include <openssl/crypto.h>
@@ -27,8 +28,11 @@ result<void> arrivals::admit(const expected& awaited, const core::data_connectio
     const offer& own = awaited.made;
     if (CRYPTO_memcmp(own.token.data(), made.token.data(), made.token.size()) != 0)
         return error{status::unauthorized, 0, "its token is not the session's"};
-    const std::array descriptors{own.requests.get(), own.responses.get(), page_};
-    if (send_descriptors(made.socket.get(), core::encode_data_answer(status::ok, {}), descriptors)) return {};
+    const std::array all{own.requests.get(), own.responses.get(), page_, own.gpu_requests.get(),
+                         own.gpu_responses.get()};
+    const std::size_t passed = own.gpu_responses.open() ? all.size() : always_passed;
+    if (send_descriptors(made.socket.get(), core::encode_data_answer(status::ok, {}), std::span(all).first(passed)))
+        return {};
     return error{status::system_error, errno, "no shared memory could be passed to it"};
 }
 

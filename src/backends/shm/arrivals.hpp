@@ -30,6 +30,8 @@ class arrivals {
         core::session_token token{};
         core::unique_fd requests;
         core::unique_fd responses;
+        core::unique_fd gpu_requests{};  ///< open if its client asked for slots on a GPU
+        core::unique_fd gpu_responses{};
     };
 
     /// `page`: the poller's, which outlives this.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/shm/poller.hpp"
+#include "core/context_state.hpp"
 #include "core/net/socket.hpp"
 #include "core/registry.hpp"
 
@@ -10,6 +11,7 @@ namespace {
 
 class shm_backend final : public core::backend {
   public:
+    explicit shm_backend(core::context_state& context) noexcept : context_(context) {}
     [[nodiscard]] std::string_view scheme() const noexcept override { return "shm"; }
     [[nodiscard]] bool encrypts() const noexcept override { return true; }  // nothing leaves the host
 
@@ -22,14 +24,17 @@ class shm_backend final : public core::backend {
     }
 
     [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(const core::poller_options& options) override {
-        return shm_poller::open(options);
+        return shm_poller::open(options, context_.gpus());
     }
+
+  private:
+    core::context_state& context_;
 };
 
 }  // namespace
 
-std::unique_ptr<core::backend> make_backend() {
-    return std::make_unique<shm_backend>();
+std::unique_ptr<core::backend> make_backend(core::context_state& context) {
+    return std::make_unique<shm_backend>(context);
 }
 
 }  // namespace accel::shm

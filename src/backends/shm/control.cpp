@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/shm/link.hpp"
 #include "backends/shm/poller.hpp"
+#include "core/log.hpp"
 
 #include <cstring>
 #include <utility>
@@ -67,6 +68,30 @@ result<void> shm_link::map_segments(opened& made) {
     return {};
 }
 
+void shm_link::share_gpu_slots(const std::shared_ptr<core::slot_memory>& requests,
+                               const std::shared_ptr<core::slot_memory>& responses) noexcept {
+    auto first = requests->gpu()->share(requests->payloads());
+    auto second = first ? responses->gpu()->share(responses->payloads()) : result<core::unique_fd>(first.error());
+    if (!second)
+        return core::log().info("shm: clients reach no memory of {} by themselves: {}", requests->gpu()->name(),
+                                second.error().message);
+    shared_ = {requests, responses, std::move(*first), std::move(*second)};
+}
+
+/// Without them payloads take the way over the host.
+void shm_link::map_gpu_slots(const passed_descriptors& passed) {
+    if (!passed[gpu_requests].open() || poller_.gpus() == nullptr) return;
+    auto made = gpu_copies::map(poller_.gpus(), passed, config_.geometry, *config_.send);
+    auto wakes = poller_.make_waker();
+    if (made && wakes) {
+        copies_ = std::move(*made);
+        released_.reserve(config_.geometry.slots);
+        return;
+    }
+    core::log().warn("shm: payloads go over the host, because the server's slots on its GPU cannot be used: {}",
+                     made ? wakes.error().message : made.error().message);
+}
+
 void shm_link::find_lanes() noexcept {
     const std::uint32_t entries = layout_of(link_role::client).entries;
     writer_ = lane_writer(outgoing_.memory.base() + segment_layout::lane_at, entries);
@@ -76,7 +101,9 @@ void shm_link::find_lanes() noexcept {
 
 core::link_description shm_link::describe() const {
     if (is_server()) return {};
-    const client_wish wish;
+    client_wish wish;
+    // Whoever has used no GPU by now need not begin to. Its server is asked for no memory that would not be used.
+    wish.maps_gpu_slots = poller_.gpus() != nullptr && !poller_.gpus()->opened().empty() ? 1 : 0;
     core::link_description out(sizeof wish);
     std::memcpy(out.data(), &wish, sizeof wish);
     return out;
@@ -87,6 +114,7 @@ result<void> shm_link::attach(const core::link_grant& grant, core::nanoseconds d
         auto made = open_data_connection(grant, deadline);
         if (!made) return made.error();
         if (auto mapped = map_segments(*made); !mapped) return mapped;
+        map_gpu_slots(made->descriptors);
         socket_ = std::move(made->socket);
         return {};
     }
@@ -94,6 +122,7 @@ result<void> shm_link::attach(const core::link_grant& grant, core::nanoseconds d
     if (grant.description.size() != sizeof wish)
         return error{status::protocol_error, 0, "shm: the client's description of its data path is malformed"};
     std::memcpy(&wish, grant.description.data(), sizeof wish);
+    wants_gpu_slots_ = wish.maps_gpu_slots == 1;
     if (wish.format == client_wish{}.format) return {};
     return error{status::version_mismatch, 0, "shm: the client describes its data path in a form unknown here"};
 }
@@ -102,37 +131,41 @@ void shm_link::activate() {
     if (!is_server()) return adopt(std::move(socket_));
     state_ = state::expected;
     poller_.door().expect(*this, config_.session_id,
-                          {config_.token, incoming_.memory.release_fd(), outgoing_.memory.release_fd()});
+                          {config_.token, incoming_.memory.release_fd(), outgoing_.memory.release_fd(),
+                           std::move(shared_.requests_fd), std::move(shared_.responses_fd)});
 }
 
 void shm_link::adopt(core::unique_fd socket) {
     socket_ = std::move(socket);
-    state_ = state::open;
+    state_ = shared_.requests != nullptr || copies_ != nullptr ? state::open_to_gpu : state::open;
     if (!poller_.add(*this)) lose(status::system_error);
 }
 
 /// Reported by the next `take`. A server does not serve what a client sent before its death.
 void shm_link::lose(status why) noexcept {
-    if (state_ != state::open) return;
+    if (!is_open()) return;
     state_ = state::losing;
     reason_ = why;
     if (is_server() || why != status::peer_lost) last_left_ = 0;
     poller_.unwatch(*this);
 }
 
-/// Copies were made of all that was lent, and the slots go with the link.
+/// Copies were made of all that was lent, or are made by a GPU. The slots go with the link.
 bool shm_link::close() noexcept {
-    if (state_ == state::closed) return true;
+    if (state_ != state::closed) end();
+    return copies_ == nullptr || copies_->settle();
+}
+
+void shm_link::end() noexcept {
     // A link that was never activated belongs to another thread than its poller.
     if (polled()) poller_.remove(*this);
     // A server's client asks the control plane why its session ends.
-    const bool orderly = !is_server() && (state_ == state::idle || state_ == state::open);
+    const bool orderly = !is_server() && (state_ == state::idle || is_open());
     if (orderly && outgoing_.memory.base() != nullptr) outgoing_.head().closed.store(1, std::memory_order_release);
     // A child of fork() may hold the socket, too.
     if (socket_.open()) ::shutdown(socket_.get(), SHUT_RDWR);
     socket_.reset();
     state_ = state::closed;
-    return true;
 }
 
 }  // namespace accel::shm

@@ -13,14 +13,13 @@
 /// writes is read once and checked.
 namespace accel::shm {
 
-using core::event_kind;
 using core::link_event;
 
 // Sending.
 
 status shm_link::deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept {
     if (state_ != state::open) [[unlikely]]
-        return status::peer_lost;
+        return deliver_plain_by_gpu(slot, payload);
     // A response was written in place.
     if (!is_server()) put_request(slot, payload);
     announce(slot);
@@ -37,9 +36,9 @@ void shm_link::put_extensions(std::uint32_t slot, std::size_t bytes) noexcept {
 }
 
 status shm_link::deliver(const core::outgoing& message) noexcept {
-    if (state_ != state::open) return status::peer_lost;
-    const bool fits = message.slot < config_.geometry.slots && message.length() <= outgoing_.slots->capacity();
-    if (!fits) return status::message_too_large;
+    if (state_ != state::open) [[unlikely]]
+        return deliver_by_gpu(message);
+    if (!fits(message)) return status::message_too_large;
     if (is_server()) return deliver_lent_response(message);
     const core::slot_header header = core::read_header(config_.send->header(message.slot));
     targets_[message.slot] = {message.response_into.bytes(), header.generation};
@@ -62,13 +61,6 @@ status shm_link::deliver_lent_response(const core::outgoing& message) noexcept {
     return status::ok;
 }
 
-inline void shm_link::announce(std::uint32_t slot) noexcept {
-    writer_.push(slot);
-    const std::uint32_t sleep = peer_sleep_->load(std::memory_order_seq_cst);
-    if ((sleep & 1) != 0 && sleep != woken_) [[unlikely]]
-        wake(sleep);
-}
-
 /// A full socket wakes the peer as well.
 [[gnu::noinline]] void shm_link::wake(std::uint32_t sleep) noexcept {
     constexpr std::byte any{1};
@@ -77,8 +69,8 @@ inline void shm_link::announce(std::uint32_t slot) noexcept {
 }
 
 bool shm_link::retract(std::uint32_t slot) noexcept {
-    targets_[slot] = {};
-    return true;
+    targets_[slot].room = {};
+    return copies_ == nullptr || !copies_->abandon(slot);
 }
 
 // Receiving.
@@ -101,17 +93,8 @@ inline std::size_t shm_link::take_messages(std::span<link_event> out) noexcept {
 
 /// False: no correct peer sends it.
 inline bool shm_link::fill(link_event& event, std::uint32_t slot) noexcept {
-    const core::slot_memory& slots = *incoming_.slots;
-    if (slot >= config_.geometry.slots) [[unlikely]]
+    if (!read_message(event, slot)) [[unlikely]]
         return false;
-    core::read_header(event.header, slots.header(slot));
-    if (event.header.slot != slot || event.header.length > slots.capacity()) [[unlikely]]
-        return false;
-    event.kind = event_kind::arrived;
-    event.borrowed = !is_server();  // a response is read in memory of this link
-    event.owner = config_.owner;
-    event.payload = {slots.payload(slot), event.header.length};
-    event.response_room = {};
     if (is_server()) return true;
     if (event.header.extension_bytes > 0 && !keep_extensions(event.header)) [[unlikely]]
         return false;
@@ -145,8 +128,11 @@ inline bool shm_link::fill(link_event& event, std::uint32_t slot) noexcept {
         out[count] = core::buffer_released_event(config_.owner, released_.back());
         released_.pop_back();
     }
-    if (state_ == state::open) return count + take_messages(out.subspan(count));
-    return state_ == state::losing ? count + take_last(out.subspan(count)) : count;
+    const std::span<link_event> rest = out.subspan(count);
+    if (state_ == state::open) return count + take_messages(rest);
+    if (state_ == state::open_to_gpu) return count + take_by_gpu(rest);
+    if (state_ != state::losing) return count;
+    return count + (copies_ == nullptr ? take_last(rest) : take_last_by_gpu(rest));
 }
 
 /// What the server sent before it went, then the loss. It may write on: no more is taken than a lane holds.
@@ -157,14 +143,18 @@ std::size_t shm_link::take_last(std::span<link_event> out) noexcept {
         ++count;
         --last_left_;
     }
-    if (count == out.size()) return count;
+    return count == out.size() ? count : tell_loss(out, count);
+}
+
+std::size_t shm_link::tell_loss(std::span<link_event> out, std::size_t count) noexcept {
     state_ = state::lost;
     out[count] = core::lost_event(config_.owner, reason_);
     return count + 1;
 }
 
 bool shm_link::has_work() const noexcept {
-    if (state_ != state::open) return state_ == state::losing;
+    if (state_ != state::open) [[unlikely]]
+        return has_other_work();
     return !released_.empty() || !reader_.empty();
 }
 

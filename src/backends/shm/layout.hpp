@@ -18,9 +18,17 @@ inline constexpr std::size_t page_bytes = 4096;
 /// What a client's link tells its server's.
 struct client_wish {
     std::uint8_t format = 1;
-    std::array<std::uint8_t, 3> reserved{};
+    std::uint8_t maps_gpu_slots = 0;  ///< 1: it can use the slots on a GPU. A server that has none ignores it
+    std::array<std::uint8_t, 2> reserved{};
 };
 static_assert(sizeof(client_wish) == 4);
+
+/// What an entry of a lane says beside its slot, in sessions whose client has mapped slots on a GPU.
+namespace entry_flag {
+inline constexpr std::uint32_t payload_on_gpu = 1U << 31;
+inline constexpr std::uint32_t response_on_gpu = 1U << 30;  ///< requests: the client takes the response from there
+inline constexpr std::uint32_t all = payload_on_gpu | response_on_gpu;
+}  // namespace entry_flag
 
 /// A word that is odd while its thread sleeps, and another one for each sleep. Its writer is that thread alone.
 using sleep_word = std::atomic<std::uint32_t>;

@@ -60,7 +60,9 @@ result<void> hear(opened& made, core::nanoseconds deadline) {
 }
 
 bool complete(const passed_descriptors& all) noexcept {
-    return std::all_of(all.begin(), all.end(), [](const core::unique_fd& each) { return each.open(); });
+    const bool shared =
+        std::all_of(all.begin(), all.begin() + always_passed, [](const core::unique_fd& each) { return each.open(); });
+    return shared && all[gpu_requests].open() == all[gpu_responses].open();
 }
 
 }  // namespace

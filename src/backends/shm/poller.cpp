@@ -23,10 +23,11 @@ constexpr std::size_t epoll_events_at_once = 64;
 
 }  // namespace
 
-result<std::unique_ptr<core::poller>> shm_poller::open(const core::poller_options& options) {
+result<std::unique_ptr<core::poller>> shm_poller::open(const core::poller_options& options,
+                                                       std::shared_ptr<core::accelerator> gpus) {
     core::unique_fd epoll(::epoll_create1(EPOLL_CLOEXEC));
     if (!epoll.open()) return core::no_descriptor_left("for shm", errno);
-    std::unique_ptr<shm_poller> made(new shm_poller(std::move(epoll)));
+    std::unique_ptr<shm_poller> made(new shm_poller(std::move(epoll), std::move(gpus)));
     if (options.role == core::link_role::server)
         if (auto ready = made->serve(); !ready) return ready.error();
     return std::unique_ptr<core::poller>(std::move(made));
@@ -43,6 +44,14 @@ result<void> shm_poller::serve() {
 
 result<std::unique_ptr<core::link>> shm_poller::open_link(const core::link_config& config) {
     return shm_link::create(*this, config);
+}
+
+result<void> shm_poller::make_waker() {
+    if (waker_) return {};
+    copied_.emplace();
+    if (copied_->fd() < 0 || !watch(copied_->fd(), &waker_)) return core::no_descriptor_left("for shm", errno);
+    waker_.emplace(copied_->fd());
+    return {};
 }
 
 bool shm_poller::watch(int fd, void* tag) noexcept {
@@ -111,6 +120,8 @@ bool shm_poller::ask_epoll(core::nanoseconds until) noexcept {
         void* const tag = events[static_cast<std::size_t>(i)].data.ptr;
         if (tag == nullptr)
             other = true;
+        else if (tag == &waker_)
+            copied_->clear();
         else if (tag != &door_)  // `poll` takes arrivals
             static_cast<shm_link*>(tag)->hear();
     }

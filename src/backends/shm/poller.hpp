@@ -5,6 +5,7 @@
 #include "backends/shm/link.hpp"
 #include "backends/shm/segment.hpp"
 #include "core/backend.hpp"
+#include "core/stream_wait.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +21,9 @@ namespace accel::shm {
 /// of a server's new connections.
 class shm_poller final : public core::poller {
   public:
-    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(const core::poller_options& options);
+    /// `gpus`: the context's; null: none.
+    [[nodiscard]] static result<std::unique_ptr<core::poller>> open(const core::poller_options& options,
+                                                                    std::shared_ptr<core::accelerator> gpus = {});
 
     [[nodiscard]] result<std::unique_ptr<core::link>> open_link(const core::link_config& config) override;
     [[nodiscard]] std::size_t poll(std::span<core::link_event> out) noexcept override;
@@ -40,8 +43,14 @@ class shm_poller final : public core::poller {
     /// The kernel no longer watches the link.
     void unwatch(const shm_link& link) noexcept;
 
+    [[nodiscard]] const std::shared_ptr<core::accelerator>& gpus() const noexcept { return gpus_; }
+    /// From now on copies of GPUs can wake this poller.
+    [[nodiscard]] result<void> make_waker();
+    [[nodiscard]] core::stream_waker& waker() noexcept { return *waker_; }
+
   private:
-    explicit shm_poller(core::unique_fd epoll) noexcept : epoll_(std::move(epoll)) {}
+    shm_poller(core::unique_fd epoll, std::shared_ptr<core::accelerator> gpus) noexcept
+        : gpus_(std::move(gpus)), epoll_(std::move(epoll)) {}
     [[nodiscard]] result<void> serve();
     [[nodiscard]] bool watch(int fd, void* tag) noexcept;
     [[nodiscard]] bool watch_other(int fd) noexcept;
@@ -52,11 +61,14 @@ class shm_poller final : public core::poller {
     [[nodiscard]] bool has_work() const noexcept;
     [[nodiscard]] std::size_t poll_all(std::span<core::link_event> out) noexcept;
 
+    std::shared_ptr<core::accelerator> gpus_;
     core::unique_fd epoll_;
-    segment page_;                  ///< server
-    std::optional<arrivals> door_;  ///< server
-    std::vector<shm_link*> links_;  ///< connected
-    std::size_t next_ = 0;          ///< where the next poll begins, for fairness; below the number of links, if any
+    std::optional<core::wake_signal> copied_;  ///< readable when a copy of a GPU has ended; none without such copies
+    std::optional<core::stream_waker> waker_;  ///< sets it
+    segment page_;                             ///< server
+    std::optional<arrivals> door_;             ///< server
+    std::vector<shm_link*> links_;             ///< connected
+    std::size_t next_ = 0;  ///< where the next poll begins, for fairness; below the number of links, if any
     std::uint32_t polls_ = 0;
     std::uint32_t sleep_ = 0;  ///< as peers see it
     bool ask_ = false;         ///< the next poll calls epoll: something may have made it readable

@@ -36,15 +36,16 @@ void gpu_exchanges::serve(exchange_state& request) noexcept {
     work.arrived = request.request;
     work.departure = request.response_room;
     work.copied_out = {};
-    if (place.staged()) {
-        work.text = work.departure;
+    const slot_memory& responses = place.staged() ? *place.responses : from.path().send();
+    request.response_room = responses.room(request.slot).first(work.departure.size());
+    if (place.staged())
         request.request = within(place.requests->room(request.slot), request.request.size());
-        request.response_room = place.responses->room(request.slot).first(work.departure.size());
-    } else {
-        request.response_room = from.path().send().room(request.slot).first(work.departure.size());
+    else
         work.departure = request.response_room;
+    work.text = work.departure;
+    // The transport takes the response from the GPU.
+    if (work.departure.data() == request.response_room.data())
         work.text = {request.header + header_bytes, std::min(slot_memory::text_room, work.departure.size())};
-    }
     stream_lane* lane = streams_->take(request);
     if (lane != nullptr) work_on(request, *lane);
 }
@@ -55,8 +56,9 @@ void gpu_exchanges::work_on(exchange_state& request, stream_lane& lane) noexcept
     device_stream& stream = *lane.stream;
     work.lane = &lane;
     stream.begin();
-    if (!request.owner->on_device()->staged()) {
-        streams_->device().make_inbound_visible();
+    const bool written_by_device = !request.owner->on_device()->staged();
+    if (written_by_device || work.arrived.data() == request.request.data()) {
+        if (written_by_device) streams_->device().make_inbound_visible();
         stream.make_current();
         request.handler_start = server_.take_time();
         return server_.serve(request, *request.service);
@@ -81,7 +83,7 @@ void gpu_exchanges::send(exchange_state& answered) noexcept {
     device_stream& stream = *work.lane->stream;
     stream.mark(stream_mark::answered);
     const region_state* lent = answered.answer.lent;
-    const bool staged = answered.owner->on_device()->staged();
+    const bool staged = work.departure.data() != answered.response_room.data();
     const bool own = answered.payload.data() == answered.response_room.data();
     // Lent memory goes as it is. Exceptions: GPU memory that the transport does not reach, and, for slots on
     // a GPU, any memory that it does not reach.

@@ -209,10 +209,12 @@ result<void> server_core::put_on_device(session& made, const session_request& re
     slot_memory& arriving = made.path().receive();
     slot_memory& leaving = made.path().send();
     if (!arriving.split()) {
-        auto requests = slot_memory::create(arriving.count(), arriving.capacity(), {context_->gpus(), gpu_});
+        const slot_place on{context_->gpus(), gpu_, made.path().wants_gpu_slots()};
+        auto requests = slot_memory::create(arriving.count(), arriving.capacity(), on);
         if (!requests) return requests.error();
-        auto responses = slot_memory::create(leaving.count(), leaving.capacity(), {context_->gpus(), gpu_});
+        auto responses = slot_memory::create(leaving.count(), leaving.capacity(), on);
         if (!responses) return responses.error();
+        if (on.shareable) made.path().share_gpu_slots(*requests, *responses);
         for (slot_memory* each : {&arriving, &leaving}) {
             if (!options_.pin_slots) break;
             if (auto pinned = each->pin(context_->gpus()); !pinned) return pinned;

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sessions of shm with slots on a GPU, below the core, and peers that announce what no correct peer does.
+#include "core/context_state.hpp"
+#include "gpu/fake_gpu.hpp"
+#include "unit/shm_peers.hpp"
+
+#include <accel_transport/accel_transport.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace accel::shm {
+namespace {
+
+using core::event_kind;
+using core::link_event;
+using core::message_kind;
+using core::slot_header;
+using testing::geometry;
+using fakes = std::shared_ptr<tests::fake_accelerator>;
+
+constexpr std::uint32_t generation = 9;
+
+fakes open_fake() {
+    auto made = std::make_shared<tests::fake_accelerator>();
+    (void)made->device();
+    return made;
+}
+
+slot_header header_of(message_kind kind, std::uint32_t slot, std::uint64_t length) {
+    slot_header header;
+    header.kind = kind;
+    header.slot = slot;
+    header.generation = generation;
+    header.length = length;
+    return header;
+}
+
+void expect_end(testing::tested_link& link, status why) {
+    std::vector<link_event> seen = link.poll();
+    if (seen.empty()) seen = link.poll();
+    ASSERT_EQ(seen.size(), 1U);
+    EXPECT_EQ(seen[0].kind, event_kind::lost);
+    EXPECT_EQ(seen[0].reason, why);
+    EXPECT_TRUE(link.poll().empty());
+}
+
+// A server's link.
+
+struct shm_gpu_client : ::testing::Test {
+    void announce(std::uint32_t slot, std::uint32_t flags, std::uint64_t length = 5) {
+        client.writes.write_header(slot, header_of(message_kind::request, slot, length));
+        client.writes.announce(slot | flags);
+    }
+    testing::hostile_client client{open_fake()};
+};
+
+TEST_F(shm_gpu_client, says_where_its_request_lies_and_where_it_wants_the_response) {
+    ASSERT_TRUE(client.ready);
+    ASSERT_TRUE(client.passed_to_it[gpu_requests].open());
+    ASSERT_TRUE(client.passed_to_it[gpu_responses].open());
+    announce(1, entry_flag::payload_on_gpu);
+    announce(2, entry_flag::response_on_gpu);
+    announce(3, 0);
+    const auto seen = client.poll();
+    ASSERT_EQ(seen.size(), 3U);
+    EXPECT_EQ(seen[0].payload.data(), client.on_gpu[0]->payload(1));
+    EXPECT_TRUE(seen[0].response_room.empty());
+    EXPECT_EQ(seen[1].payload.data(), client.path->receive().payload(2));
+    EXPECT_EQ(seen[1].response_room.data(), client.on_gpu[1]->payload(2));
+    EXPECT_EQ(seen[1].response_room.size(), geometry.response_bytes);
+    EXPECT_EQ(seen[2].payload.data(), client.path->receive().payload(3));
+}
+
+TEST_F(shm_gpu_client, slot_beyond_the_session_ends_it) {
+    announce(1, 0);
+    client.writes.announce(geometry.slots | entry_flag::payload_on_gpu);
+    EXPECT_EQ(client.poll().size(), 1U);
+    expect_end(client, status::protocol_error);
+}
+
+TEST_F(shm_gpu_client, length_beyond_the_slot_ends_it) {
+    announce(1, entry_flag::payload_on_gpu, geometry.request_bytes + 1);
+    expect_end(client, status::protocol_error);
+}
+
+TEST_F(shm_gpu_client, gets_memory_of_its_own_session_and_no_more) {
+    auto& gpu = *client.on_gpu[0]->gpu();
+    EXPECT_TRUE(gpu.map_shared(client.passed_to_it[gpu_requests].get(), client.on_gpu[0]->payload_bytes()).ok());
+    EXPECT_FALSE(gpu.map_shared(client.passed_to_it[gpu_requests].get(),
+                                client.on_gpu[0]->payload_bytes() + tests::fake_device::share_step));
+}
+
+TEST(shm_gpu_unasked, flags_end_a_session_without_slots_on_a_gpu) {
+    for (const std::uint32_t flag : {entry_flag::payload_on_gpu, entry_flag::response_on_gpu}) {
+        testing::hostile_client client;
+        ASSERT_TRUE(client.ready);
+        EXPECT_FALSE(client.passed_to_it[gpu_requests].open());
+        client.writes.write_header(1, header_of(message_kind::request, 1, 5));
+        client.writes.announce(1 | flag);
+        expect_end(client, status::protocol_error);
+    }
+}
+
+// A client's link.
+
+struct shm_gpu_server : ::testing::Test {
+    shm_gpu_server() { ctx.state()->replace_gpus(gpus); }
+    ~shm_gpu_server() override { gpus->device().held = false; }
+    void SetUp() override {
+        on_gpu = ctx.allocate(4096, memory_kind::cuda(0)).value();
+        share(geometry.slots * core::slot_memory::gpu_stride(geometry.request_bytes),
+              geometry.slots * core::slot_memory::gpu_stride(geometry.response_bytes));
+    }
+    void TearDown() override {
+        for (std::byte* const each : shared) theirs->device().release(each);
+    }
+    void share(std::size_t requests, std::size_t responses) {
+        for (const std::size_t each : {requests, responses}) {
+            shared.push_back(theirs->device().allocate_shareable(each).value());
+            passed.push_back(theirs->device().share(shared.back()).value());
+            server.passes.push_back(passed.back().get());
+        }
+    }
+    void connect() {
+        const auto done = server.connect();
+        ASSERT_TRUE(done) << done.error().message;
+        EXPECT_TRUE(server.poll().empty());
+    }
+    [[nodiscard]] bool maps() { return server.path->reaches(*on_gpu.whole().region(), false); }
+    void send(std::uint32_t slot, slice payload, slice into) {
+        const slot_header header = header_of(message_kind::request, slot, payload.size());
+        std::memcpy(server.config.send->header(slot), &header, sizeof header);
+        core::outgoing message;
+        message.slot = slot;
+        message.payload = payload.bytes();
+        message.region = payload.region();
+        message.response_into = into;
+        ASSERT_EQ(server.path->deliver(message), status::ok);
+    }
+    /// What the client has announced; null: nothing yet.
+    [[nodiscard]] std::uint64_t entry(std::uint32_t at) const {
+        return reinterpret_cast<const lane_entry*>(server.requests.base() + segment_layout::lane_at)[at].load();
+    }
+    /// The client's GPU has done all that it was given.
+    void settle() {
+        while (gpus->device().at_work > 0) std::this_thread::yield();
+    }
+    void answer(std::uint32_t slot, std::uint64_t length, std::uint32_t flags, status code = status::ok) {
+        slot_header header = header_of(message_kind::response, slot, length);
+        header.code = code;
+        server.writes.write_header(slot, header);
+        server.writes.announce(slot | flags);
+    }
+    [[nodiscard]] slice part(std::size_t at, std::size_t length) const { return on_gpu.part(at, length).value(); }
+
+    fakes gpus = open_fake();
+    fakes theirs = open_fake();
+    context ctx = *context::open({.log = log_level::off});
+    region on_gpu;
+    std::vector<std::byte*> shared;
+    std::vector<core::unique_fd> passed;
+    testing::hostile_server server{gpus};
+};
+
+TEST_F(shm_gpu_server, request_is_announced_when_its_payload_is_there) {
+    connect();
+    ASSERT_TRUE(maps());
+    std::memset(part(0, 100).bytes().data(), 5, 100);
+    gpus->device().held = true;
+    send(2, part(0, 100), {});
+    EXPECT_TRUE(server.poll().empty());
+    EXPECT_EQ(entry(0), 0U);
+    gpus->device().held = false;
+    settle();
+    EXPECT_TRUE(server.poll().empty());
+    EXPECT_EQ(entry(0), std::uint64_t{1} << 32 | entry_flag::payload_on_gpu | 2);
+    const std::byte* const there = shared[0] + 2 * core::slot_memory::gpu_stride(geometry.request_bytes);
+    EXPECT_EQ(there[0], std::byte{5});
+    EXPECT_EQ(there[99], std::byte{5});
+}
+
+TEST_F(shm_gpu_server, response_is_told_when_it_has_been_copied) {
+    connect();
+    send(1, part(0, 10), part(1000, 50));
+    settle();
+    (void)server.poll();
+    EXPECT_EQ(entry(0), std::uint64_t{1} << 32 | entry_flag::all | 1);
+    std::memset(shared[1] + core::slot_memory::gpu_stride(geometry.response_bytes), 6, 50);
+    answer(1, 50, entry_flag::payload_on_gpu);
+    EXPECT_TRUE(server.poll().empty());
+    settle();
+    const auto seen = server.poll();
+    ASSERT_EQ(seen.size(), 1U);
+    EXPECT_EQ(seen[0].payload.data(), part(1000, 50).bytes().data());
+    EXPECT_EQ(seen[0].payload.size(), 50U);
+    EXPECT_EQ(seen[0].payload[49], std::byte{6});
+}
+
+TEST_F(shm_gpu_server, memory_that_is_too_small_or_no_gpus_is_not_used) {
+    const auto expect_host = [&](int requests, int responses) {
+        testing::hostile_server other{gpus};
+        other.passes.push_back(requests);
+        other.passes.push_back(responses);
+        ASSERT_TRUE(other.connect());
+        EXPECT_FALSE(other.path->reaches(*on_gpu.whole().region(), false));
+    };
+    const core::unique_fd small = testing::sealed_memory(page_bytes, 0);
+    expect_host(passed[0].get(), small.get());
+    expect_host(small.get(), passed[1].get());
+    expect_host(server.page.fd(), server.page.fd());
+    EXPECT_EQ(gpus->device().allocated(), on_gpu.size()) << "nothing stays mapped";
+}
+
+TEST_F(shm_gpu_server, that_passes_half_of_it_is_refused) {
+    server.passes.pop_back();
+    EXPECT_EQ(server.connect().code(), status::protocol_error);
+}
+
+TEST_F(shm_gpu_server, that_passes_what_nobody_asked_for_is_not_listened_to) {
+    testing::hostile_server other;
+    other.passes.push_back(passed[0].get());
+    other.passes.push_back(passed[1].get());
+    ASSERT_TRUE(other.connect());
+    EXPECT_FALSE(other.path->reaches(*on_gpu.whole().region(), false));
+    other.writes.announce(1 | entry_flag::payload_on_gpu);
+    expect_end(other, status::protocol_error);
+}
+
+TEST_F(shm_gpu_server, response_on_the_gpu_that_nobody_asked_for_ends_it) {
+    connect();
+    send(1, part(0, 10), {});
+    settle();
+    (void)server.poll();
+    answer(1, 10, entry_flag::payload_on_gpu);
+    expect_end(server, status::protocol_error);
+}
+
+TEST_F(shm_gpu_server, response_longer_than_where_it_is_wanted_ends_it) {
+    connect();
+    send(1, part(0, 10), part(1000, 50));
+    settle();
+    (void)server.poll();
+    answer(1, 51, entry_flag::payload_on_gpu);
+    expect_end(server, status::protocol_error);
+    EXPECT_EQ(gpus->device().at_work, 0);
+}
+
+TEST_F(shm_gpu_server, response_on_the_host_in_place_of_the_gpu_ends_it) {
+    connect();
+    send(1, part(0, 10), part(1000, 50));
+    settle();
+    (void)server.poll();
+    answer(1, 50, 0);
+    expect_end(server, status::protocol_error);
+}
+
+TEST_F(shm_gpu_server, text_of_a_failure_on_the_gpu_ends_it) {
+    connect();
+    send(1, part(0, 10), part(1000, 50));
+    settle();
+    (void)server.poll();
+    answer(1, 5, entry_flag::payload_on_gpu, status::application_error);
+    expect_end(server, status::protocol_error);
+}
+
+TEST_F(shm_gpu_server, answer_to_a_request_that_has_not_left_ends_it) {
+    connect();
+    gpus->device().held = true;
+    send(1, part(0, 10), {});
+    answer(1, 5, 0);
+    expect_end(server, status::protocol_error);
+    EXPECT_FALSE(server.path->close()) << "the GPU still reads the payload";
+    gpus->device().held = false;
+    settle();
+    EXPECT_TRUE(server.path->close());
+}
+
+TEST_F(shm_gpu_server, second_answer_during_the_copy_of_the_first_ends_it) {
+    connect();
+    send(1, part(0, 10), part(1000, 50));
+    settle();
+    (void)server.poll();
+    gpus->device().held = true;
+    answer(1, 50, entry_flag::payload_on_gpu);
+    answer(1, 50, entry_flag::payload_on_gpu);
+    EXPECT_TRUE(server.poll().empty());
+    gpus->device().held = false;
+    settle();
+    const auto seen = server.poll();
+    ASSERT_FALSE(seen.empty());
+    EXPECT_EQ(seen.back().reason, status::protocol_error);
+}
+
+}  // namespace
+}  // namespace accel::shm
