@@ -5,6 +5,7 @@
 #include "serving/doors/coding/inflater.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,13 +37,19 @@ std::string inflated_in_rooms(content_coding from, std::span<const std::byte> in
     }
 }
 
+/// Of a fuzz input, which needs far less.
+memory_share enough_memory() {
+    return memory_share{std::make_shared<accel::examples::serving::doors::memory_budget>(std::size_t{1} << 20)};
+}
+
 void check_round_trip(content_coding how, std::span<const std::byte> plain, std::size_t length) {
     deflater packer{how};
     std::string packed;
     bool good = true;
     for (const auto piece : pieces_of(plain, length)) good = good && packer.add(piece, packed);
     accel::tests::require(good && packer.finish(packed), "there is memory");
-    const auto back = inflate_all(how, pieces_of(std::as_bytes(std::span{packed}), length), plain.size());
+    auto memory = enough_memory();
+    const auto back = inflate_all(how, pieces_of(std::as_bytes(std::span{packed}), length), plain.size(), memory);
     const std::string_view wanted{reinterpret_cast<const char*>(plain.data()), plain.size()};
     accel::tests::require(back && back.value() == wanted, "what was compressed comes back");
 }
@@ -55,7 +62,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const std::size_t length = input.byte() + 1U;
     const std::size_t limit = input.byte() * std::size_t{64};
     const auto message = std::as_bytes(input.rest());
-    const auto read = inflate_all(how, pieces_of(message, length), limit);
+    auto memory = enough_memory();
+    const auto read = inflate_all(how, pieces_of(message, length), limit, memory);
     if (read) {
         accel::tests::require(read.value().size() <= limit, "it is not longer than the limit");
         accel::tests::require(read.value() == inflated_in_rooms(how, message, length), "pieces change nothing");

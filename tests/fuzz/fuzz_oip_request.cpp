@@ -4,6 +4,7 @@
 #include "fuzz_target.hpp"
 #include "serving/doors/oip/body_plan.hpp"
 #include "serving/doors/oip/generate.hpp"
+#include "serving/doors/oip/head_reader.hpp"
 #include "serving/doors/oip/infer_head.hpp"
 #include "serving/doors/oip/refusal.hpp"
 #include "serving/doors/oip/route.hpp"
@@ -117,6 +118,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
         judge(oip::read_generate(text, *each), *each, 0);
         judge(oip::read_infer_head(text, binary, *each), *each, binary);
     }
+    oip::head_reader heads;
+    for (int i = 0; i < 2; ++i) judge(heads.read(text, binary, open_served()), open_served(), binary);
     judge(oip::raw_infer_request(binary, raw_served()), raw_served(), binary);
     return 0;
 }

@@ -3,6 +3,7 @@
 #include "serving/doors/coding/deflater.hpp"
 #include "serving/doors/coding/inflater.hpp"
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,7 +26,8 @@ result<std::string> inflated(content_coding how, std::string_view text, std::siz
     std::vector<std::span<const std::byte>> pieces;
     for (auto rest = std::as_bytes(std::span{text}); !rest.empty(); rest = rest.subspan(pieces.back().size()))
         pieces.push_back(rest.first(std::min(piece, rest.size())));
-    return inflate_all(how, pieces, limit);
+    memory_share memory{std::make_shared<doors::memory_budget>(std::size_t{1} << 30)};
+    return inflate_all(how, pieces, limit, memory);
 }
 
 constexpr content_coding both[] = {content_coding::gzip, content_coding::deflate};
@@ -64,6 +66,24 @@ TEST(coding, cut_and_changed_and_followed_data_are_refused) {
         EXPECT_FALSE(inflated(how, "tensors, tensors, tensors", 100));
     }
     EXPECT_FALSE(inflated(content_coding::gzip, packed(content_coding::deflate, "a"), 100));
+}
+
+TEST(coding, messages_take_memory_from_what_all_have_together) {
+    const std::string text = packed(content_coding::gzip, std::string(60'000, 'x'));
+    const auto budget = std::make_shared<doors::memory_budget>(100'000);
+    const std::vector pieces{std::as_bytes(std::span{text})};
+    memory_share first{budget};
+    ASSERT_TRUE(inflate_all(content_coding::gzip, pieces, 80'000, first));
+    EXPECT_GE(budget->taken(), 60'000U);
+    {
+        memory_share second{budget};
+        EXPECT_EQ(inflate_all(content_coding::gzip, pieces, 80'000, second).code(), status::overloaded);
+    }
+    EXPECT_EQ(budget->taken(), first.bytes()) << "what was refused has given back";
+    first = {};
+    EXPECT_EQ(budget->taken(), 0U);
+    memory_share none;
+    EXPECT_EQ(inflate_all(content_coding::gzip, pieces, 80'000, none).code(), status::overloaded);
 }
 
 TEST(coding, names_are_known_in_any_case) {

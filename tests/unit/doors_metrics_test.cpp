@@ -25,7 +25,7 @@ metrics_snapshot snapshot_of(const door_metrics& one) {
 }
 
 TEST(door_metrics, stages_of_a_request_make_up_the_whole) {
-    door_metrics metrics{"http", statuses, {"a", "b"}};
+    door_metrics metrics{"http", statuses, {"a", "b"}, 1000};
     counted_request one;
     const auto begin = counted_request::clock::time_point{} + 1h;
     one.begin(metrics, begin);
@@ -55,7 +55,7 @@ TEST(door_metrics, stages_of_a_request_make_up_the_whole) {
 }
 
 TEST(door_metrics, a_request_that_ends_early_has_only_the_stages_it_reached) {
-    door_metrics metrics{"grpc", statuses, {"a"}};
+    door_metrics metrics{"grpc", statuses, {"a"}, 1000};
     for (const bool asks_for_a_slot : {false, true}) {
         counted_request one;
         one.begin(metrics);
@@ -72,7 +72,7 @@ TEST(door_metrics, a_request_that_ends_early_has_only_the_stages_it_reached) {
 }
 
 TEST(door_metrics, a_request_whose_answer_goes_out_makes_room_for_the_next) {
-    door_metrics metrics{"grpc", statuses, {"a"}};
+    door_metrics metrics{"grpc", statuses, {"a"}, 1000};
     counted_request one;
     one.begin(metrics);
     one.set_model(door_metrics::first_model);
@@ -87,7 +87,7 @@ TEST(door_metrics, a_request_whose_answer_goes_out_makes_room_for_the_next) {
 }
 
 TEST(door_metrics, a_request_that_nobody_waits_for_is_in_flight_no_more) {
-    door_metrics metrics{"http", statuses, {}};
+    door_metrics metrics{"http", statuses, {}, 1000};
     {
         counted_request gone;
         gone.begin(metrics);
@@ -100,7 +100,7 @@ TEST(door_metrics, a_request_that_nobody_waits_for_is_in_flight_no_more) {
 }
 
 TEST(door_metrics, names_of_clients_make_no_series) {
-    door_metrics metrics{"http", statuses, {"a"}};
+    door_metrics metrics{"http", statuses, {"a"}, 1000};
     const std::size_t rows = snapshot_of(metrics).families[1].series.size();
     for (int i = 0; i < 100; ++i) {
         counted_request one;
@@ -116,8 +116,8 @@ TEST(door_metrics, names_of_clients_make_no_series) {
 }
 
 TEST(door_metrics, doors_share_families) {
-    door_metrics http{"http", statuses, {"a"}};
-    door_metrics grpc{"grpc", statuses, {"a"}};
+    door_metrics http{"http", statuses, {"a"}, 1000};
+    door_metrics grpc{"grpc", statuses, {"a"}, 1000};
     door_metrics::add(grpc.connections, 3);
     const door_metrics* const both[] = {&http, &grpc};
     const metrics_snapshot all{.families = door_families(both)};

@@ -4,6 +4,7 @@
 #include "serving/doors/oip/documents.hpp"
 #include "serving/doors/oip/element_reader.hpp"
 #include "serving/doors/oip/element_types.hpp"
+#include "serving/doors/oip/head_reader.hpp"
 #include "serving/doors/oip/infer_answer.hpp"
 #include "serving/doors/oip/infer_head.hpp"
 #include "serving/doors/oip/json_text.hpp"
@@ -11,7 +12,10 @@
 #include "serving/doors/oip/refusal.hpp"
 #include "serving/doors/oip/route.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <string>
 #include <vector>
@@ -105,6 +109,36 @@ TEST(oip_request, a_good_one_is_read) {
     EXPECT_EQ(read.value().inputs[1].form, input_form::binary);
     ASSERT_EQ(read.value().outputs.size(), 1U);
     EXPECT_FALSE(read.value().outputs[0].binary);
+}
+
+TEST(oip_request, the_same_head_says_the_same_again_and_another_does_not) {
+    const auto model = two_inputs();
+    const auto with_id = [](const char* id, bool binary) {
+        json request = good_request();
+        request["id"] = id;
+        if (binary) {
+            request["inputs"][0].erase("data");
+            request["inputs"][0]["parameters"]["binary_data_size"] = 8;
+        }
+        return request.dump();
+    };
+    head_reader heads;
+    std::deque<std::string> texts;  // where the client's text lies changes, and another one lies there then
+    for (const std::string& text : {with_id("7", true), with_id("8", true), with_id("9", false)})
+        for (int i = 0; i < 3; ++i) {
+            std::string& copy = texts.emplace_back(text);
+            const auto binary = static_cast<std::uint64_t>(text.find("\"9\"") == std::string::npos ? 11 : 3);
+            auto read = heads.read(copy, binary, model);
+            ASSERT_TRUE(read) << read.error().message;
+            EXPECT_EQ(read.value().id, json::parse(text)["id"]);
+            ASSERT_TRUE(read_json_inputs(read.value(), model));
+            EXPECT_EQ(read.value().payload.bytes(), 67U);
+            EXPECT_EQ(heads.read(copy, binary + 1, model).code(), status::invalid_argument);
+            std::ranges::fill(copy, ' ');
+        }
+    const auto other = read_description(R"({"name":"o","inputs":[{"name":"a","datatype":"FP32","shape":[1]}],
+        "outputs":[{"name":"y","datatype":"FP32","shape":[2]}]})");
+    EXPECT_FALSE(heads.read(with_id("7", true), 11, other.value())) << "it is another model's";
 }
 
 TEST(oip_request, numbers_and_places_of_bytes_are_where_the_model_wants_them) {

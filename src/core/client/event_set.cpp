@@ -23,9 +23,9 @@ void event_set::remove(int fd) noexcept {
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
-/// A system call only when the time has moved.
+/// A system call only where the timer would be late, or has been readable.
 void event_set::set_timer(nanoseconds when) noexcept {
-    if (when == timer_set_) return;
+    if (when == timer_set_ || (when > timer_set_ && timer_set_ > now())) return;
     timer_set_ = when;
     itimerspec at{};
     if (when != never) {

@@ -14,7 +14,8 @@ class event_set {
     [[nodiscard]] int fd() const noexcept { return epoll_.get(); }
     void add(int fd) noexcept;
     void remove(int fd) noexcept;
-    /// Readable from `when` on; `never`: not by the timer.
+    /// Readable from `when` on. It may be so once before, at an earlier time that was set: a timer that moved with each
+    /// call would cost two system calls a call. `never`: not by the timer, apart from that.
     void set_timer(nanoseconds when) noexcept;
 
   private:

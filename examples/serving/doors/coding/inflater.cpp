@@ -21,6 +21,17 @@ error broken_body(content_coding what, const char* how) {
             .message = "the compressed data are " + std::string{how} + ", or not " + std::string{name_of(what)}};
 }
 
+/// The memory before it is given back when its bytes are in the new one. False: there is none.
+bool enlarge(std::string& text, std::size_t limit, memory_share& memory) {
+    const std::size_t before = text.size();
+    // One byte more than the limit tells that it is too long.
+    const std::size_t wanted = std::min(limit + 1, std::max(first_room, before * 2));
+    if (!memory.grow(wanted)) return false;
+    text.resize(wanted);
+    memory.shrink(before);
+    return true;
+}
+
 }  // namespace
 
 inflater::inflater(content_coding from) {
@@ -48,7 +59,7 @@ inflater::progress inflater::step(std::span<const std::byte>& input, std::span<s
 }
 
 result<std::string> inflate_all(content_coding from, std::span<const std::span<const std::byte>> pieces,
-                                std::size_t limit) {
+                                std::size_t limit, memory_share& memory) {
     inflater reader{from};
     std::string out;
     std::size_t used = 0;
@@ -56,9 +67,9 @@ result<std::string> inflate_all(content_coding from, std::span<const std::span<c
     for (std::span<const std::byte> rest : pieces) {
         bool full = false;
         while (now == inflater::progress::goes_on && (!rest.empty() || full)) {
-            // One byte more than the limit tells that it is too long.
             if (used > limit) break;
-            if (used == out.size()) out.resize(std::min(limit + 1, std::max(first_room, out.size() * 2)));
+            if (used == out.size() && !enlarge(out, limit, memory))
+                return error{.code = status::overloaded, .native = 0, .message = "there is no memory for it now"};
             std::span<std::byte> room = std::as_writable_bytes(std::span{out}).subspan(used);
             now = reader.step(rest, room);
             used = out.size() - room.size();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "serving/doors/coding/content_coding.hpp"
+#include "serving/doors/counting/memory_budget.hpp"
 
 #include <accel_transport/status.hpp>
 
@@ -13,6 +14,8 @@
 #include <zlib.h>
 
 namespace accel::examples::serving::coding {
+
+using doors::memory_share;
 
 /// Reads a compressed body piece by piece. It takes 40 KiB, however long the body is.
 class inflater {
@@ -37,9 +40,10 @@ class inflater {
     bool good_ = false;
 };
 
-/// A whole message, whose bytes lie in `pieces`. `message_too_large`: it has more than `limit` bytes; it takes no more
-/// memory than that before this is known. `invalid_argument`: it is none, is cut, or other bytes follow.
+/// A whole message, whose bytes lie in `pieces`. Its memory is taken from `memory` before it is used.
+/// `message_too_large`: it has more than `limit` bytes; it takes no more memory than that before this is known.
+/// `overloaded`: there is no memory for it now. `invalid_argument`: it is none, is cut, or other bytes follow.
 [[nodiscard]] result<std::string> inflate_all(content_coding from, std::span<const std::span<const std::byte>> pieces,
-                                              std::size_t limit);
+                                              std::size_t limit, memory_share& memory);
 
 }  // namespace accel::examples::serving::coding

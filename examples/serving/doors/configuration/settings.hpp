@@ -16,7 +16,7 @@ struct door_settings {
     std::size_t max_calls = 1024;                          ///< of gRPC; further ones are refused
     std::size_t max_model_requests = 1024;                 ///< of a model, at each door; further ones are refused
     std::size_t max_json_bytes = std::size_t{16} << 20;    ///< of one request
-    std::size_t max_json_memory = std::size_t{256} << 20;  ///< JSON of all requests that are being read
+    std::size_t max_json_memory = std::size_t{256} << 20;  ///< JSON and inflated messages of all requests
     std::size_t max_grpc_memory = std::size_t{1} << 30;    ///< of gRPC's buffers
     std::chrono::milliseconds idle_timeout{60'000};        ///< between requests
     std::chrono::milliseconds handshake_timeout{10'000};   ///< of TLS

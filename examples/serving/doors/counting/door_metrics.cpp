@@ -44,8 +44,11 @@ metric duration_counts::read() const {
 }
 
 door_metrics::door_metrics(std::string_view door, std::span<const status_name> statuses,
-                           std::vector<std::string> models)
-    : door_(door), statuses_(statuses), models_{"", "(unknown)"} {
+                           std::vector<std::string> models, std::size_t memory_bytes)
+    : memory(std::make_shared<memory_budget>(memory_bytes)),
+      door_(door),
+      statuses_(statuses),
+      models_{"", "(unknown)"} {
     std::ranges::move(models, std::back_inserter(models_));
     for (std::size_t i = 0; i < models_.size(); ++i) {
         rows_.push_back(std::make_unique<model_metrics>());
@@ -67,6 +70,13 @@ class family_writer {
     void of_doors(const char* name, const char* help, metric_kind kind, door_metrics::counter door_metrics::*what) {
         metric_family& to = begin(name, help, kind);
         for (const door_metrics* each : doors_) put(to, *each, counted(each->*what), {});
+    }
+
+    void memory() {
+        metric_family& to = begin("accel_door_memory_bytes", "Memory of JSON and of inflated messages (json_memory).",
+                                  metric_kind::gauge);
+        for (const door_metrics* each : doors_)
+            put(to, *each, {.value = static_cast<double>(each->memory->taken())}, {});
     }
 
     /// `read` makes a series of a row.
@@ -143,6 +153,7 @@ std::vector<metric_family> door_families(std::span<const door_metrics* const> do
     out.of_doors("accel_door_connections_total", "Connections ever taken.", counter, &door_metrics::connections);
     out.of_doors("accel_door_failed_handshakes_total", "Connections that came to no TLS.", counter,
                  &door_metrics::failed_handshakes);
+    out.memory();
     return out.take();
 }
 

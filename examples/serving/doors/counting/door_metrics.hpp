@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/doors/counting/memory_budget.hpp"
+
 #include <accel_transport/metrics.hpp>
 
 #include <array>
@@ -64,8 +66,9 @@ class door_metrics {
     static constexpr std::size_t first_model = 2;
 
     /// `door`: "http". `statuses`: those it answers with, success first; all others count as the last one. Both have to
-    /// outlive it. `models` are the rows from `first_model` on.
-    door_metrics(std::string_view door, std::span<const status_name> statuses, std::vector<std::string> models);
+    /// outlive it. `models` are the rows from `first_model` on. `memory_bytes`: of `memory`.
+    door_metrics(std::string_view door, std::span<const status_name> statuses, std::vector<std::string> models,
+                 std::size_t memory_bytes);
 
     [[nodiscard]] model_metrics& row(std::size_t model) noexcept { return *rows_[model]; }
     /// Of `model_metrics::answers`.
@@ -76,6 +79,8 @@ class door_metrics {
     counter connections{};        ///< ever taken
     counter open_connections{};   ///< now
     counter failed_handshakes{};  ///< of TLS
+    /// For texts and inflated messages. Handlers in the loop may hold shares longer than the door is there.
+    const std::shared_ptr<memory_budget> memory;
 
   private:
     friend class family_writer;

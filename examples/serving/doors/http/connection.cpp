@@ -24,6 +24,7 @@ namespace {
 constexpr std::size_t max_header_bytes = 8 << 10;
 constexpr std::size_t read_ahead_bytes = 16 << 10;  // of a body they are copied, so they are few
 constexpr std::size_t watch_bytes = 4 << 10;
+constexpr std::size_t first_read_bytes = 2 << 10;  // a header and a short body; kept while a connection is idle
 
 std::string version_text() {
     return std::to_string(ACCEL_VERSION_MAJOR) + '.' + std::to_string(ACCEL_VERSION_MINOR) + '.' +
@@ -39,6 +40,8 @@ connection::connection(tcp::socket from, http_door& door)
       read_ahead_(read_ahead_bytes) {}
 
 void connection::start() {
+    error_code ignored;
+    stream_.socket().non_blocking(true, ignored);  // for reads and writes that do not wait
     if (!stream_.encrypted()) return next_request();
     enter(stage::handshake, door_.settings().handshake_timeout);
     stream_.async_handshake([self = shared_from_this()](const error_code& failed) { self->on_handshake(failed); });
@@ -120,8 +123,7 @@ void connection::watch() {
 
 void connection::on_readable(const error_code& failed) {
     watching_ = false;
-    if (stage_ == stage::idle && failed) close();
-    if (stage_ == stage::idle) read_head();
+    if (stage_ == stage::idle) return failed ? close() : read_head();
     if (stage_ != stage::call && stage_ != stage::stream) return;
     if (stream_.encrypted() && failed) leave();
     if (!stream_.encrypted() && !failed) look_for_the_end();
@@ -131,7 +133,6 @@ void connection::on_readable(const error_code& failed) {
 void connection::look_for_the_end() {
     std::byte next{};
     error_code failed;
-    stream_.socket().non_blocking(true, failed);
     const std::size_t got = stream_.socket().receive(asio::buffer(&next, 1), tcp::socket::message_peek, failed);
     if (failed == asio::error::would_block) return watch();
     if (got == 0 || failed) leave();
@@ -149,8 +150,11 @@ void connection::leave() {
 void connection::next_request() {
     if (door_.stopping()) return close();
     enter(stage::idle, door_.settings().idle_timeout);
-    if (read_ahead_.size() > 0) return read_head();
-    watch();
+    if (read_ahead_.size() == 0) return watch();
+    // Not from here: a client may send many requests ahead, each of which is answered at once.
+    asio::post(stream_.get_executor(), [self = shared_from_this()] {
+        if (self->stage_ == stage::idle) self->read_head();
+    });
 }
 
 void connection::read_head() {
@@ -161,9 +165,19 @@ void connection::read_head() {
     parser_->header_limit(max_header_bytes);
     // The model's limit holds, and no body is read before that.
     parser_->body_limit(std::numeric_limits<std::uint64_t>::max());
+    if (error_code failed; take_head(failed)) return on_head(failed);
     http::async_read_header(
         stream_, read_ahead_, *parser_,
         [self = shared_from_this()](const error_code& failed, std::size_t) { self->on_head(failed); });
+}
+
+/// Most headers are there whole already. False: this one is not, or the reader has to find out why not.
+bool connection::take_head(error_code& failed) {
+    if (read_ahead_.size() == 0 && !stream_.encrypted())
+        read_ahead_.commit(stream_.socket().read_some(read_ahead_.prepare(first_read_bytes), failed));
+    if (failed || read_ahead_.size() == 0) return false;
+    read_ahead_.consume(parser_->put(read_ahead_.data(), failed));
+    return failed != http::error::need_more;
 }
 
 void connection::on_head(const error_code& failed) {

@@ -9,6 +9,7 @@
 #include "serving/doors/http/http_door.hpp"
 #include "serving/doors/http/packed_answer.hpp"
 #include "serving/doors/oip/body_plan.hpp"
+#include "serving/doors/oip/head_reader.hpp"
 #include "serving/doors/oip/infer_answer.hpp"
 #include "serving/doors/oip/infer_head.hpp"
 #include "serving/doors/oip/refusal.hpp"
@@ -77,6 +78,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     void on_handshake(const error_code& failed);
     void next_request();
     void read_head();
+    [[nodiscard]] bool take_head(error_code& failed);
     void on_head(const error_code& failed);
     void refuse_head(const error_code& failed);
     void dispatch();
@@ -97,7 +99,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     void read_body();
     void on_body(const error_code& failed);
     void submit();
-    [[nodiscard]] result<oip::infer_request> read_request() const;
+    [[nodiscard]] result<oip::infer_request> read_request();
     /// How many unread parts the answer may have.
     [[nodiscard]] std::uint32_t parts_wanted() const;
     /// For `async_read`: counts what has come of the body.
@@ -157,6 +159,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     void reply_tensors(oip::infer_answer made);
     void send(int http_status, std::string_view more = {});
     void write_answer(int http_status, std::string_view more);
+    void write_pieces();
     void on_sent(const error_code& failed, std::size_t bytes);
     void count(int http_status);
     void linger();
@@ -186,6 +189,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     bool has_binary_ = false;     ///< the client says where the JSON ends
     std::size_t json_taken_ = 0;  ///< of the door's memory
     std::string json_;
+    oip::head_reader heads_;
     oip::infer_request request_;
     std::optional<oip::json_inputs> reading_;  ///< its inputs in JSON
     std::vector<boost::asio::mutable_buffer> places_;

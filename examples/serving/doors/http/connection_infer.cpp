@@ -99,6 +99,7 @@ void connection::read_json() {
     json_.resize(plan_.json_bytes);
     const auto room = std::as_writable_bytes(std::span{json_});
     const auto rest = room.subspan(take_read_ahead(room));
+    if (rest.empty()) return on_json({});
     asio::async_read(stream_, asio::buffer(rest.data(), rest.size()), count_body(),
                      [self = shared_from_this()](const error_code& failed, std::size_t) { self->on_json(failed); });
 }
@@ -156,11 +157,11 @@ void connection::read_inputs() {
     model_->to->ask_slot(shared_from_this(), {.parts = parts_wanted(), .body_follows = !all_here});
 }
 
-result<oip::infer_request> connection::read_request() const {
+result<oip::infer_request> connection::read_request() {
     const auto& model = model_->description;
     if (what_ != oip::action::infer) return oip::read_generate(json_, model);
     if (plan_.is_raw()) return oip::raw_infer_request(plan_.binary_bytes, model);
-    return oip::read_infer_head(json_, plan_.binary_bytes, model);
+    return heads_.read(json_, plan_.binary_bytes, model);
 }
 
 std::uint32_t connection::parts_wanted() const {

@@ -19,6 +19,14 @@ namespace {
 constexpr std::chrono::milliseconds linger_time{1'000};
 constexpr std::size_t answer_piece = std::size_t{64} << 10;  // of JSON, written in one go
 
+/// So many bytes have been written.
+void drop_front(std::vector<asio::const_buffer>& from, std::size_t count) {
+    auto first = from.begin();
+    for (; first != from.end() && first->size() <= count; ++first) count -= first->size();
+    if (first != from.end()) *first += count;
+    from.erase(from.begin(), first);
+}
+
 }  // namespace
 
 void connection::on_answer(door_channel& on, const completion& from) {
@@ -121,8 +129,18 @@ void connection::write_answer(int http_status, std::string_view more) {
     if (!joined && !body_.head.empty()) pieces_.emplace_back(body_.head.data(), body_.head.size());
     for (const auto& each : body_.tensors) pieces_.emplace_back(each.data(), each.size());
     enter(stage::write, door_.settings().write_timeout);
-    asio::async_write(stream_, pieces_, [self = shared_from_this()](const error_code& failed, std::size_t bytes) {
-        self->on_sent(failed, bytes);
+    write_pieces();
+}
+
+/// What the socket takes at once needs no further turn of the loop.
+void connection::write_pieces() {
+    std::size_t sent = 0;
+    error_code failed;
+    if (!stream_.encrypted()) sent = stream_.socket().write_some(pieces_, failed);
+    drop_front(pieces_, sent);
+    if (pieces_.empty()) return on_sent({}, sent);
+    asio::async_write(stream_, pieces_, [self = shared_from_this(), sent](const error_code& broken, std::size_t more) {
+        self->on_sent(broken, sent + more);
     });
 }
 

@@ -28,7 +28,7 @@ http_door::http_door(asio::io_context& loop, tcp::acceptor acceptor, model_table
       models_(models),
       settings_(settings),
       access_(std::move(access)),
-      metrics_("http", http_statuses(), names_of(models)) {}
+      metrics_("http", http_statuses(), names_of(models), settings.max_json_memory) {}
 
 http_door::~http_door() {
     let_go();
@@ -71,12 +71,6 @@ void http_door::remove(const std::shared_ptr<connection>& gone) {
     connections_.erase(gone);
     door_metrics::drop(metrics_.open_connections);
     accept();
-}
-
-bool http_door::take_json(std::size_t bytes) {
-    if (bytes > settings_.max_json_memory - json_bytes_) return false;
-    json_bytes_ += bytes;
-    return true;
 }
 
 void http_door::let_go() {

@@ -60,8 +60,10 @@ class http_door {
     [[nodiscard]] door_metrics& metrics() { return metrics_; }
     [[nodiscard]] const door_metrics& metrics() const { return metrics_; }
     /// Memory for the JSON of one request. False: there is none now.
-    [[nodiscard]] bool take_json(std::size_t bytes);
-    void give_json(std::size_t bytes) { json_bytes_ -= bytes; }
+    [[nodiscard]] bool take_json(std::size_t bytes) { return bytes == 0 || metrics_.memory->take(bytes); }
+    void give_json(std::size_t bytes) {
+        if (bytes > 0) metrics_.memory->give(bytes);
+    }
     void remove(const std::shared_ptr<connection>& gone);
 
   private:
@@ -80,7 +82,6 @@ class http_door {
     std::unordered_set<std::shared_ptr<connection>> connections_;
     door_counts counts_{};
     door_metrics metrics_;
-    std::size_t json_bytes_ = 0;
     bool accepting_ = false;
     bool stopping_ = false;
     std::chrono::steady_clock::time_point stop_at_{};

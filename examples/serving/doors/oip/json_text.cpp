@@ -39,6 +39,8 @@ result<nlohmann::json> parse_object(std::string_view text) {
 }
 
 std::string json_string(std::string_view text) {
+    const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
+    if (std::ranges::all_of(text, is_plain)) return '"' + std::string{text} + '"';
     return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

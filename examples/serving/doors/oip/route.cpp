@@ -22,6 +22,7 @@ int digit_of(char c) noexcept {
 }
 
 std::string unescaped(std::string_view text) {
+    if (text.find('%') == std::string_view::npos) return std::string{text};
     std::string out;
     for (std::size_t i = 0; i < text.size(); ++i) {
         const int high = text[i] == '%' && i + 2 < text.size() ? digit_of(text[i + 1]) : -1;
@@ -89,12 +90,12 @@ std::optional<route> region_route(std::span<const std::string> parts) {
 
 result<route> find_route(std::string_view target) {
     const auto parts = parts_of(target);
-    const error nothing = refusal(status::not_found, "there is nothing at " + in_quotes(target));
-    if (parts.empty() || parts.front() != "v2") return nothing;
+    const auto nothing = [target] { return refusal(status::not_found, "there is nothing at " + in_quotes(target)); };
+    if (parts.empty() || parts.front() != "v2") return nothing();
     std::span<const std::string> rest = std::span{parts}.subspan(1);
     if (const auto found = server_action(rest)) return route{.what = *found};
     if (auto found = region_route(rest)) return *std::move(found);
-    if (rest.size() < 2 || rest[0] != "models") return nothing;
+    if (rest.size() < 2 || rest[0] != "models") return nothing();
     const std::string& model = rest[1];
     rest = rest.subspan(2);
     if (rest.size() >= 2 && rest[0] == "versions") {
@@ -103,7 +104,7 @@ result<route> find_route(std::string_view target) {
         rest = rest.subspan(2);
     }
     if (const auto found = model_action(rest)) return route{.what = *found, .model = model};
-    return nothing;
+    return nothing();
 }
 
 std::string_view method_of(action what) noexcept {

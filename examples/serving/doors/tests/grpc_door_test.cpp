@@ -2,6 +2,7 @@
 // The gRPC door, asked with frames of HTTP/2 that are made by hand: what no stock client sends, and without one.
 #include "door_rig.hpp"
 #include "serving/doors/clients/infer_talk.hpp"
+#include "serving/doors/coding/deflater.hpp"
 #include "serving/doors/grpc/writer.hpp"
 
 #include <array>
@@ -9,7 +10,9 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -31,6 +34,7 @@ constexpr int internal = 13;
 constexpr int unauthenticated = 16;
 
 const std::string infer{clients::infer_path};
+constexpr std::size_t begun_bytes = 25;  // of a message that does not go on
 
 std::string method(std::string_view name) {
     return std::string{service} + std::string{name};
@@ -65,6 +69,65 @@ std::string prefix(std::uint32_t length) {
     for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>((length >> shift) & 0xff);
     return out;
 }
+
+std::string framed(const std::string& message) {
+    return prefix(static_cast<std::uint32_t>(message.size())) + message;
+}
+
+/// Opens a call and sends the begin of a message.
+std::unique_ptr<grpc_client> slow_client(const door_rig& door, const std::string& path) {
+    auto out = std::make_unique<grpc_client>(door.grpc());
+    out->wire().open(path);
+    out->wire().send(framed(request{}.message()).substr(0, begun_bytes), false);
+    EXPECT_TRUE(out->flush());
+    return out;
+}
+
+/// Sends a request over its stream, and has the answer.
+bool ask_in_stream(grpc_client& one) {
+    const std::size_t before = one.wire().body().size();
+    one.wire().send(framed(request{}.message()), false);
+    if (!one.flush()) return false;
+    const auto deadline = std::chrono::steady_clock::now() + 20s;
+    while (one.wire().body().size() == before && std::chrono::steady_clock::now() < deadline)
+        if (one.finish(20ms)) return false;
+    return one.wire().body().size() > before;
+}
+
+/// Those whose call has ended with `deadline_exceeded` within 20 s are taken away, until so many are left.
+void wait_for_ends(std::vector<std::unique_ptr<grpc_client>>& slow, std::size_t left) {
+    const auto until = std::chrono::steady_clock::now() + 20s;
+    while (slow.size() > left && std::chrono::steady_clock::now() < until)
+        std::erase_if(slow, [](const auto& each) {
+            if (!each->finish(50ms)) return false;
+            EXPECT_EQ(each->wire().code(), deadline_exceeded);
+            return true;
+        });
+}
+
+/// zlib's format.
+std::string deflated(std::string_view plain) {
+    std::string out;
+    coding::deflater packer{coding::content_coding::deflate};
+    EXPECT_TRUE(packer.add(std::as_bytes(std::span{plain}), out) && packer.finish(out));
+    return out;
+}
+
+/// A configuration with these limits.
+class limits_file {
+  public:
+    explicit limits_file(std::string_view limits)
+        : path_(std::filesystem::temp_directory_path() / ("accel_door_limits-" + std::to_string(::getpid()))) {
+        std::ofstream(path_) << R"({"limits": )" << limits << "}";
+    }
+    limits_file(const limits_file&) = delete;
+    limits_file& operator=(const limits_file&) = delete;
+    ~limits_file() { std::filesystem::remove(path_); }
+    [[nodiscard]] std::string path() const { return path_.string(); }
+
+  private:
+    std::filesystem::path path_;
+};
 
 /// gRPC tells the door that a call has ended a moment after it has told the client.
 std::optional<int> infer_when_free(grpc_client& one, const char* model) {
@@ -187,31 +250,52 @@ TEST(grpc_door, slow_messages_leave_half_of_the_calls_to_others) {
     constexpr std::size_t calls = 8;
     const door_rig door{{"--max-calls", std::to_string(calls), "--body-grace", "500ms", "--body-rate", "0",
                          "--body-timeout", "100s", "--max-connections", "100"}};
-    const std::string message = request{}.message();
     std::vector<std::unique_ptr<grpc_client>> slow;
-    for (std::size_t i = 0; i < calls; ++i) {
-        slow.push_back(std::make_unique<grpc_client>(door.grpc()));
-        slow.back()->wire().open(infer);
-        slow.back()->wire().send(prefix(static_cast<std::uint32_t>(message.size())) + message.substr(0, 20), false);
-        ASSERT_TRUE(slow.back()->flush());
-    }
+    for (std::size_t i = 0; i < calls; ++i) slow.push_back(slow_client(door, infer));
     // Which calls are the oldest is gRPC's to say: it takes up connections at the same time in any order.
-    std::size_t ended = 0;
-    for (const auto until = std::chrono::steady_clock::now() + 20s;
-         ended < calls / 2 && std::chrono::steady_clock::now() < until;)
-        ended += std::erase_if(slow, [](const auto& each) {
-            if (!each->finish(50ms)) return false;
-            EXPECT_EQ(each->wire().code(), deadline_exceeded);
-            return true;
-        });
-    ASSERT_EQ(ended, calls / 2);
+    wait_for_ends(slow, calls / 2);
+    ASSERT_EQ(slow.size(), calls / 2);
     grpc_client other{door.grpc()};
     for (int i = 0; i < 50; ++i) ASSERT_EQ(infer_when_free(other, "double"), ok) << other.wire().sentence();
     for (const auto& each : slow) {
-        each->wire().send(message.substr(20), true);
+        each->wire().send(framed(request{}.message()).substr(begun_bytes), true);
         ASSERT_TRUE(each->finish()) << "the others may go on";
         EXPECT_EQ(each->wire().code(), ok) << each->wire().sentence();
     }
+}
+
+/// Whether they wait between two messages or within the first one.
+TEST(grpc_door, streams_that_wait_for_a_message_leave_half_of_the_calls_to_others) {
+    constexpr std::size_t calls = 8;
+    const door_rig door{{"--max-calls", std::to_string(calls), "--body-grace", "500ms", "--max-connections", "100"}};
+    const std::string path = method("ModelStreamInfer");
+    std::vector<std::unique_ptr<grpc_client>> idle;
+    std::vector<std::unique_ptr<grpc_client>> slow;
+    for (std::size_t i = 0; i < calls / 2; ++i) {
+        idle.push_back(std::make_unique<grpc_client>(door.grpc()));
+        idle.back()->wire().open(path);
+        ASSERT_TRUE(ask_in_stream(*idle.back())) << idle.back()->wire().sentence();
+    }
+    for (std::size_t i = 0; i < calls / 2; ++i) slow.push_back(slow_client(door, path));
+    wait_for_ends(slow, 0);
+    ASSERT_TRUE(slow.empty()) << "those that have sent no message end first";
+    grpc_client other{door.grpc()};
+    for (int i = 0; i < 50; ++i) ASSERT_EQ(infer_when_free(other, "double"), ok) << other.wire().sentence();
+    for (const auto& each : idle) EXPECT_TRUE(ask_in_stream(*each)) << "the others may go on";
+}
+
+TEST(grpc_door, inflated_messages_have_a_bound_on_their_memory_together) {
+    const std::string packed = deflated(request{}.message());
+    const limits_file none{R"({"json_memory": 1024})"};
+    const door_rig tight{{"--config", none.path()}};
+    grpc_client one{tight.grpc()};
+    EXPECT_EQ(one.call(infer, packed), resource_exhausted);
+    EXPECT_NE(one.wire().sentence().find("compressed"), std::string::npos) << one.wire().sentence();
+    EXPECT_EQ(one.call(infer, request{}.message()), ok) << "others need none of it";
+    const limits_file some{R"({"json_memory": 20000})"};
+    const door_rig door{{"--config", some.path()}};
+    grpc_client other{door.grpc()};
+    for (int i = 0; i < 20; ++i) ASSERT_EQ(other.call(infer, packed), ok) << i << ": " << other.wire().sentence();
 }
 
 TEST(grpc_door, a_message_has_the_time_that_its_length_takes) {

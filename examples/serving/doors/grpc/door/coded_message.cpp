@@ -36,17 +36,27 @@ content_coding coding_that_begins(unsigned first_two) {
     return zlib ? content_coding::deflate : content_coding::identity;
 }
 
+/// Without a copy.
+::grpc::Slice slice_of(std::string text) {
+    auto* const kept = new std::string{std::move(text)};
+    return {kept->data(), kept->size(), [](void* of) { delete static_cast<std::string*>(of); }, kept};
+}
+
 }  // namespace
 
-result<message_slices> slices_of(const ::grpc::ByteBuffer& message, std::size_t limit) {
+result<message_slices> slices_of(const ::grpc::ByteBuffer& message, std::size_t limit,
+                                 const std::shared_ptr<memory_budget>& memory) {
     message_slices out;
     if (!message.Dump(&out.slices).ok()) return wire::malformed_message();
     const content_coding how = coding_that_begins(first_two_bytes(out.slices));
     if (how == content_coding::identity) return out;
-    auto plain = coding::inflate_all(how, places_of(out.slices), limit);
-    if (plain) return message_slices{{::grpc::Slice{std::move(plain).value()}}, how};
+    memory_share share{memory};
+    auto plain = coding::inflate_all(how, places_of(out.slices), limit, share);
+    if (plain) return message_slices{std::move(share), {slice_of(std::move(plain).value())}, how};
     if (plain.code() == status::message_too_large)
         return oip::refusal(status::message_too_large, "the message is too long, once it is inflated");
+    if (plain.code() == status::overloaded)
+        return oip::refusal(status::overloaded, "too many compressed messages are being read: try again");
     // A message with an unknown field 15 is no less a message.
     if (how == content_coding::deflate) return out;
     return plain.error();
@@ -58,8 +68,9 @@ std::vector<wire::slice> places_of(std::span<const ::grpc::Slice> slices) {
     return out;
 }
 
-result<wire::named_message> read_names(const ::grpc::ByteBuffer& message, std::size_t limit) {
-    const auto slices = slices_of(message, limit);
+result<wire::named_message> read_names(const ::grpc::ByteBuffer& message, std::size_t limit,
+                                       const std::shared_ptr<memory_budget>& memory) {
+    const auto slices = slices_of(message, limit, memory);
     if (!slices) return slices.error();
     return wire::read_named_message(places_of(slices.value().slices));
 }

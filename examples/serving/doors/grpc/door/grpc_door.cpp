@@ -95,7 +95,7 @@ grpc_door::grpc_door(boost::asio::io_context& loop, boost::asio::ip::tcp::accept
                      const door_settings& settings, door_access access)
     : loop_(loop),
       work_(loop.get_executor()),
-      metrics_("grpc", status_names, names_of(models)),
+      metrics_("grpc", status_names, names_of(models), settings.max_json_memory),
       listener_(loop, std::move(acceptor), settings.max_connections, metrics_),
       models_(models),
       settings_(settings),
@@ -163,26 +163,36 @@ void grpc_door::tick() {
     });
 }
 
-/// Those whose time is over. Of those whose messages are slow, half of all calls may go on, the latest ones.
 std::vector<std::shared_ptr<rpc>> grpc_door::late_calls(std::chrono::steady_clock::time_point now) {
     std::vector<std::shared_ptr<rpc>> late;
-    std::vector<std::shared_ptr<rpc>> slow;
     const std::lock_guard lock{open_lock_};
     for (rpc* each : open_)
-        if (each->is_late(now))
-            late.push_back(each->shared_from_this());
-        else if (each->is_slower_than(now - settings_.body_grace))
-            slow.push_back(each->shared_from_this());
-    const std::size_t most = std::max<std::size_t>(settings_.max_calls / 2, 1);
-    if (slow.size() <= most) return late;
-    std::ranges::sort(slow, {}, [](const auto& each) { return each->began(); });
-    late.insert(late.end(), slow.begin(), slow.end() - static_cast<std::ptrdiff_t>(most));
+        if (each->is_late(now)) late.push_back(each->shared_from_this());
     return late;
+}
+
+/// gRPC does not tell when a message begins, so a stream that waits for one may as well be slow. All of these may have
+/// half of the calls. Those beyond it end: first the oldest of those that have not sent anything.
+std::vector<grpc_door::slow_call> grpc_door::slow_calls(std::chrono::steady_clock::time_point now) {
+    const auto then = now - settings_.body_grace;
+    std::vector<slow_call> slow;
+    for (const auto& [key, each] : streams_)
+        if (const auto one = each.lock(); one != nullptr && one->waits_since() < then)
+            slow.push_back({one->has_sent(), one->waits_since(), [one] { one->end_waiting(); }});
+    const std::lock_guard lock{open_lock_};
+    for (rpc* each : open_)
+        if (each->is_slower_than(then))
+            slow.push_back({false, each->began(), [one = each->shared_from_this()] { one->expire(); }});
+    const std::size_t most = std::max<std::size_t>(settings_.max_calls / 2, 1);
+    std::ranges::sort(slow, {}, [](const slow_call& each) { return std::pair{each.has_sent, each.since}; });
+    slow.resize(slow.size() - std::min(slow.size(), most));
+    return slow;
 }
 
 void grpc_door::expire() {
     const auto now = std::chrono::steady_clock::now();
     for (const auto& each : late_calls(now)) each->expire();
+    for (const auto& each : slow_calls(now)) each.end();
     if (now < sweep_at_) return;
     listener_.sweep();
     sweep_at_ = now + between_connection_sweeps;

@@ -78,6 +78,13 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     void remove_watch(const health_watch& one) { watches_.erase(&one); }
 
   private:
+    /// A call whose client is waited for.
+    struct slow_call {
+        bool has_sent;  ///< a whole message before
+        std::chrono::steady_clock::time_point since;
+        std::function<void()> end;
+    };
+
     ::grpc::ServerGenericBidiReactor* CreateReactor(::grpc::GenericCallbackServerContext* context) override;
     [[nodiscard]] ::grpc::ServerGenericBidiReactor* watch_health(::grpc::GenericCallbackServerContext& context);
     [[nodiscard]] ::grpc::ServerGenericBidiReactor* refuse(::grpc::StatusCode code, const char* sentence);
@@ -85,6 +92,7 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     void tick();
     void expire();
     [[nodiscard]] std::vector<std::shared_ptr<rpc>> late_calls(std::chrono::steady_clock::time_point now);
+    [[nodiscard]] std::vector<slow_call> slow_calls(std::chrono::steady_clock::time_point now);
     void look_after_watches();
 
     boost::asio::io_context& loop_;

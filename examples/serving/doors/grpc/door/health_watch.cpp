@@ -22,8 +22,8 @@ void health_watch::start() {
 }
 
 void health_watch::OnReadDone(bool ok) {
-    auto read =
-        ok ? read_names(message_, door_.message_limit()) : result<wire::named_message>{wire::malformed_message()};
+    auto read = ok ? read_names(message_, door_.message_limit(), door_.metrics().memory)
+                   : result<wire::named_message>{wire::malformed_message()};
     boost::asio::post(door_.loop(), [self = shared_from_this(), found = std::move(read)] { self->begin(found); });
 }
 

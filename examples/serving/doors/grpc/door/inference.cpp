@@ -46,9 +46,10 @@ inference::inference(grpc_door& door, client_call of, std::shared_ptr<inference_
     : door_(door), client_(of), owner_(std::move(owner)), timer_(door.loop()) {}
 
 result<void> inference::read(const ::grpc::ByteBuffer& message) {
-    auto slices = slices_of(message, door_.message_limit());
+    auto slices = slices_of(message, door_.message_limit(), door_.metrics().memory);
     if (!slices) return slices.error();
     coded_ = slices->coded;
+    inflated_ = std::move(slices->inflated);
     kept_ = std::move(slices->slices);
     places_ = places_of(kept_);
     const std::uint64_t length = wire::cursor{places_}.size();
@@ -176,6 +177,7 @@ void inference::forget_message() {
     request_.inputs.clear();
     places_.clear();
     kept_.clear();
+    inflated_ = {};
 }
 
 }  // namespace accel::examples::serving::doors

@@ -98,6 +98,7 @@ class inference final : public caller, public std::enable_shared_from_this<infer
     boost::asio::steady_timer timer_;
 
     coding::content_coding coded_ = coding::content_coding::identity;
+    memory_share inflated_;            ///< before what it is for
     std::vector<::grpc::Slice> kept_;  ///< of the message
     std::vector<wire::slice> places_;  ///< where they lie
     std::string id_;

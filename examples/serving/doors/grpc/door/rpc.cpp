@@ -86,7 +86,7 @@ result<void> rpc::read_message(bool ok) {
 }
 
 result<void> rpc::read_names() {
-    auto read = doors::read_names(message_, door_.message_limit());
+    auto read = doors::read_names(message_, door_.message_limit(), door_.metrics().memory);
     if (!read) return read.error();
     named_ = std::move(read).value();
     const bool of_model = what_ == method::model_ready || what_ == method::model_metadata ||

@@ -30,7 +30,7 @@ result<std::string> do_with_regions(shared_memory::region_table& regions, method
 }  // namespace
 
 result<void> rpc::read_region() {
-    const auto slices = slices_of(message_, door_.message_limit());
+    const auto slices = slices_of(message_, door_.message_limit(), door_.metrics().memory);
     if (!slices) return slices.error();
     auto read = wire::read_region_message(kind_of(what_), places_of(slices.value().slices));
     if (!read) return read.error();

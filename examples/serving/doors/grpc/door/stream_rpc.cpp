@@ -63,6 +63,7 @@ void stream_rpc::on_request(const result<void>& read) {
     const auto one = std::exchange(next_, nullptr);
     if (ended_ || input_ended_) return one->leave();
     if (!writing_) timer_.cancel();
+    waits_since_ = std::chrono::steady_clock::time_point::max();
     one->counted().begin(door_.metrics());
     one->counted().set_model(row_of(one->model(), read.code()));
     one->counted().received(message_.Length());
@@ -174,6 +175,10 @@ void stream_rpc::expect(std::chrono::milliseconds patience, void (stream_rpc::*e
     });
 }
 
+void stream_rpc::end_waiting() {
+    if (!ended_) end({::grpc::StatusCode::DEADLINE_EXCEEDED, "no message arrived in time, and others need the call"});
+}
+
 void stream_rpc::on_silence() {
     if (!is_busy()) end({::grpc::StatusCode::DEADLINE_EXCEEDED, "this stream had no request for too long"});
 }
@@ -188,7 +193,10 @@ void stream_rpc::on_slow_client() {
 /// Where there is nothing to do, this is the end, or a wait for the next request.
 void stream_rpc::look_further() {
     if (ended_ || is_busy()) return;
-    if (!input_ended_) return expect(door_.settings().stream_timeout, &stream_rpc::on_silence);
+    if (!input_ended_) {
+        waits_since_ = std::chrono::steady_clock::now();
+        return expect(door_.settings().stream_timeout, &stream_rpc::on_silence);
+    }
     if (draining_) return end({::grpc::StatusCode::UNAVAILABLE, "the door is closing"});
     end(::grpc::Status::OK);
 }

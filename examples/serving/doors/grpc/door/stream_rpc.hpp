@@ -28,6 +28,13 @@ class stream_rpc final : public ::grpc::ServerGenericBidiReactor,
     /// Ends once its open requests have their answers.
     void drain();
 
+    /// Since when there is nothing to do before the client's next message; max: there is something.
+    [[nodiscard]] std::chrono::steady_clock::time_point waits_since() const noexcept { return waits_since_; }
+    /// A whole message has come.
+    [[nodiscard]] bool has_sent() const noexcept { return coded_; }
+    /// Does so no longer.
+    void end_waiting();
+
     void on_response(inference& of, const completion& from) override;
     void on_failure(inference& of, int code, const std::string& sentence) override;
 
@@ -78,6 +85,7 @@ class stream_rpc final : public ::grpc::ServerGenericBidiReactor,
     std::deque<answer> answers_;
     answer writing_now_;
     bool coded_ = false;  ///< the first message has said how answers are compressed
+    std::chrono::steady_clock::time_point waits_since_ = std::chrono::steady_clock::time_point::max();
     bool reading_ = false;
     bool writing_ = false;
     bool input_ended_ = false;
