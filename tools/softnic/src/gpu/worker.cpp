@@ -22,7 +22,6 @@ constexpr unsigned kernel_threads = 1024;
 constexpr std::uint64_t crowded_idle_ns = 5'000;
 constexpr std::chrono::seconds longest_start{20};
 constexpr std::chrono::seconds longest_stop{1};
-constexpr std::chrono::microseconds linger{50};
 constexpr std::size_t lanes_bytes = 2 * sizeof(lane_memory);
 constexpr std::size_t bounce_bytes = 64;
 static_assert(lanes_bytes % 64 == 0);
@@ -203,8 +202,9 @@ void worker::give_up_service(std::size_t at) {
     services_[at] = 0;
 }
 
-/// Stays a little, as jobs come in rows.
+/// Stays as long as the copy kernel would, as jobs come in rows: to wake this thread takes longer than a copy.
 void worker::copy_until_quiet() {
+    const std::chrono::microseconds linger(options_.idle_us);
     auto quiet_at = steady::now() + linger;
     bool any = true;
     while (!dead_ && (any || steady::now() < quiet_at)) {
