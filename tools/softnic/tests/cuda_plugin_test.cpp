@@ -10,11 +10,14 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 namespace {
 
@@ -108,6 +111,34 @@ TEST_F(cuda_plugin, moves_bytes_between_memories_of_a_device) {
         ASSERT_EQ(run(IBV_WR_RDMA_READ, size, *source, *target).status, IBV_WC_SUCCESS);
         EXPECT_EQ(std::memcmp(in(to) + 3, in(from) + 5, size), 0) << size;
     }
+}
+
+/// As another process would look for neighbours.
+int places_taken_by_this_process() {
+    constexpr long places = 1 << 30;
+    const std::string path =
+        "/dev/shm/softnic-gpu-" + std::to_string(::getuid()) + "-fake-" + std::to_string(::getpid());
+    const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+    int taken = 0;
+    for (long from = 0; file >= 0 && from < places; ++taken) {
+        struct flock found {};
+        found.l_type = F_WRLCK;
+        found.l_start = from;
+        found.l_len = places - from;
+        if (::fcntl(file, F_OFD_GETLK, &found) != 0 || found.l_type == F_UNLCK) break;
+        from = found.l_start + found.l_len;
+    }
+    if (file >= 0) ::close(file);
+    ::unlink(path.c_str());
+    return taken;
+}
+
+TEST_F(cuda_plugin, process_is_no_neighbour_of_its_own) {
+    ASSERT_NE(from.of_a_context, to.of_a_context) << "so there is a worker for each";
+    const auto source = enrol(from);
+    const auto target = enrol(to);
+    ASSERT_TRUE(source != nullptr && target != nullptr) << std::strerror(errno);
+    EXPECT_EQ(places_taken_by_this_process(), 1);
 }
 
 TEST_F(cuda_plugin, takes_no_more_than_there_is) {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -54,6 +55,7 @@ void fake_cuda_allocate(std::size_t size, allocation* result) {
     const int file = ::memfd_create("device", MFD_CLOEXEC);
     allocation made;
     made.size = size;
+    made.of_a_context = count % 2 != 0;
     if (::ftruncate(file, static_cast<off_t>(size)) != 0) std::abort();
     made.address = reinterpret_cast<std::uint64_t>(::mmap(nullptr, size, PROT_NONE, MAP_SHARED, file, 0));
     made.inside = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -81,7 +83,8 @@ CUresult cuPointerGetAttributes(unsigned number, CUpointer_attribute* wanted, vo
                 *static_cast<unsigned*>(values[index]) = found != nullptr ? CU_MEMORYTYPE_DEVICE : 0;
                 break;
             case CU_POINTER_ATTRIBUTE_CONTEXT:
-                *static_cast<CUcontext*>(values[index]) = nullptr;
+                *static_cast<CUcontext*>(values[index]) =
+                    found != nullptr && found->of_a_context ? handle<CUcontext>() : nullptr;
                 break;
             case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
                 *static_cast<int*>(values[index]) = found != nullptr ? 0 : -2;
@@ -107,7 +110,7 @@ CUresult cuDeviceGet(CUdevice* device, int ordinal) {
     return CUDA_SUCCESS;
 }
 CUresult cuDeviceGetPCIBusId(char* name, int size, CUdevice) {
-    std::strncpy(name, "fake", static_cast<std::size_t>(size));
+    std::snprintf(name, static_cast<std::size_t>(size), "fake-%d", ::getpid());
     return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {

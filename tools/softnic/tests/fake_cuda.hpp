@@ -10,6 +10,7 @@ struct allocation {
     std::uint64_t address = 0;  ///< what the program has; cannot be read or written
     void* inside = nullptr;     ///< the same bytes, for tests to look at
     std::size_t size = 0;
+    bool of_a_context = false;  ///< as of cudaMalloc; else as of a pool, which belongs to none
 };
 
 }  // namespace fake_cuda

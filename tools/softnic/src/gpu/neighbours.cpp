@@ -51,6 +51,7 @@ neighbours::~neighbours() {
 
 bool neighbours::any() {
     const auto now = std::chrono::steady_clock::now();
+    const std::lock_guard lock(mutex_);
     if (file_ < 0 || now < look_at_) return seen_;
     look_at_ = now + look_interval;
     seen_ = taken(file_, 0, place_) || taken(file_, place_ + 1, places - place_ - 1);

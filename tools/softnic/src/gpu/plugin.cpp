@@ -5,11 +5,13 @@
 #include "gpu/worker.cuh"
 #include "softnic/softnic.h"
 
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include <unistd.h>
@@ -65,15 +67,29 @@ class plugin {
             found->stop();
             static_cast<void>(found.release());  // regions may still refer to it
         }
-        if (found == nullptr) found = gpu::worker::start(calls_, where, options_);
+        if (found == nullptr) found = gpu::worker::start(calls_, where, options_, neighbours_of(where.device));
         if (found == nullptr) return -EIO;
         space = reinterpret_cast<std::uint64_t>(new view{found->engine(), base});
         return 1;
     }
 
+    /// The GPU's name is that of its place, which is the same in all processes.
+    gpu::neighbours& neighbours_of(int ordinal) {
+        auto& found = neighbours_[ordinal];
+        if (found == nullptr) {
+            CUdevice device = 0;
+            std::array<char, 32> name{"unknown"};
+            if (calls_.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS)
+                calls_.cuDeviceGetPCIBusId(name.data(), static_cast<int>(name.size()), device);
+            found = std::make_unique<gpu::neighbours>(name.data());
+        }
+        return *found;
+    }
+
     const gpu::driver& calls_;
     softnic_cuda_options options_;
     pid_t process_ = ::getpid();
+    std::map<int, std::unique_ptr<gpu::neighbours>> neighbours_;  ///< of a GPU
     std::map<std::pair<int, CUcontext>, std::unique_ptr<gpu::worker>> workers_;
 };
 

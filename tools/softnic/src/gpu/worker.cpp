@@ -22,6 +22,7 @@ constexpr unsigned kernel_threads = 1024;
 constexpr std::uint64_t crowded_idle_ns = 5'000;
 constexpr std::chrono::seconds longest_start{20};
 constexpr std::chrono::seconds longest_stop{1};
+constexpr std::chrono::microseconds linger{50};
 constexpr std::size_t lanes_bytes = 2 * sizeof(lane_memory);
 constexpr std::size_t bounce_bytes = 64;
 static_assert(lanes_bytes % 64 == 0);
@@ -43,13 +44,13 @@ std::uint64_t pair_of(const std::array<std::uint32_t, content_words>& content, s
 
 }  // namespace
 
-worker::worker(const driver& calls, const gpu_range& where, const softnic_cuda_options& options)
-    : calls_(calls), where_(where), options_(options) {}
+worker::worker(const driver& calls, const gpu_range& where, const softnic_cuda_options& options, neighbours& others)
+    : calls_(calls), where_(where), options_(options), neighbours_(others) {}
 
 /// A worker whose thread has not come up in time is left behind: the thread may still use it.
-std::unique_ptr<worker> worker::start(const driver& calls, const gpu_range& where,
-                                      const softnic_cuda_options& options) {
-    std::unique_ptr<worker> made(new worker(calls, where, options));
+std::unique_ptr<worker> worker::start(const driver& calls, const gpu_range& where, const softnic_cuda_options& options,
+                                      neighbours& others) {
+    std::unique_ptr<worker> made(new worker(calls, where, options, others));
     std::thread([self = made.get()] { self->run(); }).detach();
     std::unique_lock lock(made->mutex_);
     made->changed_.wait_for(lock, longest_start, [&] { return made->stage_ != stage::starting; });
@@ -91,11 +92,7 @@ bool worker::check(CUresult result, const char* what) {
 
 bool worker::prepare() {
     CUdevice device = 0;
-    std::array<char, 32> bus{};
     if (!check(calls_.cuDeviceGet(&device, where_.device), "no such device")) return false;
-    if (!check(calls_.cuDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device), "it has no name"))
-        return false;
-    neighbours_.emplace(bus.data());
     if (where_.context == nullptr) {
         if (!check(calls_.cuDevicePrimaryCtxRetain(&where_.context, device), "no context")) return false;
     }
@@ -175,7 +172,7 @@ bool worker::launch(lane& which, CUstream stream) {
     std::uint32_t number = which.next();
     std::uint32_t service = which.begin_service();
     const std::uint64_t chosen_ns = options_.idle_us * 1000;
-    unsigned long long idle_ns = neighbours_->any() ? std::min(crowded_idle_ns, chosen_ns) : chosen_ns;
+    unsigned long long idle_ns = neighbours_.any() ? std::min(crowded_idle_ns, chosen_ns) : chosen_ns;
     unsigned long long stay_ns = options_.stay_ms * 1'000'000;
     void* arguments[]{&memory, &number, &service, &idle_ns, &stay_ns};
     return check(calls_.cuLaunchKernel(kernel_, 1, 1, 1, kernel_threads, 1, 1, 0, stream, arguments, nullptr),
@@ -187,7 +184,7 @@ bool worker::launch(lane& which, CUstream stream) {
 bool worker::prefers_copies(lane& which) {
     if (options_.copies_by_driver) return true;
     std::array<std::uint32_t, content_words> content{};
-    if (!neighbours_->any() || !take_job(which.memory(), which.next(), content)) return false;
+    if (!neighbours_.any() || !take_job(which.memory(), which.next(), content)) return false;
     return is_copy(content);
 }
 
@@ -202,9 +199,8 @@ void worker::give_up_service(std::size_t at) {
     services_[at] = 0;
 }
 
-/// Stays as long as the copy kernel would, as jobs come in rows: to wake this thread takes longer than a copy.
+/// Stays a little, as jobs come in rows.
 void worker::copy_until_quiet() {
-    const std::chrono::microseconds linger(options_.idle_us);
     auto quiet_at = steady::now() + linger;
     bool any = true;
     while (!dead_ && (any || steady::now() < quiet_at)) {

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
 
 namespace accel::softnic::gpu {
@@ -22,9 +21,9 @@ namespace accel::softnic::gpu {
 /// is there, or does the copies by itself. Lives as long as the process.
 class worker final : public server {
   public:
-    /// Null after a complaint on stderr.
+    /// Null after a complaint on stderr. `others` outlives it.
     static std::unique_ptr<worker> start(const driver& calls, const gpu_range& where,
-                                         const softnic_cuda_options& options);
+                                         const softnic_cuda_options& options, neighbours& others);
 
     void wake(lane& which) override;
     [[nodiscard]] bool alive() override;
@@ -34,7 +33,7 @@ class worker final : public server {
     void stop();
 
   private:
-    worker(const driver& calls, const gpu_range& where, const softnic_cuda_options& options);
+    worker(const driver& calls, const gpu_range& where, const softnic_cuda_options& options, neighbours& others);
 
     void run();
     bool prepare();
@@ -53,13 +52,13 @@ class worker final : public server {
     const driver& calls_;
     gpu_range where_;
     softnic_cuda_options options_;
+    neighbours& neighbours_;
     CUfunction kernel_ = nullptr;
     std::array<CUstream, 2> streams_{};
     std::byte* pinned_ = nullptr;
     std::byte* bounce_ = nullptr;
     std::array<std::unique_ptr<lane>, 2> lanes_;
     std::unique_ptr<copy_engine> engine_;
-    std::optional<neighbours> neighbours_;
     std::array<std::uint32_t, 2> services_{};  ///< by this thread; 0: the lane is not its own now
 
     std::mutex mutex_;
