@@ -12,7 +12,7 @@ namespace accel::tests {
 struct pair_case {
     std::string from;
     std::string to;
-    bool copies = false;  ///< the gateway has to copy payloads
+    bool copies = false;  ///< the gateway has to copy long requests
 };
 
 inline std::ostream& operator<<(std::ostream& out, const pair_case& one) {
@@ -20,12 +20,13 @@ inline std::ostream& operator<<(std::ostream& out, const pair_case& one) {
 }
 
 [[nodiscard]] inline auto all_pairs() {
-    return ::testing::Values(pair_case{"tcp", "tcp"}, pair_case{"shm", "tcp"}, pair_case{"zmq", "tcp", true},
-                             pair_case{"tcp", "zmq"}, pair_case{"shm", "zmq"}, pair_case{"tcp", "shm"},
-                             pair_case{"shm", "shm"}, pair_case{"tcp", "rdma"}, pair_case{"rdma", "rdma"},
-                             pair_case{"shm", "rdma"}, pair_case{"rdma", "tcp"}, pair_case{"rdma", "shm"},
-                             pair_case{"zmq", "rdma", true}, pair_case{"rdma", "zmq"}, pair_case{"rdma", "gdr"},
-                             pair_case{"tcp", "gdr"}, pair_case{"shm", "gdr"});
+    return ::testing::Values(
+        pair_case{"tcp", "tcp"}, pair_case{"tcp", "zmq"}, pair_case{"tcp", "shm"}, pair_case{"tcp", "rdma"},
+        pair_case{"tcp", "gdr"}, pair_case{"shm", "tcp"}, pair_case{"shm", "zmq"}, pair_case{"shm", "shm"},
+        pair_case{"shm", "rdma"}, pair_case{"shm", "gdr"}, pair_case{"rdma", "tcp"}, pair_case{"rdma", "zmq"},
+        pair_case{"rdma", "shm"}, pair_case{"rdma", "rdma"}, pair_case{"rdma", "gdr"}, pair_case{"zmq", "tcp", true},
+        pair_case{"zmq", "zmq", true}, pair_case{"zmq", "shm", true}, pair_case{"zmq", "rdma", true},
+        pair_case{"zmq", "gdr", true});
 }
 
 [[nodiscard]] inline std::string name_of_pair(const ::testing::TestParamInfo<pair_case>& each) {

@@ -6,6 +6,7 @@
 #include "handler_memory.hpp"
 #include "payload.hpp"
 
+#include <algorithm>
 #include <array>
 #include <thread>
 
@@ -16,9 +17,18 @@ namespace {
 
 class pairs_of_transports : public ::testing::TestWithParam<pair_case> {};
 
-/// Calls of one client, several in flight, with sizes on both sides of what transports treat alike.
+/// On both sides of what transports treat alike.
+constexpr std::array<std::size_t, 8> sizes{0, 1, 64, 1'000, 5'000, 65'536, 602'112, 100};
+constexpr std::uint64_t callers = 4;
+
+/// Of `sizes`, those whose requests may lie in ZeroMQ's own messages.
+[[nodiscard]] std::uint64_t long_sizes() {
+    return static_cast<std::uint64_t>(
+        std::count_if(sizes.begin(), sizes.end(), [](auto size) { return size >= 1'024; }));
+}
+
+/// Calls of one client, several in flight.
 void call_many(context& ctx, const std::string& uri, std::uint64_t seed) {
-    constexpr std::array<std::size_t, 8> sizes{0, 1, 64, 1'000, 5'000, 65'536, 602'112, 100};
     channel to = connect(ctx, uri);
     auto model = to.resolve("model");
     ASSERT_TRUE(model) << model.error().message;
@@ -49,13 +59,16 @@ TEST_P(pairs_of_transports, answer_rightly) {
     gateway_process between(
         {"--listen", any_uri(GetParam().from), "--to", "model=" + client_uri(behind.endpoints().at(0))});
     std::vector<std::thread> clients;
-    for (std::uint64_t i = 0; i < 4; ++i)
+    for (std::uint64_t i = 0; i < callers; ++i)
         clients.emplace_back([&, i] { call_many(*ctx, between.uri(), 1'000'000 * (i + 1)); });
     for (std::thread& each : clients) each.join();
     const auto seen = between.stop();
-    EXPECT_EQ(seen.at("answers"), 4 * 8 * effort(12));
+    const std::uint64_t rounds = callers * static_cast<std::uint64_t>(effort(12));
+    EXPECT_EQ(seen.at("answers"), rounds * sizes.size());
     EXPECT_TRUE(seen.at("errors").empty()) << seen;
+    // What ZeroMQ delivers misaligned, its transport has copied already, and the gateway lends that.
     EXPECT_EQ(seen.at("payload_copies") > 0, GetParam().copies) << seen;
+    EXPECT_LE(seen.at("payload_copies"), rounds * long_sizes()) << seen;
 }
 
 INSTANTIATE_TEST_SUITE_P(pairs, pairs_of_transports, all_pairs(), name_of_pair);
