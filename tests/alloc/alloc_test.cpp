@@ -243,6 +243,15 @@ TEST_P(allocations, none_for_counted_and_traced_calls) {
     EXPECT_GT(ctx.metrics().sum("accel_calls_total"), 0);
 }
 
+// A channel with reconnect=true tries again and again while its server is away.
+TEST_P(allocations, no_long_aligned_block_for_another_connection) {
+    rig r(backend(), echo, at_server());
+    (void)r.connect(at_client());
+    const std::uint64_t before = long_aligned_allocations();
+    for (int i = 0; i < 10; ++i) (void)r.connect(at_client());
+    EXPECT_EQ(long_aligned_allocations() - before, 0U);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     backends, allocations,
     ::testing::Values(alloc_case{"local", poll_mode::adaptive}, alloc_case{"local", poll_mode::block},
@@ -274,6 +283,13 @@ TEST(counting, sees_every_way_to_allocate) {
     EXPECT_EQ(counted([] { std::free(kept(std::realloc(kept(std::malloc(10)), 1000))); }), 2U);
     EXPECT_EQ(counted([] { std::thread([] { std::free(kept(std::malloc(10))); }).join(); }) > 0, true)
         << "other threads";
+    const std::uint64_t before = long_aligned_allocations();
+    struct alignas(4096) pages {
+        std::byte bytes[64 << 10];
+    };
+    delete kept(new pages);
+    std::free(kept(std::malloc(sizeof(pages))));
+    EXPECT_EQ(long_aligned_allocations() - before, 1U);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ void __libc_free(void* data);
 namespace {
 
 std::atomic<std::uint64_t> count{0};
+std::atomic<std::uint64_t> count_long_aligned{0};
 std::atomic<bool> armed{false};
 
 /// One of the control plane's two. A later call sees a name that the thread has got meanwhile.
@@ -34,6 +35,11 @@ void note() noexcept {
     if (in_control_plane()) return;
     count.fetch_add(1, std::memory_order_relaxed);
     if (armed.load(std::memory_order_relaxed)) std::abort();
+}
+
+void note_aligned(std::size_t size) noexcept {
+    note();
+    if (size >= std::size_t{64} << 10) count_long_aligned.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -53,15 +59,15 @@ void* realloc(void* data, std::size_t size) {
     return __libc_realloc(data, size);
 }
 void* memalign(std::size_t alignment, std::size_t size) {
-    note();
+    note_aligned(size);
     return __libc_memalign(alignment, size);
 }
 void* aligned_alloc(std::size_t alignment, std::size_t size) {
-    note();
+    note_aligned(size);
     return __libc_memalign(alignment, size);
 }
 int posix_memalign(void** out, std::size_t alignment, std::size_t size) {
-    note();
+    note_aligned(size);
     *out = __libc_memalign(alignment, size);
     return *out == nullptr ? ENOMEM : 0;
 }
@@ -74,6 +80,10 @@ namespace accel::tests {
 
 std::uint64_t heap_allocations() noexcept {
     return count.load(std::memory_order_relaxed);
+}
+
+std::uint64_t long_aligned_allocations() noexcept {
+    return count_long_aligned.load(std::memory_order_relaxed);
 }
 
 allocation_trap::allocation_trap() noexcept {

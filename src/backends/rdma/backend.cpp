@@ -4,14 +4,12 @@
 #include "core/net/socket.hpp"
 #include "core/region_state.hpp"
 #include "core/registry.hpp"
+#include "core/slot_memory.hpp"
 #include "verbs/device_cache.hpp"
 #include "verbs/domain_list.hpp"
 
-#include <array>
-#include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -22,12 +20,12 @@ namespace {
 result<void> try_to_register(const std::shared_ptr<verbs::device>& on) {
     auto trial = verbs::domain::create(on);
     if (!trial) return trial.error();
-    // Whole pages: a child that is forked just now may not have them.
-    struct alignas(4096) page {
-        std::array<std::byte, 4096> bytes;
-    };
-    std::vector<page> memory(64);
-    auto registered = (*trial)->register_memory(std::as_writable_bytes(std::span{memory}), verbs::access::peer_writes);
+    // A mapping has whole pages: a child that is forked just now may not have them. And it is given back: each attempt
+    // to connect comes here, and glibc's heap does not use the holes that freed aligned blocks leave.
+    auto memory = core::slot_memory::create(1, std::size_t{256} << 10);
+    if (!memory) return memory.error();
+    auto registered =
+        (*trial)->register_memory({(*memory)->base(), (*memory)->size_bytes()}, verbs::access::peer_writes);
     if (!registered) return registered.error();
     return {};
 }
