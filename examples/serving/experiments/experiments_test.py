@@ -487,6 +487,8 @@ class Report(unittest.TestCase):
             self.assertIn("![Bandwidth that a model asks for]", text)  # of local, which has no link
             self.assertEqual("Hanafy et al. had a link of 25 Gb/s, and this one has" in text, link == FAST)
             self.assertRegex(text, r"In 1 of \d+ cells over a modelled link more than 1 % of the messages were late\.")
+        both = canned_rows(link=LINK) | canned_rows(link=FAST, late_percent=50.0)
+        self.assertIn("In 0 of ", self.write([FIGURES["F5"]], both, given=[LINK]))
         self.assertEqual(pictures[LINK], {"F5-25G.svg", "G1-25G.svg"})
         self.assertFalse(pictures[LINK] & pictures[FAST])
 

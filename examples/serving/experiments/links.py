@@ -35,9 +35,9 @@ def paper_text(link):
             "about the time of transfers may be weaker here without being wrong.", ""]
 
 
-def late_text(rows):
-    """How many cells over the link the emulation was too slow for."""
-    over = [row for row in rows if row["link"] and row.good]
+def late_text(rows, links):
+    """How many cells over these links the emulation was too slow for."""
+    over = [row for row in rows if row["link"] and row["link"] in links and row.good]
     late = sum(1 for row in over if too_many(row))
     return [f"In {late} of {len(over)} cells over a modelled link more than {WORST:g} % of the messages were late.",
             ""] if over else []

@@ -181,7 +181,8 @@ def write(folder, figures, rows, links, machine, runs):
     view, (cells, left_out) = View(mine, links[0]), matrix.cells_of(figures, machine)
     shown = [row for row in mine.values() if row.cell.key in {cell.key for cell in cells}]
     out = [f"# The experiments{links_of.title(links)}", ""] + run_text(machine, runs.of_rows(shown), shown, others)
-    out += [INTRODUCTION, ""] + links_of.paper_text(links[0]) + [summary(figures, view), ""] + links_of.late_text(shown)
+    out += [INTRODUCTION, ""] + links_of.paper_text(links[0]) + [summary(figures, view), ""]
+    out += links_of.late_text(shown, links)
     out += ["## The machine", ""] + machine_text(machine, links)
     wrong = sum(row["wrong"] or 0 for row in shown)
     out += [f"Wrong answers in all: {wrong:.0f}. A closed loop: each client has one call in flight.", ""]
