@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/client/event_set.hpp"
+
+#include <chrono>
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+namespace accel::core {
+namespace {
+
+constexpr std::chrono::milliseconds soon{1};
+constexpr std::chrono::hours far_away{1};
+constexpr std::chrono::seconds patient{20};
+
+bool is_timer_told(const event_set& which, std::chrono::milliseconds within) {
+    pollfd one{.fd = which.fd(), .events = POLLIN, .revents = 0};
+    return ::poll(&one, 1, static_cast<int>(within.count())) == 1;
+}
+
+TEST(event_set, an_earlier_time_takes_the_place_of_a_later_one) {
+    event_set one;
+    one.set_timer(now() + far_away);
+    one.set_timer(now() + soon);
+    EXPECT_TRUE(is_timer_told(one, patient));
+}
+
+TEST(event_set, an_earlier_time_stays_until_it_has_come) {
+    event_set one;
+    one.set_timer(now() + 20 * soon);
+    one.set_timer(never);
+    EXPECT_TRUE(is_timer_told(one, patient)) << "moving it would cost a system call";
+    one.set_timer(never);
+    EXPECT_FALSE(is_timer_told(one, {})) << "it has been told once";
+}
+
+TEST(event_set, a_time_that_has_passed_makes_room_for_the_next) {
+    event_set one;
+    one.set_timer(now() + soon);
+    ASSERT_TRUE(is_timer_told(one, patient));
+    one.set_timer(now() + far_away);
+    EXPECT_FALSE(is_timer_told(one, {}));
+    one.set_timer(now() + soon);
+    EXPECT_TRUE(is_timer_told(one, patient));
+}
+
+}  // namespace
+}  // namespace accel::core
