@@ -3,6 +3,7 @@
 
 #include "cuda/driver.hpp"
 
+#include <bit>
 #include <cstdint>
 
 #include <cuda.h>
@@ -106,7 +107,7 @@ result<mapping> map_all(int ordinal, const handle& memory, std::size_t bytes) {
     CUmemAccessDesc access{};
     access.location = shareable_memory_of(ordinal).location;
     access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    const mapping made{reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(at)), bytes};
+    const mapping made{std::bit_cast<std::byte*>(at), bytes};
     const CUresult code = driver().set_access(at, bytes, &access, 1);
     if (code == CUDA_SUCCESS) return made;
     unmap(made.data, made.bytes);
@@ -149,7 +150,7 @@ result<mapping> map(int ordinal, int fd, std::size_t bytes) {
     const auto step = granularity_of(ordinal);
     if (!step) return step.error();
     CUmemGenericAllocationHandle found{};
-    void* const named = reinterpret_cast<void*>(static_cast<std::intptr_t>(fd));
+    auto* const named = std::bit_cast<void*>(std::intptr_t{fd});
     const CUresult code = driver().import_handle(&found, named, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     if (code != CUDA_SUCCESS) return refused("what was passed is no memory of a GPU that this process can map", code);
     const handle owned(found);
@@ -161,7 +162,7 @@ result<mapping> map(int ordinal, int fd, std::size_t bytes) {
 }
 
 void unmap(std::byte* data, std::size_t bytes) noexcept {
-    const auto at = static_cast<CUdeviceptr>(reinterpret_cast<std::uintptr_t>(data));
+    const auto at = std::bit_cast<CUdeviceptr>(data);
     (void)driver().unmap(at, bytes);
     (void)driver().free(at, bytes);
 }

@@ -41,7 +41,8 @@ class gpu_paths : public ::testing::TestWithParam<std::string> {
         options.max_memory_bytes = std::size_t{1} << 40;
         options.security.insecure = true;
         options.peer_timeout = patience(5s);
-        const std::string uri = GetParam() == "local" ? "local://gpu-paths" : GetParam() + "://127.0.0.1:0";
+        const bool named = GetParam() == "local" || GetParam() == "shm";
+        const std::string uri = GetParam() + (named ? "://gpu-paths" : "://127.0.0.1:0");
         auto made = server::listen(ctx_, {uri}, std::move(service), options);
         ASSERT_TRUE(made) << made.error().message;
         server_.emplace(std::move(*made));
@@ -93,7 +94,8 @@ TEST_P(gpu_paths, from_the_clients_gpu_to_the_servers_and_back) {
             bytes back(length);
             copy_bytes(nullptr, back.data(), memory.data() + most, length);
             EXPECT_TRUE(matches(back, seed)) << length << " bytes";
-            EXPECT_EQ(got.timeline.copy == 0ns, GetParam() == "gdr");
+            const bool reached = GetParam() == "gdr" || (GetParam() == "shm" && last_ == memory_kind::cuda(0));
+            EXPECT_EQ(got.timeline.copy == 0ns, reached);
             EXPECT_EQ(client.release(got.id), status::ok);
         }
     }
@@ -166,7 +168,7 @@ TEST_P(gpu_copy_order, a_small_request_of_high_priority_does_not_wait_for_large_
 
 INSTANTIATE_TEST_SUITE_P(schemes, gpu_copy_order, ::testing::Values("local"),
                          [](const auto& row) { return row.param; });
-INSTANTIATE_TEST_SUITE_P(schemes, gpu_paths, ::testing::Values("local", "tcp", "zmq", "rdma", "gdr"),
+INSTANTIATE_TEST_SUITE_P(schemes, gpu_paths, ::testing::Values("local", "shm", "tcp", "zmq", "rdma", "gdr"),
                          [](const auto& row) { return row.param; });
 
 }  // namespace

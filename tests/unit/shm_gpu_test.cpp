@@ -215,8 +215,6 @@ TEST_P(shm_gpu, call_that_ends_during_its_copy_completes_when_the_copy_has_ended
     EXPECT_EQ(line_->wait(one, 200ms), 0U);
     gpu.held = false;
     EXPECT_EQ(next().status, status::timed_out);
-    EXPECT_EQ(gpu.at_work, 0);
-    EXPECT_EQ(line_->release(one[0].id), status::invalid_state);
     for (int i = 0; i < 5; ++i) (void)call(place::gpu, place::gpu, most);
 }
 

@@ -73,8 +73,8 @@ void shm_link::share_gpu_slots(const std::shared_ptr<core::slot_memory>& request
     auto first = requests->gpu()->share(requests->payloads());
     auto second = first ? responses->gpu()->share(responses->payloads()) : result<core::unique_fd>(first.error());
     if (!second)
-        return core::log().info("shm: clients reach no memory of {} by themselves: {}", requests->gpu()->name(),
-                                second.error().message);
+        return core::limited_log().info("shm: clients reach no memory of {} by themselves: {}", requests->gpu()->name(),
+                                        second.error().message);
     shared_ = {requests, responses, std::move(*first), std::move(*second)};
 }
 
@@ -88,8 +88,8 @@ void shm_link::map_gpu_slots(const passed_descriptors& passed) {
         released_.reserve(config_.geometry.slots);
         return;
     }
-    core::log().warn("shm: payloads go over the host, because the server's slots on its GPU cannot be used: {}",
-                     made ? wakes.error().message : made.error().message);
+    core::limited_log().warn("shm: payloads go over the host, because the server's slots on its GPU cannot be used: {}",
+                             made ? wakes.error().message : made.error().message);
 }
 
 void shm_link::find_lanes() noexcept {
