@@ -29,7 +29,7 @@ using core::slot_header;
 using testing::geometry;
 using fakes = std::shared_ptr<tests::fake_accelerator>;
 
-constexpr std::uint32_t generation = 9;
+constexpr std::uint32_t call_generation = 9;
 
 fakes open_fake() {
     auto made = std::make_shared<tests::fake_accelerator>();
@@ -41,7 +41,7 @@ slot_header header_of(message_kind kind, std::uint32_t slot, std::uint64_t lengt
     slot_header header;
     header.kind = kind;
     header.slot = slot;
-    header.generation = generation;
+    header.generation = call_generation;
     header.length = length;
     return header;
 }

@@ -25,13 +25,13 @@ namespace accel::tests {
 namespace {
 
 using fakes = std::shared_ptr<fake_accelerator>;
-using bytes = std::vector<std::byte>;
+using byte_list = std::vector<std::byte>;
 
-constexpr std::size_t most = std::size_t{3} << 20;       // two pieces of a copy
-constexpr std::size_t straight = std::size_t{64} << 10;  // from here on the host's memory goes straight, too
+constexpr std::size_t slot_bytes = std::size_t{3} << 20;  // two pieces of a copy
+constexpr std::size_t straight = std::size_t{64} << 10;   // from here on the host's memory goes straight, too
 constexpr memory_kind first_gpu = memory_kind::cuda(0);
 
-context with(const fakes& gpus) {
+context context_with(const fakes& gpus) {
     auto made = context::open({.log = log_level::off}).value();
     made.state()->replace_gpus(gpus);
     return made;
@@ -49,7 +49,7 @@ class shm_gpu : public ::testing::TestWithParam<poll_mode> {
     void serve() {
         server_options options;
         options.memory = first_gpu;
-        options.max_request_bytes = options.max_response_bytes = most;
+        options.max_request_bytes = options.max_response_bytes = slot_bytes;
         options.drain_timeout = 0s;
         server_.reset();
         server_.emplace(server::listen(
@@ -74,9 +74,9 @@ class shm_gpu : public ::testing::TestWithParam<poll_mode> {
     }
     /// `ordinal`: of the client's GPU that it has used before it connects; none: -1.
     void connect(std::int16_t ordinal = 0, channel_options options = {}) {
-        if (ordinal >= 0) on_gpu_.emplace(client_context_.allocate(2 * most, memory_kind::cuda(ordinal)).value());
+        if (ordinal >= 0) on_gpu_.emplace(client_context_.allocate(2 * slot_bytes, memory_kind::cuda(ordinal)).value());
         options.slots = 4;
-        options.request_bytes = options.response_bytes = most;
+        options.request_bytes = options.response_bytes = slot_bytes;
         options.call_timeout = patience(30s);
         options.poll = GetParam();
         line_.emplace(channel::connect(client_context_, uri_, options).value());
@@ -100,7 +100,7 @@ class shm_gpu : public ::testing::TestWithParam<poll_mode> {
     void submit(call_id id, place from, place to, std::size_t length, std::chrono::nanoseconds timeout = 0s) {
         submit_options options;
         options.timeout = timeout;
-        if (to != place::slot) options.response_into = memory_of(to).part(most, most).value();
+        if (to != place::slot) options.response_into = memory_of(to).part(slot_bytes, slot_bytes).value();
         const status done = from == place::slot ? line_->submit(id, length, options)
                                                 : line_->submit(id, memory_of(from).part(0, length).value(), options);
         ASSERT_EQ(done, status::ok) << to_string(done);
@@ -117,7 +117,7 @@ class shm_gpu : public ::testing::TestWithParam<poll_mode> {
         const completion got = next();
         EXPECT_EQ(got.status, status::ok) << to_string(got.status);
         EXPECT_EQ(got.response.size(), length);
-        EXPECT_TRUE(to == place::slot || got.response.data() == memory_of(to).data() + most);
+        EXPECT_TRUE(to == place::slot || got.response.data() == memory_of(to).data() + slot_bytes);
         EXPECT_TRUE(matches(got.response, seed)) << length << " bytes";
         EXPECT_EQ(line_->release(got.id), status::ok);
         return got.timeline.copy;
@@ -126,10 +126,10 @@ class shm_gpu : public ::testing::TestWithParam<poll_mode> {
     std::string uri_ = new_name();
     fakes server_gpus_ = std::make_shared<fake_accelerator>();
     fakes client_gpus_ = std::make_shared<fake_accelerator>();
-    context server_context_ = with(server_gpus_);
-    context client_context_ = with(client_gpus_);
+    context server_context_ = context_with(server_gpus_);
+    context client_context_ = context_with(client_gpus_);
     std::atomic<bool> fails_{false};
-    region on_host_ = client_context_.allocate(2 * most).value();
+    region on_host_ = client_context_.allocate(2 * slot_bytes).value();
     std::optional<region> on_gpu_;
     std::optional<server> server_;
     std::optional<channel> line_;
@@ -138,7 +138,7 @@ class shm_gpu : public ::testing::TestWithParam<poll_mode> {
 
 TEST_P(shm_gpu, payloads_of_every_place_and_length_arrive) {
     connect();
-    for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{4096}, straight, most})
+    for (const std::size_t length : {std::size_t{0}, std::size_t{1}, std::size_t{4096}, straight, slot_bytes})
         for (const place from : {place::slot, place::host, place::gpu})
             for (const place to : {place::slot, place::host, place::gpu}) (void)call(from, to, length);
 }
@@ -146,7 +146,7 @@ TEST_P(shm_gpu, payloads_of_every_place_and_length_arrive) {
 TEST_P(shm_gpu, from_gpu_to_gpu_nothing_goes_over_the_host) {
     connect();
     EXPECT_EQ(call(place::gpu, place::gpu, 64).count(), 0);
-    EXPECT_EQ(call(place::gpu, place::gpu, most).count(), 0);
+    EXPECT_EQ(call(place::gpu, place::gpu, slot_bytes).count(), 0);
     EXPECT_EQ(call(place::slot, place::gpu, straight).count(), 0);
     EXPECT_GT(call(place::slot, place::gpu, 64).count(), 0) << "a short request takes less time over the host";
 }
@@ -154,18 +154,18 @@ TEST_P(shm_gpu, from_gpu_to_gpu_nothing_goes_over_the_host) {
 TEST_P(shm_gpu, client_that_has_used_no_gpu_goes_over_the_host) {
     connect(-1);
     EXPECT_EQ(client_gpus_->opened().size(), 0U);
-    EXPECT_GT(call(place::slot, place::slot, most).count(), 0);
+    EXPECT_GT(call(place::slot, place::slot, slot_bytes).count(), 0);
 }
 
 TEST_P(shm_gpu, memory_that_cannot_be_shared_goes_over_the_host) {
     server_gpus_->device().shares = false;
     connect();
-    EXPECT_GT(call(place::gpu, place::gpu, most).count(), 0);
+    EXPECT_GT(call(place::gpu, place::gpu, slot_bytes).count(), 0);
 }
 
 TEST_P(shm_gpu, another_gpu_goes_over_the_host) {
     connect(1);
-    EXPECT_GT(call(place::gpu, place::gpu, most).count(), 0);
+    EXPECT_GT(call(place::gpu, place::gpu, slot_bytes).count(), 0);
 }
 
 TEST_P(shm_gpu, text_of_a_failure_is_on_the_host) {
@@ -182,7 +182,7 @@ TEST_P(shm_gpu, text_of_a_failure_is_on_the_host) {
         EXPECT_EQ(line_->release(got.id), status::ok);
     }
     fails_ = false;
-    (void)call(place::gpu, place::gpu, most);
+    (void)call(place::gpu, place::gpu, slot_bytes);
 }
 
 TEST_P(shm_gpu, many_ranges_of_both_memories_are_one_request) {
@@ -191,8 +191,8 @@ TEST_P(shm_gpu, many_ranges_of_both_memories_are_one_request) {
     fill(on_gpu_->whole().bytes(), 1);
     fill(on_host_.whole().bytes(), 2);
     std::vector<slice> ranges;
-    bytes wanted;
-    for (std::size_t i = 0; i < most / each; ++i) {
+    byte_list wanted;
+    for (std::size_t i = 0; i < slot_bytes / each; ++i) {
         const slice range = memory_of(i % 3 == 0 ? place::host : place::gpu).part(i * each * 2, each).value();
         ranges.push_back(range);
         wanted.insert(wanted.end(), range.bytes().begin(), range.bytes().end());
@@ -210,20 +210,20 @@ TEST_P(shm_gpu, call_that_ends_during_its_copy_completes_when_the_copy_has_ended
     connect();
     auto& gpu = client_gpus_->device();
     gpu.held = true;
-    submit(begin(place::gpu, most, 1), place::gpu, place::gpu, most, 20ms);
+    submit(begin(place::gpu, slot_bytes, 1), place::gpu, place::gpu, slot_bytes, 20ms);
     std::array<completion, 1> one;
     EXPECT_EQ(line_->wait(one, 200ms), 0U);
     gpu.held = false;
     EXPECT_EQ(next().status, status::timed_out);
-    for (int i = 0; i < 5; ++i) (void)call(place::gpu, place::gpu, most);
+    for (int i = 0; i < 5; ++i) (void)call(place::gpu, place::gpu, slot_bytes);
 }
 
 TEST_P(shm_gpu, lost_server_ends_calls_once_their_copies_have_ended) {
     connect();
     auto& gpu = client_gpus_->device();
-    (void)call(place::gpu, place::gpu, most);
+    (void)call(place::gpu, place::gpu, slot_bytes);
     gpu.held = true;
-    submit(begin(place::gpu, most, 1), place::gpu, place::gpu, most);
+    submit(begin(place::gpu, slot_bytes, 1), place::gpu, place::gpu, slot_bytes);
     server_.reset();
     std::array<completion, 1> one;
     EXPECT_EQ(line_->wait(one, 100ms), 0U) << "the GPU still reads what was lent";
@@ -235,10 +235,10 @@ TEST_P(shm_gpu, lost_server_ends_calls_once_their_copies_have_ended) {
 
 TEST_P(shm_gpu, closed_channel_leaves_nothing_mapped) {
     connect();
-    (void)call(place::gpu, place::gpu, most);
-    EXPECT_GT(client_gpus_->device().allocated(), 2 * most);
+    (void)call(place::gpu, place::gpu, slot_bytes);
+    EXPECT_GT(client_gpus_->device().allocated(), 2 * slot_bytes);
     line_.reset();
-    EXPECT_EQ(client_gpus_->device().allocated(), 2 * most) << "the client's own region";
+    EXPECT_EQ(client_gpus_->device().allocated(), 2 * slot_bytes) << "the client's own region";
     EXPECT_TRUE(eventually(patience(10s), [&] { return server_gpus_->device().allocated() == 0; }));
     EXPECT_EQ(client_gpus_->pins, 0);
 }
@@ -247,7 +247,7 @@ TEST_P(shm_gpu, failed_gpu_of_the_client_ends_its_session) {
     connect();
     auto& gpu = client_gpus_->device();
     gpu.held = true;
-    submit(begin(place::gpu, most, 1), place::gpu, place::slot, most);
+    submit(begin(place::gpu, slot_bytes, 1), place::gpu, place::slot, slot_bytes);
     gpu.failed = true;
     const status how = next().status;
     EXPECT_TRUE(how == status::device_lost || how == status::peer_lost) << to_string(how);
@@ -258,14 +258,14 @@ TEST_P(shm_gpu, channel_that_connects_again_maps_the_new_slots) {
     options.reconnect = true;
     options.backoff_min = 1ms;
     connect(0, options);
-    (void)call(place::gpu, place::gpu, most);
+    (void)call(place::gpu, place::gpu, slot_bytes);
     serve();
     EXPECT_TRUE(eventually(patience(20s), [&] {
         std::array<completion, 1> one;
         (void)line_->poll(one);
         return line_->connected() && line_->statistics().reconnects > 0;
     }));
-    EXPECT_EQ(call(place::gpu, place::gpu, most).count(), 0);
+    EXPECT_EQ(call(place::gpu, place::gpu, slot_bytes).count(), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(waits, shm_gpu, ::testing::Values(poll_mode::busy, poll_mode::block),
