@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <thread>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -23,6 +24,9 @@ namespace {
 
 constexpr int listen_backlog = 4096;
 constexpr std::chrono::hours longest_wait{1};
+
+/// How often a connection is tried for which there is no room.
+constexpr std::chrono::milliseconds room_interval{1};
 
 /// The most unsent bytes in the kernel: a small message cannot overtake those.
 constexpr int unsent_bytes_low_water = 512 << 10;
@@ -61,10 +65,21 @@ nanoseconds share_of(nanoseconds deadline, std::size_t parts) noexcept {
     return deadline <= start ? deadline : start + (deadline - start) / static_cast<std::int64_t>(parts);
 }
 
+/// A Unix socket takes no more connections (EAGAIN) while as many as its server allows wait to be taken up, and gives
+/// no sign when there is room again.
+int start_where_there_is_room(const socket_address& address, nanoseconds deadline, unique_fd& out) noexcept {
+    for (;;) {
+        const int failure = start_connecting(address, out);
+        if (failure != EAGAIN || address.storage.ss_family != AF_UNIX) return failure;
+        if (now() >= deadline) return ETIMEDOUT;
+        std::this_thread::sleep_for(room_interval);
+    }
+}
+
 /// 0, or why this address cannot be reached.
 int connect_one(const socket_address& address, nanoseconds deadline, unique_fd& out) noexcept {
     unique_fd fd;
-    if (const int failure = start_connecting(address, fd); failure != 0) return failure;
+    if (const int failure = start_where_there_is_room(address, deadline, fd); failure != 0) return failure;
     if (const int failure = wait_ready(fd.get(), POLLOUT, deadline); failure != 0) return failure;
     if (const int failure = connect_outcome(fd.get()); failure != 0) return failure;
     out = std::move(fd);
@@ -190,8 +205,10 @@ result<unique_fd> connect_to(const std::string& host, std::uint16_t port, nanose
     const std::string where = host_and_port(host, port);
     if (out_of_descriptors(last)) return no_descriptor_left("to connect to " + where, last);
     if (last == ETIMEDOUT)
-        return error{status::timed_out, last,
-                     fmt::format("no connection to {} in time; is a firewall in between?", where)};
+        return error{
+            status::timed_out, last,
+            fmt::format("no connection to {} in time; {}", where,
+                        is_unix_socket(host) ? "its server takes up no more of them" : "is a firewall in between?")};
     return error{status::peer_lost, last,
                  fmt::format("cannot connect to {} ({}); is the server running there?", where, system_text(last))};
 }
