@@ -26,7 +26,7 @@ constexpr int listen_backlog = 4096;
 constexpr std::chrono::hours longest_wait{1};
 
 /// How often a connection is tried for which there is no room.
-constexpr std::chrono::milliseconds room_interval{1};
+constexpr std::chrono::microseconds room_interval{200};
 
 /// The most unsent bytes in the kernel: a small message cannot overtake those.
 constexpr int unsent_bytes_low_water = 512 << 10;
