@@ -35,9 +35,8 @@ class full_unix_socket : public ::testing::Test {
 TEST_F(full_unix_socket, gives_room_to_who_waits_for_it) {
     auto made = std::async(std::launch::async, [this] { return connect_to(host_, 0, now() + 20s); });
     EXPECT_EQ(made.wait_for(20ms), std::future_status::timeout) << "it waits";
-    while (made.wait_for(1ms) != std::future_status::ready) {
+    while (made.wait_for(1ms) != std::future_status::ready)
         const unique_fd taken(::accept(listener_.get(), nullptr, nullptr));
-    }
     const auto result = made.get();
     EXPECT_TRUE(result.ok()) << result.error().message;
 }
