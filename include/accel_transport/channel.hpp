@@ -185,7 +185,8 @@ class ACCEL_API channel {
     [[nodiscard]] result<response> call(std::span<const std::byte> request,
                                         const submit_options& options = usual_options);
 
-    /// A descriptor that becomes readable when `poll` has something to do, for an epoll loop.
+    /// A descriptor that becomes readable when `poll` has something to do, for an epoll loop. After a call with a
+    /// deadline has ended early, it may become readable once more, with nothing to do.
     /// Before sleeping on it: poll until 0, then `arm()`; when that says false, poll again. A call that is submitted
     /// while the loop waits for it already needs another `arm()`, or its deadline wakes nobody.
     [[nodiscard]] int event_fd() const noexcept;

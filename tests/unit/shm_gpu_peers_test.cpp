@@ -46,15 +46,6 @@ slot_header header_of(message_kind kind, std::uint32_t slot, std::uint64_t lengt
     return header;
 }
 
-void expect_end(testing::tested_link& link, status why) {
-    std::vector<link_event> seen = link.poll();
-    if (seen.empty()) seen = link.poll();
-    ASSERT_EQ(seen.size(), 1U);
-    EXPECT_EQ(seen[0].kind, event_kind::lost);
-    EXPECT_EQ(seen[0].reason, why);
-    EXPECT_TRUE(link.poll().empty());
-}
-
 // A server's link.
 
 struct shm_gpu_client : ::testing::Test {
@@ -86,12 +77,12 @@ TEST_F(shm_gpu_client, slot_beyond_the_session_ends_it) {
     announce(1, 0);
     client.writes.announce(geometry.slots | entry_flag::payload_on_gpu);
     EXPECT_EQ(client.poll().size(), 1U);
-    expect_end(client, status::protocol_error);
+    EXPECT_EQ(testing::only_loss(client), status::protocol_error);
 }
 
 TEST_F(shm_gpu_client, length_beyond_the_slot_ends_it) {
     announce(1, entry_flag::payload_on_gpu, geometry.request_bytes + 1);
-    expect_end(client, status::protocol_error);
+    EXPECT_EQ(testing::only_loss(client), status::protocol_error);
 }
 
 TEST_F(shm_gpu_client, gets_memory_of_its_own_session_and_no_more) {
@@ -108,7 +99,7 @@ TEST(shm_gpu_unasked, flags_end_a_session_without_slots_on_a_gpu) {
         EXPECT_FALSE(client.passed_to_it[gpu_requests].open());
         client.writes.write_header(1, header_of(message_kind::request, 1, 5));
         client.writes.announce(1 | flag);
-        expect_end(client, status::protocol_error);
+        EXPECT_EQ(testing::only_loss(client), status::protocol_error);
     }
 }
 
@@ -234,7 +225,7 @@ TEST_F(shm_gpu_server, that_passes_what_nobody_asked_for_is_not_listened_to) {
     ASSERT_TRUE(other.connect());
     EXPECT_FALSE(other.path->reaches(*on_gpu.whole().region(), false));
     other.writes.announce(1 | entry_flag::payload_on_gpu);
-    expect_end(other, status::protocol_error);
+    EXPECT_EQ(testing::only_loss(other), status::protocol_error);
 }
 
 TEST_F(shm_gpu_server, response_on_the_gpu_that_nobody_asked_for_ends_it) {
@@ -243,7 +234,7 @@ TEST_F(shm_gpu_server, response_on_the_gpu_that_nobody_asked_for_ends_it) {
     settle();
     (void)server.poll();
     answer(1, 10, entry_flag::payload_on_gpu);
-    expect_end(server, status::protocol_error);
+    EXPECT_EQ(testing::only_loss(server), status::protocol_error);
 }
 
 TEST_F(shm_gpu_server, response_longer_than_where_it_is_wanted_ends_it) {
@@ -252,7 +243,7 @@ TEST_F(shm_gpu_server, response_longer_than_where_it_is_wanted_ends_it) {
     settle();
     (void)server.poll();
     answer(1, 51, entry_flag::payload_on_gpu);
-    expect_end(server, status::protocol_error);
+    EXPECT_EQ(testing::only_loss(server), status::protocol_error);
     EXPECT_EQ(gpus->device().at_work, 0);
 }
 
@@ -262,7 +253,7 @@ TEST_F(shm_gpu_server, response_on_the_host_in_place_of_the_gpu_ends_it) {
     settle();
     (void)server.poll();
     answer(1, 50, 0);
-    expect_end(server, status::protocol_error);
+    EXPECT_EQ(testing::only_loss(server), status::protocol_error);
 }
 
 TEST_F(shm_gpu_server, text_of_a_failure_on_the_gpu_ends_it) {
@@ -271,7 +262,7 @@ TEST_F(shm_gpu_server, text_of_a_failure_on_the_gpu_ends_it) {
     settle();
     (void)server.poll();
     answer(1, 5, entry_flag::payload_on_gpu, status::application_error);
-    expect_end(server, status::protocol_error);
+    EXPECT_EQ(testing::only_loss(server), status::protocol_error);
 }
 
 TEST_F(shm_gpu_server, answer_to_a_request_that_has_not_left_ends_it) {
@@ -279,7 +270,7 @@ TEST_F(shm_gpu_server, answer_to_a_request_that_has_not_left_ends_it) {
     gpus->device().held = true;
     send(1, part(0, 10), {});
     answer(1, 5, 0);
-    expect_end(server, status::protocol_error);
+    EXPECT_EQ(testing::only_loss(server), status::protocol_error);
     EXPECT_FALSE(server.path->close()) << "the GPU still reads the payload";
     gpus->device().held = false;
     settle();

@@ -28,15 +28,6 @@ using testing::geometry;
 using testing::make_config;
 using testing::make_token;
 
-void expect_lost(testing::tested_link& link, status why) {
-    std::vector<link_event> seen = link.poll();
-    if (seen.empty()) seen = link.poll();
-    ASSERT_EQ(seen.size(), 1U);
-    EXPECT_EQ(seen[0].kind, event_kind::lost);
-    EXPECT_EQ(seen[0].reason, why);
-    EXPECT_TRUE(link.poll().empty());
-}
-
 struct hostile_client : testing::hostile_client {
     hostile_client() { EXPECT_TRUE(ready); }
     void announce(std::uint32_t slot) { writes.announce(slot); }
@@ -48,7 +39,6 @@ struct hostile_client : testing::hostile_client {
         header.length = length;
         writes.write_header(slot, header);
     }
-    void expect_lost(status why) { shm::expect_lost(*this, why); }
 };
 
 TEST(shm_link, takes_a_request_where_the_client_wrote_it) {
@@ -66,21 +56,21 @@ TEST(shm_link, slot_beyond_the_session_ends_it) {
     hostile_client client;
     client.write_header(geometry.slots, geometry.slots, 5);  // in the rest of the last page
     client.announce(geometry.slots);
-    client.expect_lost(status::protocol_error);
+    EXPECT_EQ(testing::only_loss(client), status::protocol_error);
 }
 
 TEST(shm_link, header_of_another_slot_ends_it) {
     hostile_client client;
     client.write_header(1, 2, 5);
     client.announce(1);
-    client.expect_lost(status::protocol_error);
+    EXPECT_EQ(testing::only_loss(client), status::protocol_error);
 }
 
 TEST(shm_link, length_beyond_the_slot_ends_it) {
     hostile_client client;
     client.write_header(1, 1, geometry.request_bytes + 1);
     client.announce(1);
-    client.expect_lost(status::protocol_error);
+    EXPECT_EQ(testing::only_loss(client), status::protocol_error);
 }
 
 TEST(shm_link, entries_out_of_order_are_not_taken) {
@@ -99,7 +89,7 @@ TEST(shm_link, end_of_the_socket_is_a_death_unless_the_client_said_goodbye) {
         client.socket.reset();
         ASSERT_TRUE(client.events->arm());
         client.events->disarm();
-        client.expect_lost(goodbye ? status::closed : status::peer_lost);
+        EXPECT_EQ(testing::only_loss(client), goodbye ? status::closed : status::peer_lost);
     }
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -111,6 +112,14 @@ struct tested_link {
     std::unique_ptr<core::poller> events;
     std::unique_ptr<core::link> path;
 };
+
+/// Why the link was lost, if it tells this and nothing else.
+inline std::optional<status> only_loss(tested_link& link) {
+    std::vector<core::link_event> seen = link.poll();
+    if (seen.empty()) seen = link.poll();
+    const bool lost = seen.size() == 1 && seen[0].kind == core::event_kind::lost;
+    return lost && link.poll().empty() ? std::optional{seen[0].reason} : std::nullopt;
+}
 
 /// A server's link, and its client.
 struct hostile_client : tested_link {

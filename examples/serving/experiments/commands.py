@@ -39,7 +39,7 @@ class Commands:
         link = ["--link", self.link] if self.link else []
         # An emulated adapter that spins is late less often, where it does not take a core from the others.
         mode = ["--mode", "spin"] if self.machine.cores >= SPINNING_CORES * processes else []
-        # Nor for the start of its copy kernel, which takes some 50 us: the kernel stays between requests.
+        # Nor has a message to wait for the start of its copy kernel, where that stays between requests.
         stay = ["--cuda-stay", str(COPIES_STAY_MS)] if self.machine.gpu else []
         return [self.programs / "softnic", "run", "--fabric", fabric, *mode, *link, *stay, "--"]
 
