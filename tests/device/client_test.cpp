@@ -159,7 +159,16 @@ TEST_P(device_client, handles_that_are_stale_or_out_of_turn) {
     EXPECT_EQ(device::poll(ref(), call), status::invalid_state);  // not submitted
     EXPECT_EQ(device::cancel(ref(), call), status::invalid_state);
     ASSERT_EQ(device::submit(ref(), call, 10), status::ok);
-    EXPECT_EQ(device::submit(ref(), call, 10), status::invalid_state);
+    const device::call_ref submitted = call;
+    device::call_options other;
+    other.max_bytes = 1;
+    other.timeout_ns = 1;
+    other.trace_id = other.target = 7;
+    EXPECT_EQ(device::submit(ref(), call, 10, other), status::invalid_state);
+    EXPECT_EQ(call.response_room, submitted.response_room) << "its terms stay";
+    EXPECT_EQ(call.deadline, submitted.deadline);
+    EXPECT_EQ(call.trace_id, submitted.trace_id);
+    EXPECT_EQ(call.target, submitted.target);
     ASSERT_EQ(await(ref(), call), status::ok);
     EXPECT_EQ(device::poll(ref(), call), status::ok);  // as often as one likes
     EXPECT_EQ(device::cancel(ref(), call), status::invalid_state);

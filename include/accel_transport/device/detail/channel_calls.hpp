@@ -207,9 +207,9 @@ ACCEL_HOST_DEVICE inline std::uint32_t begin_slot(const channel_ref& channel, st
     if (length > channel.requests.capacity) return status::message_too_large;
     if (with.timeout_ns < 0) return status::invalid_argument;
     if (const status over = end_of(channel); over != status::ok) return over;
-    set_terms(channel, with, clock_ns(), call);
     // Before posting: the response may arrive before this returns.
     if (!move_call(channel, call, call_phase::begun, call_phase::in_flight)) return status::invalid_state;
+    set_terms(channel, with, clock_ns(), call);
     write_header(channel, call, length);
     const status sent = post_request(channel, call, length);
     if (sent == status::ok) {
