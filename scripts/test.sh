@@ -74,10 +74,11 @@ show_failures() {
     tail -n 60 "$1" | grep -vE '\((Skipped|Disabled)\)$' | tail -n 30
 }
 
-# essence_of LOG: which tests failed, and what a fuzz target or a sanitizer found, in a few lines.
+# essence_of LOG: which tests failed, what they expected, and what a fuzz target or a sanitizer found, in a few lines.
 essence_of() {
     grep -E '^\s+[0-9]+ - .* \([A-Z]|^fuzz_.* failed|^broken promise|^SUMMARY: |^Base64: |error:' "$1" |
         grep -vE '\((Skipped|Disabled)\)$' | cut -c1-400 | head -n 15 || true
+    grep -E -A 4 ': Failure$' "$1" | cut -c1-200 | head -n 25 || true
 }
 
 step_format() {
