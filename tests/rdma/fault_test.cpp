@@ -275,6 +275,41 @@ TEST_F(faulty_device, calls_that_wait_for_room_can_be_cancelled_and_expire) {
     EXPECT_EQ(full.client->statistics().stale, 0U);
 }
 
+TEST_F(faulty_device, ranges_sent_in_part_stay_lent_after_a_cancel) {
+    channel_options options = client_options();
+    constexpr std::size_t count = 1000;  // more than the send queue takes, of 16 work requests with 30 ranges
+    constexpr std::size_t each = 512;
+    options.slots = full_client::slots;
+    options.request_bytes = count * each;
+    options.verbs.ack_timeout = 268ms;
+    options.verbs.ack_retries = 6;
+    server_options at = at_server();
+    at.max_request_bytes = std::max(at.max_request_bytes, options.request_bytes);
+    at.verbs = options.verbs;
+    rig r(rdma(), echo, at);
+    const std::uint32_t last = last_queue_pair();
+    checked_channel client = r.connect(options);
+    region memory = r.ctx().allocate(2 * options.request_bytes).value();
+    std::vector<slice> ranges;  // no two are neighbours
+    for (std::size_t i = 0; i < count; ++i) ranges.push_back(memory.part(2 * i * each, each).value());
+    arm(fmt::format("drop op=ack qpn={:#x}", last + 2));
+
+    call_view call;
+    ASSERT_EQ(client.begin(call), status::ok);
+    ASSERT_EQ(client.submit(call.id, std::span<const slice>(ranges)), status::ok);
+    ASSERT_EQ(client.cancel(call.id), status::ok);
+    completion done;
+    EXPECT_EQ(client.wait({&done, 1}, 20ms), 0U) << "the device may still read them";
+    softnic_fault_clear();
+    done = client.next();
+    EXPECT_EQ(done.id, call.id);
+    EXPECT_EQ(done.status, status::cancelled);
+    EXPECT_EQ(client.release(done.id), status::ok);
+    client.send_seed(100, 1);
+    EXPECT_EQ(client.finish(status::ok), 1U);
+    EXPECT_TRUE(client.all_slots_free());
+}
+
 TEST_F(faulty_device, calls_that_wait_for_room_end_with_their_session) {
     rig r(rdma(), echo, at_server());
     const std::uint32_t last = last_queue_pair();
