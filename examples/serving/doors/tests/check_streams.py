@@ -106,10 +106,10 @@ def check_connection(pair):
         expect(rest.count(b"data: ") == 2, f"two events, and the end: {rest}")
 
 
-def check_slow(pair):
+def check_slow(pair, clients=40):
     """Clients that do not read hold their parts, until their time is over; nobody else waits for them."""
     before = pair.descriptors()
-    held = [pair.connect() for _ in range(40)]
+    held = [pair.connect() for _ in range(clients)]
     for one in held:
         one.send(generate("flood", {"text_input": ""}, "generate_stream"))
     time.sleep(0.3)
@@ -180,6 +180,12 @@ def check_servers(gateway, server):
     expect(pair.summary["cancelled"] >= 60, f"calls of leavers are cancelled: {pair.summary}")
 
 
+def check_share(gateway, server):
+    """Streams with five slots each could take all twenty; a quarter is for others."""
+    with Pair(gateway, server, "--write-timeout", "2s", models=["flood", "double"], slots=20) as pair:
+        check_slow(pair, clients=6)
+
+
 def main():
     with Pair(*sys.argv[1:3], "--write-timeout", "2s", "--part-timeout", "1s", "--idle-timeout", "2s") as pair:
         for check in (check_events, check_at_once, check_documents, check_errors, check_connection, check_crowd,
@@ -189,6 +195,7 @@ def main():
             print(check.__name__, f"good, {time.monotonic() - began:.1f} s", flush=True)
     expect(pair.summary["cancelled"] >= 60, f"calls of leavers are cancelled: {pair.summary}")
     check_servers(*sys.argv[1:3])
+    check_share(*sys.argv[1:3])
     return 0
 
 

@@ -49,10 +49,10 @@ def reached(server, uri):
 class Pair:
     """A gateway with these doors in front of `server`; both end with the block. `options` are further ones of the
     gateway; with `context`, clients speak TLS. `url` and `port` are the HTTP door's, `address` is gRPC's. `large` of
-    the `models` has a channel of its own, with four slots."""
+    the `models` has a channel of its own, with four slots; the others have `slots`."""
 
     def __init__(self, gateway, server, *options, context=None, doors=("http",), models=MODELS,
-                 uri="tcp://127.0.0.1:0?insecure=true"):
+                 uri="tcp://127.0.0.1:0?insecure=true", slots=None):
         self.context = context
         self.folder = tempfile.TemporaryDirectory()
         self.server = subprocess.Popen([server, uri], stdout=subprocess.PIPE, text=True)
@@ -63,8 +63,9 @@ class Pair:
             path = os.path.join(self.folder.name, name)
             with open(path, "w", encoding="utf-8") as file:
                 json.dump(description(name), file)
-            own = ("&" if "?" in uri else "?") + "slots=4" if name == "large" else ""
-            self.plain += ["--model", f"{name}={uri}{own}", "--describe", path]
+            own = 4 if name == "large" else slots
+            where = uri + ("&" if "?" in uri else "?") + f"slots={own}" if own else uri
+            self.plain += ["--model", f"{name}={where}", "--describe", path]
         where = [word for each in doors if "--" + each not in options for word in ("--" + each, "127.0.0.1:0")]
         self.door = subprocess.Popen([*self.plain, *where, *options], stdout=subprocess.PIPE, text=True)
         line = first_line(self.door)
