@@ -11,7 +11,7 @@ import collections
 import pathlib
 import re
 
-OURS = re.compile(r"(?:^|/)((?:src|include/accel_transport)/.+)\.(?:hpp|cpp|cuh|cu)$")
+OURS = re.compile(r"(?:^|(?<!softnic)/)((?:src|include/accel_transport)/.+)\.(?:hpp|cpp|cuh|cu)$")
 FILE = re.compile(r"(fl|fi|fe|cfi|cfl)=\((\d+)\)(?: (.*))?$")
 COST = re.compile(r"([+-]?\d+|\*) (\d+)$")
 
