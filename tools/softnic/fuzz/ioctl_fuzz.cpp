@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes as a sequence of ioctls. Each command: object, method, count, then attributes; data words may
 // point into a scratch area that the fuzzer also fills, so that it gets behind the pointers. The object bytes
-// 0xff and 0xfe are DevX: what its commands need, and one command.
+// 0xff to 0xfd are DevX: what its commands need, one command, and something about events.
 #include "abi/dispatch.hpp"
 #include "devx/layout.hpp"
 #include "dma/guarded.hpp"
@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -64,7 +65,8 @@ constexpr std::size_t umem_bytes = 16384;
 alignas(4096) std::uint8_t umem_memory[umem_bytes];
 
 constexpr std::uint16_t commands[]{0x100, 0x200, 0x400, 0x402, 0x403, 0x500, 0x502, 0x503, 0x504,
-                                   0x505, 0x506, 0x507, 0x50a, 0x50b, 0x50e, 0x717, 0x760, 0x800};
+                                   0x505, 0x506, 0x507, 0x50a, 0x50b, 0x50e, 0x717, 0x760, 0x800,
+                                   0x710, 0x712, 0x713, 0x714, 0x842, 0x90c, 0x90d, 0x90f};
 
 struct devx_method {
     std::uint16_t object;
@@ -94,6 +96,8 @@ void fill_context(std::span<std::byte> in, context& target) {
     const std::uint32_t uar = target.uars.empty() ? 0 : target.uars.begin()->second;
     const std::uint32_t pd = target.pds.empty() ? 0 : target.pds.begin()->first;
     const std::uint32_t cq = target.cqs.empty() ? 0 : target.cqs.begin()->second->number();
+    const std::uint32_t srq = target.srqs.empty() ? 0 : target.srqs.begin()->second->who().number;
+    const auto receives = [](devx::field of) { return of.at(devx::rmpc::queue).at(devx::create_rmp::context); };
     const std::uint32_t umem = target.devx_space.umems.empty() ? 0 : target.devx_space.umems.begin()->first;
     switch (devx::mailbox_in(in).get(devx::header::opcode)) {
         case 0x400:
@@ -114,6 +118,24 @@ void fill_context(std::span<std::byte> in, context& target) {
             to.set(devx::mkc::access_mode_1_0.at(devx::create_mkey::context), 1);
             to.set(devx::mkc::pd.at(devx::create_mkey::context), pd);
             to.set(devx::create_mkey::umem_id, umem);
+            break;
+        case 0x710:
+            to.set(devx::dctc::pd.at(devx::create_dct::context), pd);
+            to.set(devx::dctc::cqn.at(devx::create_dct::context), cq);
+            to.set(devx::dctc::srqn_xrqn.at(devx::create_dct::context), srq);
+            to.set(devx::dctc::port.at(devx::create_dct::context), 1);
+            to.set(devx::dctc::mtu.at(devx::create_dct::context), 3);
+            break;
+        case 0x90c:
+            to.set(devx::rmpc::state.at(devx::create_rmp::context), 1);
+            to.set(receives(devx::wq::pd), pd);
+            to.set(receives(devx::wq::log_wq_stride), 5);
+            to.set(receives(devx::wq::dbr_umem_id), umem);
+            to.set(receives(devx::wq::wq_umem_id), umem);
+            break;
+        case 0x90d:
+        case 0x90f:
+            to.set(devx::header::object, srq);
             break;
         default:
             if (!target.qps.empty()) to.set(devx::header::object, target.qps.begin()->second);
@@ -140,6 +162,40 @@ void run_devx(reader& from, context& target) {
     dispatch(target, command.get());
 }
 
+/// Opens a channel, subscribes to something on it, raises it, reads, or closes.
+void run_events(reader& from, context& target) {
+    auto& space = target.devx_space;
+    const int channel = space.channels.empty() ? from.take<std::uint8_t>() : space.channels.begin()->first;
+    const std::uint8_t what = from.take<std::uint8_t>();
+    if (what % 4 == 0) {
+        testing::ioctl_builder open(MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD, MLX5_IB_METHOD_DEVX_ASYNC_EVENT_FD_ALLOC);
+        open.handle(MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_HANDLE);
+        open.in(MLX5_IB_ATTR_DEVX_ASYNC_EVENT_FD_ALLOC_FLAGS, std::uint32_t{what} >> 6);
+        dispatch(target, open.get());
+    } else if (what % 4 == 1) {
+        static const int signal = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+        const std::uint8_t back = from.take<std::uint8_t>();
+        const std::uint64_t events = from.take<std::uint64_t>();
+        testing::ioctl_builder subscribe(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_SUBSCRIBE_EVENT);
+        subscribe.handle(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_HANDLE, static_cast<std::uint64_t>(channel));
+        subscribe.raw(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_TYPE_NUM_LIST, what >> 5, events);
+        const std::uint32_t made = space.objects.empty() ? 0 : space.objects.begin()->first;
+        if ((what & 4) != 0)
+            subscribe.handle(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_OBJ_HANDLE, back == 0 ? made : recent(target, back));
+        if ((what & 8) != 0) subscribe.in(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_FD_NUM, static_cast<std::uint32_t>(signal));
+        if ((what & 16) != 0) subscribe.in(MLX5_IB_ATTR_DEVX_SUBSCRIBE_EVENT_COOKIE, events);
+        dispatch(target, subscribe.get());
+    } else if (what % 4 == 2) {
+        for (const auto& [handle, object] : space.objects)
+            object.subscribers->raise({static_cast<device_event>(what >> 2), handle});
+        std::byte room[event_channel::event_bytes];
+        if (const auto found = target.find_event_channel(channel))
+            static_cast<void>(found->read(std::span(room).first(what % sizeof room)));
+    } else if (target.forget_descriptor(channel)) {
+        ::close(channel);
+    }
+}
+
 /// What most DevX commands need: a umem, a doorbell page, a domain.
 void prepare_devx(context& target) {
     target.devx_space.enabled = true;
@@ -153,11 +209,13 @@ void prepare_devx(context& target) {
 }
 
 void run_one(reader& from, context& target) {
+    constexpr std::uint8_t devx_events = 0xfd;
     constexpr std::uint8_t devx_step = 0xfe;
     constexpr std::uint8_t devx_start = 0xff;
     const auto object = from.take<std::uint8_t>();
     if (object == devx_start) return prepare_devx(target);
     if (object == devx_step) return run_devx(from, target);
+    if (object == devx_events) return run_events(from, target);
     const auto method = from.take<std::uint8_t>();
     const auto own = [](std::uint8_t value) {
         return static_cast<std::uint16_t>((value & 0x0f) | ((value & 0x80) != 0 ? 1 << 12 : 0) |
@@ -185,6 +243,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         adapter.progress(now += 1000);
         for (const auto* pipes : {&target.channels, &target.asynchronous_pipes})
             for (const auto& [descriptor, pipe] : *pipes) ::close(descriptor);
+        for (const auto& [descriptor, channel] : target.devx_space.channels) ::close(descriptor);
     }
     ::close(file);
     return 0;

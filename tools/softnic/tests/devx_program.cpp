@@ -4,8 +4,6 @@
 #include "devx_rig.hpp"
 
 #include <cerrno>
-#include <memory>
-#include <numeric>
 
 #include <gtest/gtest.h>
 
@@ -14,66 +12,15 @@ namespace {
 namespace st = accel::softnic::testing;
 namespace prm = accel::softnic::devx;
 
-constexpr int all_access =
-    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-
-st::context_owner open_devx() {
-    int count = 0;
-    ibv_device** list = st::required(ibv_get_device_list(&count), "device list");
-    mlx5dv_context_attr how{};
-    how.flags = MLX5DV_CONTEXT_FLAGS_DEVX;
-    st::context_owner context(st::required(mlx5dv_open_device(list[0], &how), "device with DevX"));
-    ibv_free_device_list(list);
-    return context;
-}
-
-struct free_uar {
-    void operator()(mlx5dv_devx_uar* page) const { mlx5dv_devx_free_uar(page); }
-};
-
-std::uint32_t number_of(ibv_pd* pd) {
-    mlx5dv_pd answer{};
-    mlx5dv_obj what{};
-    what.pd.in = pd;
-    what.pd.out = &answer;
-    if (mlx5dv_init_obj(&what, MLX5DV_OBJ_PD) != 0) throw std::runtime_error("no number of the domain");
-    return answer.pdn;
-}
-
-struct devx_pair : ::testing::Test {
-    st::context_owner context = open_devx();
-    st::pd_owner pd{ibv_alloc_pd(context.get())};
-    std::vector<std::uint8_t> from = std::vector<std::uint8_t>(1 << 16);
-    std::vector<std::uint8_t> to = std::vector<std::uint8_t>(1 << 16);
-    st::mr_owner from_mr{ibv_reg_mr(pd.get(), from.data(), from.size(), all_access)};
-    st::mr_owner to_mr{ibv_reg_mr(pd.get(), to.data(), to.size(), all_access)};
-    std::unique_ptr<mlx5dv_devx_uar, free_uar> uar{
-        st::required(mlx5dv_devx_alloc_uar(context.get(), MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF), "doorbell page")};
+struct devx_pair : ::testing::Test, st::devx_ground {
     st::devx_cq cq{context.get(), uar->page_id};
     st::devx_cq other_cq{context.get(), uar->page_id};
-    std::uint32_t domain = number_of(pd.get());
     st::devx_qp qp{context.get(), domain, *uar, cq, cq};
     st::devx_qp other{context.get(), domain, *uar, other_cq, other_cq};
 
     void SetUp() override {
-        std::iota(from.begin(), from.end(), std::uint8_t{1});
         qp.connect(other.number(), 1);
         other.connect(qp.number(), 1);
-    }
-    st::devx_work write(std::size_t offset, std::uint32_t length) const {
-        st::devx_work what;
-        what.opcode = MLX5_OPCODE_RDMA_WRITE;
-        what.local = reinterpret_cast<std::uint64_t>(from.data()) + offset;
-        what.remote = reinterpret_cast<std::uint64_t>(to.data()) + offset;
-        what.lkey = from_mr->lkey;
-        what.rkey = to_mr->rkey;
-        what.length = length;
-        return what;
-    }
-    mlx5_cqe64 next(st::devx_cq& queue) {
-        mlx5_cqe64 cqe{};
-        EXPECT_TRUE(st::wait_until([&] { return queue.poll(cqe); })) << "no completion";
-        return cqe;
     }
     /// Over the second half of the umem, at addresses from `begin` on.
     mlx5dv_devx_obj* make_key(const st::umem_block& memory, std::uint64_t begin, std::uint32_t& key) {
@@ -95,11 +42,6 @@ struct devx_pair : ::testing::Test {
         key = command.object() << 8 | variant;
         return made;
     }
-    /// A completion at the sender does not say that the target's processor sees the data already.
-    void expect_data(std::size_t begin, std::size_t end) const { expect_copy(to.data() + begin, begin, end); }
-    void expect_copy(const void* at, std::size_t begin, std::size_t end) const {
-        EXPECT_TRUE(st::wait_until([&] { return std::memcmp(at, from.data() + begin, end - begin) == 0; }));
-    }
 };
 
 TEST_F(devx_pair, writes_land_and_complete_over_many_turns_of_the_queues) {
@@ -108,20 +50,20 @@ TEST_F(devx_pair, writes_land_and_complete_over_many_turns_of_the_queues) {
         std::fill(to.begin(), to.end(), std::uint8_t{0});
         const std::uint16_t index = qp.post(write(offset, 1 + round * 11 % 5000));
         qp.ring();
-        const mlx5_cqe64 cqe = next(cq);
+        const mlx5_cqe64 cqe = st::next_completion(cq);
         ASSERT_EQ(cqe.op_own >> 4, MLX5_CQE_REQ);
         ASSERT_EQ(be16toh(cqe.wqe_counter), index);
         ASSERT_EQ(be32toh(cqe.sop_drop_qpn) & 0xffffff, qp.number());
         ASSERT_EQ(be32toh(cqe.srqn_uidx), 0x321u);
-        expect_data(offset, offset + 1 + round * 11 % 5000);
+        EXPECT_TRUE(has_data(offset, offset + 1 + round * 11 % 5000));
     }
 }
 
 TEST_F(devx_pair, one_doorbell_starts_a_batch) {
     for (std::uint32_t at = 0; at < 32; ++at) qp.post(write(at * 100, 100));
     qp.ring();
-    for (std::uint16_t at = 0; at < 32; ++at) EXPECT_EQ(be16toh(next(cq).wqe_counter), at);
-    expect_data(0, 3200);
+    for (std::uint16_t at = 0; at < 32; ++at) EXPECT_EQ(be16toh(st::next_completion(cq).wqe_counter), at);
+    EXPECT_TRUE(has_data(0, 3200));
 }
 
 TEST_F(devx_pair, receives_in_a_umem_take_immediate_data) {
@@ -131,12 +73,12 @@ TEST_F(devx_pair, receives_in_a_umem_take_immediate_data) {
     what.immediate = 0xabcd1234;
     qp.post(what);
     qp.ring();
-    const mlx5_cqe64 received = next(other_cq);
+    const mlx5_cqe64 received = st::next_completion(other_cq);
     EXPECT_EQ(received.op_own >> 4, MLX5_CQE_RESP_WR_IMM);
     EXPECT_EQ(be32toh(received.imm_inval_pkey), 0xabcd1234u);
     EXPECT_EQ(be32toh(received.byte_cnt), 256u);
-    EXPECT_EQ(next(cq).op_own >> 4, MLX5_CQE_REQ);
-    expect_data(128, 384);
+    EXPECT_EQ(st::next_completion(cq).op_own >> 4, MLX5_CQE_REQ);
+    EXPECT_TRUE(has_data(128, 384));
 }
 
 TEST_F(devx_pair, a_nop_completes_behind_the_writes_before_it) {
@@ -145,10 +87,10 @@ TEST_F(devx_pair, a_nop_completes_behind_the_writes_before_it) {
     qp.post(silent);
     const std::uint16_t index = qp.post({});
     qp.ring();
-    const mlx5_cqe64 cqe = next(cq);
+    const mlx5_cqe64 cqe = st::next_completion(cq);
     EXPECT_EQ(cqe.op_own >> 4, MLX5_CQE_REQ);
     EXPECT_EQ(be16toh(cqe.wqe_counter), index);
-    expect_data(0, 1000);
+    EXPECT_TRUE(has_data(0, 1000));
 }
 
 TEST_F(devx_pair, a_collapsed_queue_that_ignores_overruns_shows_the_newest_completion_in_its_first_place) {
@@ -171,7 +113,7 @@ TEST_F(devx_pair, a_collapsed_queue_that_ignores_overruns_shows_the_newest_compl
     }
     EXPECT_EQ(last, 299);
     EXPECT_EQ(narrow.look(1).op_own >> 4, MLX5_CQE_INVALID) << "nobody writes there";
-    expect_data(0, 300 * 64);
+    EXPECT_TRUE(has_data(0, 300 * 64));
 }
 
 TEST_F(devx_pair, a_key_over_a_umem_reaches_its_range_and_no_more) {
@@ -184,14 +126,14 @@ TEST_F(devx_pair, a_key_over_a_umem_reaches_its_range_and_no_more) {
     good.rkey = key;
     qp.post(good);
     qp.ring();
-    EXPECT_EQ(next(cq).op_own >> 4, MLX5_CQE_REQ);
-    expect_copy(memory.at(4096), 0, 4096);
+    EXPECT_EQ(st::next_completion(cq).op_own >> 4, MLX5_CQE_REQ);
+    EXPECT_TRUE(has_copy(memory.at(4096), 0, 4096));
     EXPECT_EQ(mlx5dv_devx_umem_dereg(memory.get()), EBUSY) << "the key uses it";
     auto beyond = good;
     beyond.remote = begin + 1;
     qp.post(beyond);
     qp.ring();
-    EXPECT_EQ(next(cq).op_own >> 4, MLX5_CQE_REQ_ERR);
+    EXPECT_EQ(st::next_completion(cq).op_own >> 4, MLX5_CQE_REQ_ERR);
     EXPECT_EQ(mlx5dv_devx_obj_destroy(key_object), 0);
 }
 
@@ -202,7 +144,7 @@ TEST_F(devx_pair, the_error_state_flushes_and_reset_starts_again) {
     EXPECT_EQ(qp.state(), 6u) << "ERR";
     qp.post(write(0, 8));
     qp.ring();
-    EXPECT_EQ(next(cq).op_own >> 4, MLX5_CQE_REQ_ERR);
+    EXPECT_EQ(st::next_completion(cq).op_own >> 4, MLX5_CQE_REQ_ERR);
     auto to_reset = qp.step(prm::opcode::qp_2rst);
     EXPECT_EQ(to_reset.modify(qp.get()), 0);
     EXPECT_EQ(qp.state(), 0u) << "RST";

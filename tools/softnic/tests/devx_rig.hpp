@@ -11,6 +11,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <numeric>
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -24,6 +26,41 @@
 namespace accel::softnic::testing {
 
 namespace prm = accel::softnic::devx;
+
+/// Calls `done` until it is true, and drives the device where it has no thread of its own. False after 30 s.
+template <class Done>
+bool wait_until(Done done) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!done()) {
+        if (softnic_progress != nullptr) softnic_progress();
+        if (std::chrono::steady_clock::now() > end) return false;
+    }
+    return true;
+}
+
+inline context_owner open_devx() {
+    int count = 0;
+    ibv_device** list = required(ibv_get_device_list(&count), "device list");
+    mlx5dv_context_attr how{};
+    how.flags = MLX5DV_CONTEXT_FLAGS_DEVX;
+    context_owner context(required(mlx5dv_open_device(list[0], &how), "device with DevX"));
+    ibv_free_device_list(list);
+    return context;
+}
+
+struct free_uar {
+    void operator()(mlx5dv_devx_uar* page) const { mlx5dv_devx_free_uar(page); }
+};
+using uar_owner = std::unique_ptr<mlx5dv_devx_uar, free_uar>;
+
+inline std::uint32_t number_of(ibv_pd* pd) {
+    mlx5dv_pd answer{};
+    mlx5dv_obj what{};
+    what.pd.in = pd;
+    what.pd.out = &answer;
+    if (mlx5dv_init_obj(&what, MLX5DV_OBJ_PD) != 0) throw std::runtime_error("no number of the domain");
+    return answer.pdn;
+}
 
 /// Memory of whole pages, registered as a umem.
 class umem_block {
@@ -138,6 +175,15 @@ class devx_cq {
         __atomic_store_n(record_, htobe32(++consumed_ & 0xffffff), __ATOMIC_RELEASE);
         return true;
     }
+    /// Asks for one event about the next completion.
+    void arm(const mlx5dv_devx_uar& uar) {
+        constexpr std::size_t register_offset = 0x20;
+        const std::uint32_t command = (++armed_ & 3) << 28 | (consumed_ & 0xffffff);
+        __atomic_store_n(record_ + 1, htobe32(command), __ATOMIC_RELEASE);
+        auto* doorbell = static_cast<std::byte*>(uar.base_addr) + register_offset;
+        const std::uint64_t value = htobe64(std::uint64_t{command} << 32 | number_);
+        __atomic_store_n(reinterpret_cast<std::uint64_t*>(doorbell), value, __ATOMIC_RELEASE);
+    }
 
   private:
     static std::size_t record_offset(const devx_cq_options& how) {
@@ -150,10 +196,19 @@ class devx_cq {
     mlx5dv_devx_obj* object_ = nullptr;
     std::uint32_t number_ = 0;
     std::uint32_t consumed_ = 0;
+    std::uint32_t armed_ = 0;
+};
+
+/// Where a message of an initiator goes: a target, its access key, and the LID of its port.
+struct devx_destination {
+    std::uint32_t number = 0;
+    std::uint64_t access_key = 0;
+    std::uint16_t lid = 1;
 };
 
 /// One work request: opcode, remote address, local piece.
 struct devx_work {
+    devx_destination target;  ///< of an initiator's
     std::uint8_t opcode = MLX5_OPCODE_NOP;
     std::uint64_t remote = 0;
     std::uint32_t rkey = 0;
@@ -164,6 +219,8 @@ struct devx_work {
     bool signalled = true;
 };
 
+enum class devx_service : std::uint8_t { reliable = 0, initiator = 5 };
+
 class devx_qp {
   public:
     static constexpr std::uint32_t log_send_blocks = 6;
@@ -171,12 +228,13 @@ class devx_qp {
     static constexpr std::uint32_t receive_bytes = 16u << log_receives;
 
     devx_qp(ibv_context* on, std::uint32_t domain, const mlx5dv_devx_uar& uar, const devx_cq& send,
-            const devx_cq& receive)
-        : memory_(on, record_offset + 4096), uar_(uar) {
+            const devx_cq& receive, devx_service service = devx_service::reliable)
+        : memory_(on, record_offset + 4096), uar_(uar), service_(service) {
         devx_message command(prm::opcode::create_qp);
         const auto put = [&](prm::field of, std::uint64_t value) {
             command.set(of.at(prm::create_qp::context), value);
         };
+        put(prm::qpc::st, static_cast<std::uint64_t>(service));
         put(prm::qpc::pd, domain);
         put(prm::qpc::uar_page, uar.page_id);
         put(prm::qpc::user_index, 0x321);
@@ -216,6 +274,21 @@ class devx_qp {
         run(send_step());
     }
 
+    /// An initiator's steps name nobody.
+    void start() const {
+        run(init_step());
+        run(receive_step(0, 0));
+        run(send_step());
+    }
+
+    /// From the error state back to where start() leads.
+    void restart() {
+        run(step(prm::opcode::qp_2rst));
+        produced_ = 0;
+        __atomic_store_n(record() + MLX5_SND_DBR, 0, __ATOMIC_RELEASE);
+        start();
+    }
+
     std::uint16_t post(const devx_work& what) {
         std::array<std::byte, 64> block{};
         const std::size_t size = fill(what, block);
@@ -246,18 +319,31 @@ class devx_qp {
 
     [[nodiscard]] std::uint32_t* record() const { return reinterpret_cast<std::uint32_t*>(memory_.at(record_offset)); }
     [[nodiscard]] std::byte* slot(std::uint16_t index) const {
-        return memory_.at(receive_bytes + std::size_t{index % (1u << log_send_blocks)} * 64);
+        const std::size_t receives = service_ == devx_service::reliable ? receive_bytes : 0;
+        return memory_.at(receives + std::size_t{index % (1u << log_send_blocks)} * 64);
     }
-    static std::size_t fill(const devx_work& what, std::array<std::byte, 64>& block) {
+    std::size_t fill(const devx_work& what, std::array<std::byte, 64>& block) const {
         std::size_t size = sizeof(mlx5_wqe_ctrl_seg);
         const auto append = [&](const auto& segment) {
             std::memcpy(block.data() + size, &segment, sizeof segment);
             size += sizeof segment;
         };
         if (what.opcode == MLX5_OPCODE_NOP) return size;
-        append(mlx5_wqe_raddr_seg{htobe64(what.remote), htobe32(what.rkey), 0});
+        if (service_ == devx_service::initiator) append(compact_address(what.target));
+        const bool sends = what.opcode == MLX5_OPCODE_SEND || what.opcode == MLX5_OPCODE_SEND_IMM;
+        if (!sends) append(mlx5_wqe_raddr_seg{htobe64(what.remote), htobe32(what.rkey), 0});
         append(mlx5_wqe_data_seg{htobe32(what.length), htobe32(what.lkey), htobe64(what.local)});
         return size;
+    }
+    /// The first 16 bytes of the address vector: enough within an InfiniBand subnet.
+    static std::array<std::byte, 16> compact_address(const devx_destination& to) {
+        mlx5_wqe_av whole{};
+        whole.key.dc_key = htobe64(to.access_key);
+        whole.dqp_dct = htobe32(to.number);
+        whole.rlid = htobe16(to.lid);
+        std::array<std::byte, 16> compact{};
+        std::memcpy(compact.data(), &whole, compact.size());
+        return compact;
     }
     void run(devx_message command) const {
         if (command.modify(object_) != 0) throw std::runtime_error("step of the queue pair refused");
@@ -287,6 +373,7 @@ class devx_qp {
 
     umem_block memory_;
     mlx5dv_devx_uar uar_;
+    devx_service service_;
     mlx5dv_devx_obj* object_ = nullptr;
     std::uint32_t number_ = 0;
     std::uint16_t produced_ = 0;
@@ -294,15 +381,44 @@ class devx_qp {
     std::uint64_t last_control_ = 0;
 };
 
-/// Calls `done` until it is true, and drives the device where it has no thread of its own. False after 30 s.
-template <class Done>
-bool wait_until(Done done) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    while (!done()) {
-        if (softnic_progress != nullptr) softnic_progress();
-        if (std::chrono::steady_clock::now() > end) return false;
+/// What queues need: a device opened for DevX, a domain, memory with a key, a doorbell page.
+struct devx_ground {
+    static constexpr int all_access =
+        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+
+    context_owner context = open_devx();
+    pd_owner pd{ibv_alloc_pd(context.get())};
+    std::vector<std::uint8_t> from = std::vector<std::uint8_t>(1 << 16);
+    std::vector<std::uint8_t> to = std::vector<std::uint8_t>(1 << 16);
+    mr_owner from_mr{ibv_reg_mr(pd.get(), from.data(), from.size(), all_access)};
+    mr_owner to_mr{ibv_reg_mr(pd.get(), to.data(), to.size(), all_access)};
+    uar_owner uar{required(mlx5dv_devx_alloc_uar(context.get(), MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF), "doorbell page")};
+    std::uint32_t domain = number_of(pd.get());
+
+    devx_ground() { std::iota(from.begin(), from.end(), std::uint8_t{1}); }
+    [[nodiscard]] devx_work write(std::size_t offset, std::uint32_t length) const {
+        devx_work what;
+        what.opcode = MLX5_OPCODE_RDMA_WRITE;
+        what.local = reinterpret_cast<std::uint64_t>(from.data()) + offset;
+        what.remote = reinterpret_cast<std::uint64_t>(to.data()) + offset;
+        what.lkey = from_mr->lkey;
+        what.rkey = to_mr->rkey;
+        what.length = length;
+        return what;
     }
-    return true;
+    /// A completion at the sender does not say that the target's processor sees the data already.
+    [[nodiscard]] bool has_copy(const void* at, std::size_t begin, std::size_t end) const {
+        return wait_until([&] { return std::memcmp(at, from.data() + begin, end - begin) == 0; });
+    }
+    [[nodiscard]] bool has_data(std::size_t begin, std::size_t end) const {
+        return has_copy(to.data() + begin, begin, end);
+    }
+};
+
+inline mlx5_cqe64 next_completion(devx_cq& queue) {
+    mlx5_cqe64 cqe{};
+    if (!wait_until([&] { return queue.poll(cqe); })) throw std::runtime_error("no completion");
+    return cqe;
 }
 
 }  // namespace accel::softnic::testing

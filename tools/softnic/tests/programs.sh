@@ -202,7 +202,10 @@ ucx_dynamic() {
     done
     ucx_pair tag_bw -s 1000000 -n 10 -w 2
     if [ -n "$ucx_check" ]; then
-        check "tag, am, put, get and atomics over dc_mlx5" single "$ucx_check"
+        options="--trace $work/trace" check "tag, am, put, get and atomics over dc_mlx5" single "$ucx_check"
+        check "its initiators, targets and receive queues are made by DevX" \
+            sh -c "for made in QP DCT RMP MKEY; do grep -q \"CREATE_\$made = OK\" '$work/trace' || exit 1; done"
+        UCX_IB_MLX5_DEVX=n check "the same over dc_mlx5 by verbs" single "$ucx_check"
     fi
 }
 
@@ -218,6 +221,7 @@ ucx_data() {
     export UCX_TLS=rc_x UCX_NET_DEVICES=mlx5_0:1 UCX_WARN_UNUSED_ENV_VARS=n
     if [ -n "$ucx_check" ]; then
         check "tag, am, put, get and atomics over rc_mlx5" single "$ucx_check"
+        UCX_IB_MLX5_DEVX=n check "the same over rc_mlx5 by verbs" single "$ucx_check"
     else
         echo "skipped: softnic_ucx_check is not built (no libucx-dev)"
     fi

@@ -17,7 +17,9 @@ context::~context() {
     for (const auto& [handle, cq] : cqs) nic_.remove_cq(*cq);
     for (const auto& [handle, page] : uars) nic_.remove_uar(page);
     if (clock_ != nullptr) nic_.remove_clock(*clock_);
+    for (const auto& [descriptor, channel] : devx_space.channels) channel->abandon();
     std::erase_if(nic_.state.listeners, [this](const event_listener& listener) {
+        if (listener.subscribers) return listener.subscribers == devx_space.subscribers;
         return std::any_of(asynchronous_pipes.begin(), asynchronous_pipes.end(),
                            [&](const auto& mine) { return mine.second == listener.pipe; });
     });
@@ -53,6 +55,11 @@ bool context::forget_descriptor(int descriptor) {
         channels.erase(found);
         return true;
     }
+    if (const auto found = devx_space.channels.find(descriptor); found != devx_space.channels.end()) {
+        found->second->close();
+        devx_space.channels.erase(found);
+        return true;
+    }
     const auto found = asynchronous_pipes.find(descriptor);
     if (found == asynchronous_pipes.end()) return false;
     std::erase_if(nic_.state.listeners, [&](const event_listener& listener) { return listener.pipe == found->second; });
@@ -64,6 +71,11 @@ event_pipe* context::find_pipe(int descriptor) {
     if (const auto found = channels.find(descriptor); found != channels.end()) return found->second.get();
     const auto found = asynchronous_pipes.find(descriptor);
     return found == asynchronous_pipes.end() ? nullptr : found->second.get();
+}
+
+std::shared_ptr<event_channel> context::find_event_channel(int descriptor) const {
+    const auto found = devx_space.channels.find(descriptor);
+    return found == devx_space.channels.end() ? nullptr : found->second;
 }
 
 std::shared_ptr<event_pipe> context::asynchronous() const {

@@ -21,6 +21,9 @@ class context {
 
     [[nodiscard]] nic& adapter() { return nic_; }
     [[nodiscard]] device& own_device() { return nic_.state.devices[static_cast<std::size_t>(device_index_)]; }
+    [[nodiscard]] const device& own_device() const {
+        return nic_.state.devices[static_cast<std::size_t>(device_index_)];
+    }
     [[nodiscard]] int device_index() const { return device_index_; }
     [[nodiscard]] int command_file() const { return command_file_; }
     /// For when the program has closed the descriptor that it opened, but not its duplicates.
@@ -33,6 +36,8 @@ class context {
     bool forget_descriptor(int descriptor);
     /// The pipe behind an event descriptor, or null.
     [[nodiscard]] event_pipe* find_pipe(int descriptor);
+    /// The DevX event channel of this descriptor, or null.
+    [[nodiscard]] std::shared_ptr<event_channel> find_event_channel(int descriptor) const;
     [[nodiscard]] std::shared_ptr<event_pipe> asynchronous() const;
 
     /// Does any object still use this protection domain?

@@ -94,7 +94,7 @@ int allocate_asynchronous(context& target, command& request) {
     auto pipe = std::make_shared<event_pipe>(event_pipe::kind::asynchronous);
     request.out_descriptor(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, pipe->read_descriptor());
     target.asynchronous_pipes[pipe->read_descriptor()] = pipe;
-    target.adapter().state.listeners.push_back({target.device_index(), std::move(pipe)});
+    target.adapter().state.listeners.push_back({target.device_index(), std::move(pipe), nullptr});
     return 0;
 }
 

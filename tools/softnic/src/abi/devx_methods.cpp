@@ -97,12 +97,24 @@ constexpr std::uint16_t family_mask = 0xff00;
 constexpr std::uint16_t family_key = 0x200;
 constexpr std::uint16_t family_cq = 0x400;
 constexpr std::uint16_t family_qp = 0x500;
+constexpr std::uint16_t family_target = 0x700;
+constexpr std::uint16_t family_receive = 0x900;
+
+/// Targets are a family of their own, though they stand among the queue pairs.
+std::uint32_t queue_pair_number(const context& target, std::uint32_t handle, bool of_target) {
+    const auto found = target.qps.find(handle);
+    if (found == target.qps.end()) return 0;
+    const queue_pair* qp = target.own_device().find_queue_pair(found->second);
+    return qp != nullptr && qp->is_target() == of_target ? found->second : 0;
+}
 
 /// The number by which commands of this family name the object, or 0.
 std::uint32_t number_in_family(const context& target, std::uint32_t handle, std::uint16_t family) {
-    if (family == family_qp) {
-        const auto found = target.qps.find(handle);
-        return found == target.qps.end() ? 0 : found->second;
+    if (family == family_qp || family == family_target)
+        return queue_pair_number(target, handle, family == family_target);
+    if (family == family_receive) {
+        const auto found = target.srqs.find(handle);
+        return found == target.srqs.end() ? 0 : found->second->who().number;
     }
     if (family == family_cq) {
         const auto found = target.cqs.find(handle);
@@ -115,7 +127,7 @@ std::uint32_t number_in_family(const context& target, std::uint32_t handle, std:
 
 bool has_object(const context& target, std::uint32_t handle) {
     return target.qps.contains(handle) || target.cqs.contains(handle) || target.regions.contains(handle) ||
-           target.devx_space.objects.contains(handle);
+           target.srqs.contains(handle) || target.devx_space.objects.contains(handle);
 }
 
 /// The command must be about the object that the handle says.
@@ -171,11 +183,31 @@ int destroy_domain(context& target, std::uint32_t handle) {
     return 0;
 }
 
-int destroy_kind(context& target, std::uint32_t handle, devx::object_kind kind) {
-    switch (kind) {
+int destroy_receive_queue(context& target, std::uint32_t handle) {
+    const auto found = target.srqs.find(handle);
+    if (found == target.srqs.end()) return 0;
+    if (found->second.use_count() > 1) return EBUSY;
+    target.srqs.erase(found);
+    return 0;
+}
+
+/// The driver drains a target before it destroys it. Here, that takes no time.
+int destroy_target(context& target, std::uint32_t handle, const devx::object& what) {
+    const std::uint32_t number = queue_pair_number(target, handle, true);
+    if (number != 0) tell(what.subscribers, {device_event::target_drained, number});
+    target.destroy_qp(handle);
+    return 0;
+}
+
+int destroy_kind(context& target, std::uint32_t handle, const devx::object& what) {
+    switch (what.kind) {
         case devx::object_kind::queue_pair:
             target.destroy_qp(handle);
             return 0;
+        case devx::object_kind::target:
+            return destroy_target(target, handle, what);
+        case devx::object_kind::receive_queue:
+            return destroy_receive_queue(target, handle);
         case devx::object_kind::completion_queue:
             return destroy_completion_queue(target, handle);
         case devx::object_kind::key:
@@ -189,7 +221,7 @@ int destroy_kind(context& target, std::uint32_t handle, devx::object_kind kind) 
 int destroy_devx(context& target, std::uint32_t handle) {
     const auto found = target.devx_space.objects.find(handle);
     if (found == target.devx_space.objects.end()) return ENOENT;
-    if (const int problem = destroy_kind(target, handle, found->second.kind); problem != 0) return problem;
+    if (const int problem = destroy_kind(target, handle, found->second); problem != 0) return problem;
     target.devx_space.objects.erase(found);
     return 0;
 }

@@ -17,7 +17,7 @@ namespace {
 
 const method_row* find_method(std::uint16_t object, std::uint16_t method) {
     for (const auto rows : {context_methods(), device_methods(), memory_methods(), cq_methods(), qp_methods(),
-                            srq_methods(), uar_methods(), devx_methods()}) {
+                            srq_methods(), uar_methods(), devx_methods(), event_methods()}) {
         for (const method_row& row : rows)
             if (row.object == object && row.method == method) return &row;
     }

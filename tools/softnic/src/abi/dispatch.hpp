@@ -47,6 +47,7 @@ struct write_row {
 [[nodiscard]] std::span<const method_row> srq_methods();
 [[nodiscard]] std::span<const method_row> uar_methods();
 [[nodiscard]] std::span<const method_row> devx_methods();
+[[nodiscard]] std::span<const method_row> event_methods();
 [[nodiscard]] std::span<const write_row> device_writes();
 [[nodiscard]] std::span<const write_row> memory_writes();
 [[nodiscard]] std::span<const write_row> cq_writes();

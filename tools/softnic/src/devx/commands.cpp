@@ -10,7 +10,8 @@ namespace accel::softnic::devx {
 namespace {
 
 const command_row* find_row(std::uint16_t code) {
-    for (const auto rows : {general_commands(), key_commands(), cq_commands(), qp_commands(), qp_state_commands()}) {
+    for (const auto rows : {general_commands(), key_commands(), cq_commands(), qp_commands(), qp_state_commands(),
+                            target_commands(), receive_commands()}) {
         for (const command_row& row : rows)
             if (static_cast<std::uint16_t>(row.opcode) == code) return &row;
     }
@@ -18,10 +19,10 @@ const command_row* find_row(std::uint16_t code) {
 }
 
 // What the driver lets through, beyond the commands that softnic has.
-constexpr std::uint16_t passed_general[]{0x101, 0x10a, 0x750, 0x752, 0x754, 0x762, 0x76f,
-                                         0x770, 0x773, 0x822, 0x824, 0x826, 0x842};
-constexpr std::uint16_t passed_create[]{0x600, 0x700, 0x705, 0x710, 0x717, 0x771, 0x782, 0x806, 0x80e,
-                                        0x816, 0x827, 0x829, 0x900, 0x904, 0x908, 0x90c, 0x912, 0x916,
+constexpr std::uint16_t passed_general[]{0x101, 0x10a, 0x750, 0x752, 0x754, 0x762,
+                                         0x76f, 0x770, 0x773, 0x822, 0x824, 0x826};
+constexpr std::uint16_t passed_create[]{0x600, 0x700, 0x705, 0x717, 0x771, 0x782, 0x806, 0x80e,
+                                        0x816, 0x827, 0x829, 0x900, 0x904, 0x908, 0x912, 0x916,
                                         0x930, 0x933, 0x936, 0x939, 0x93d, 0x940, 0xa00};
 constexpr std::uint16_t passed_modify[]{0x506};
 constexpr std::uint16_t passed_query[]{0x201};
@@ -92,6 +93,12 @@ std::shared_ptr<completion_queue> find_cq(const context& owner, std::uint32_t nu
     const auto found = std::find_if(owner.cqs.begin(), owner.cqs.end(),
                                     [number](const auto& entry) { return entry.second->number() == number; });
     return found == owner.cqs.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<shared_receive_queue> find_srq(const context& owner, std::uint32_t number) {
+    const auto found = std::find_if(owner.srqs.begin(), owner.srqs.end(),
+                                    [number](const auto& entry) { return entry.second->who().number == number; });
+    return found == owner.srqs.end() ? nullptr : found->second;
 }
 
 }  // namespace accel::softnic::devx

@@ -48,6 +48,8 @@ struct command_row {
 [[nodiscard]] std::span<const command_row> cq_commands();
 [[nodiscard]] std::span<const command_row> qp_commands();
 [[nodiscard]] std::span<const command_row> qp_state_commands();
+[[nodiscard]] std::span<const command_row> target_commands();
+[[nodiscard]] std::span<const command_row> receive_commands();
 
 /// Does the kernel's driver pass this opcode on to the firmware by this method?
 [[nodiscard]] bool driver_passes(std::uint16_t code, command_class kind);
@@ -70,6 +72,8 @@ struct place {
 [[nodiscard]] bool has_uar(const context& owner, std::uint32_t page);
 /// A completion queue of this context, by number. Null when there is none.
 [[nodiscard]] std::shared_ptr<completion_queue> find_cq(const context& owner, std::uint32_t number);
+/// A shared receive queue of this context, by number. Null when there is none.
+[[nodiscard]] std::shared_ptr<shared_receive_queue> find_srq(const context& owner, std::uint32_t number);
 
 /// How queues and doorbell records stand in memory.
 inline constexpr std::uint64_t queue_alignment = 64;

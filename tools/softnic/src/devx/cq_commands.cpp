@@ -55,6 +55,7 @@ result make_cq(call& what) {
     options.collapsed = get(cqc::cc) != 0;
     options.ignore_overrun = get(cqc::oi) != 0;
     if (const result refused = place_cq(what, options); !refused.good()) return refused;
+    options.subscribers = what.made.subscribers;
     auto queue = what.owner.adapter().create_cq(std::move(options));
     what.out.set(header::object, queue->number());
     what.owner.cqs[what.handle] = std::move(queue);

@@ -35,11 +35,16 @@ void set_limits(capabilities& to) {
     to.set(hca_cap::log_max_eq, 4);
     to.set(hca_cap::log_max_ra_req_qp, log2_of(limits::max_rd_atomic));
     to.set(hca_cap::log_max_ra_res_qp, log2_of(limits::max_rd_atomic));
+    to.set(hca_cap::log_max_ra_req_dc, log2_of(limits::max_rd_atomic));
+    to.set(hca_cap::log_max_ra_res_dc, log2_of(limits::max_rd_atomic));
     to.set(hca_cap::log_max_msg, log2_of(max_message_bytes));
     to.set(hca_cap::log_max_pd, 24);
     to.set(hca_cap::max_wqe_sz_sq, 1024);
     to.set(hca_cap::max_wqe_sz_rq, 512);
     to.set(hca_cap::log_max_atomic_size_qp, 3);
+    to.set(hca_cap::log_max_atomic_size_dc, 3);
+    to.set(hca_cap::log_max_rmp, 20);
+    to.set(hca_cap::log_max_wq_sz, log2_of(limits::max_work_requests));
 }
 
 /// Tables of 8 GIDs and 128 keys have the code 0 in `gid_table_size` and `pkey_table_size`.
@@ -57,7 +62,8 @@ void set_general(capabilities& to, device& of) {
     set_limits(to);
     set_ports(to, of);
     for (const field each :
-         {hca_cap::atomic, hca_cap::cq_oi, hca_cap::cq_resize, hca_cap::ud, hca_cap::rc, hca_cap::uar_4k, hca_cap::bf})
+         {hca_cap::atomic, hca_cap::cq_oi, hca_cap::cq_resize, hca_cap::ud, hca_cap::rc, hca_cap::uar_4k, hca_cap::bf,
+          hca_cap::dct, hca_cap::compact_address_vector, hca_cap::fixed_buffer_size})
         to.set(each, 1);
     to.set(hca_cap::cqe_version, 1);
     to.set(hca_cap::log_pg_sz, 12);
@@ -75,6 +81,7 @@ void set_atomic(capabilities& to) {
     to.set(atomic_cap::supported_atomic_req_8b_endianness_mode_1, 1);
     to.set(atomic_cap::atomic_operations, compare_swap | fetch_add | masked);
     to.set(atomic_cap::atomic_size_qp, sizes);
+    to.set(atomic_cap::atomic_size_dc, sizes);
 }
 
 void set_roce(capabilities& to) {
@@ -129,6 +136,7 @@ result query_address(call& what) {
     return {};
 }
 
+/// Also what QUERY_LAG does: ports are not bonded, which is all zeroes.
 result do_nothing(call&) {
     return {};
 }
@@ -138,6 +146,7 @@ constexpr command_row general_rows[]{
      query_capabilities},
     {opcode::query_roce_address, command_class::general, "QUERY_ROCE_ADDRESS", header::bytes,
      query_roce_address::out_bytes, query_address},
+    {opcode::query_lag, command_class::general, "QUERY_LAG", header::bytes, query_lag::out_bytes, do_nothing},
     {opcode::nop, command_class::general, "NOP", header::bytes, header::bytes, do_nothing},
 };
 

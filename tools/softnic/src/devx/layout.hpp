@@ -22,9 +22,16 @@ enum class opcode : std::uint16_t {
     qp_2rst = 0x50a,
     query_qp = 0x50b,
     init2init_qp = 0x50e,
+    create_dct = 0x710,
+    query_dct = 0x713,
+    arm_dct_for_key_violation = 0x714,
     query_roce_address = 0x760,
     alloc_pd = 0x800,
     nop = 0x80d,
+    query_lag = 0x842,
+    create_rmp = 0x90c,
+    modify_rmp = 0x90d,
+    query_rmp = 0x90f,
 };
 
 /// What every command begins with, and every answer.
@@ -156,12 +163,94 @@ inline constexpr field vhca_port_num{0x128, 8};
 inline constexpr field rmac{0x130, 48};
 }  // namespace ads
 
+namespace create_dct {
+inline constexpr std::uint32_t context = 0x80;
+inline constexpr std::uint16_t in_bytes = 16 + 64;
+}  // namespace create_dct
+
+namespace query_dct {
+inline constexpr std::uint32_t context = 0x80;
+inline constexpr std::uint16_t out_bytes = 16 + 64;
+}  // namespace query_dct
+
+/// Context of a dynamically connected target.
+namespace dctc {
+inline constexpr field state{0x04, 4};  ///< 0: it takes connections
+inline constexpr field offload_type{0x18, 4};
+inline constexpr field user_index{0x28, 24};
+inline constexpr field cqn{0x48, 24};
+inline constexpr field rre{0x6c, 1};
+inline constexpr field rwe{0x6d, 1};
+inline constexpr field rae{0x6e, 1};
+inline constexpr field min_rnr_nak{0x93, 5};
+inline constexpr field srqn_xrqn{0xa8, 24};
+inline constexpr field pd{0xc8, 24};
+inline constexpr field tclass{0xe0, 8};
+inline constexpr field flow_label{0xec, 20};
+inline constexpr field dc_access_key{0x100, 64};
+inline constexpr field mtu{0x145, 3};
+inline constexpr field port{0x148, 8};
+inline constexpr field pkey_index{0x150, 16};
+inline constexpr field my_addr_index{0x168, 8};
+inline constexpr field hop_limit{0x178, 8};
+inline constexpr field dc_access_key_violation_count{0x180, 32};
+}  // namespace dctc
+
+namespace create_rmp {
+inline constexpr std::uint32_t context = 0x100;
+inline constexpr std::uint16_t in_bytes = (0x100 + 0x180 + 0x200) / 8;
+}  // namespace create_rmp
+
+namespace modify_rmp {
+inline constexpr field bitmask_lwm{0xbf, 1};
+inline constexpr std::uint32_t context = 0x100;
+inline constexpr std::uint16_t in_bytes = create_rmp::in_bytes;
+}  // namespace modify_rmp
+
+namespace query_rmp {
+inline constexpr std::uint32_t context = 0x100;
+inline constexpr std::uint16_t out_bytes = create_rmp::in_bytes;
+}  // namespace query_rmp
+
+/// Context of a shared receive queue ("receive memory pool").
+namespace rmpc {
+inline constexpr field state{0x08, 4};
+inline constexpr field basic_cyclic_rcv_wqe{0x20, 1};  ///< elements without a link segment
+inline constexpr std::uint32_t queue = 0x180;
+}  // namespace rmpc
+
+/// Work queue, inside such a context.
+namespace wq {
+inline constexpr field wq_type{0x00, 4};
+inline constexpr field wq_signature{0x04, 1};
+inline constexpr field lwm{0x30, 16};
+inline constexpr field pd{0x48, 24};
+inline constexpr field dbr_addr{0x80, 64};  ///< offset into the umem of the record
+inline constexpr field log_wq_stride{0x10c, 4};
+inline constexpr field log_wq_sz{0x11b, 5};
+inline constexpr field dbr_umem_id{0x140, 32};
+inline constexpr field wq_umem_id{0x160, 32};
+inline constexpr field wq_umem_offset{0x180, 64};
+}  // namespace wq
+
+namespace query_lag {
+inline constexpr std::uint16_t out_bytes = 16;
+}  // namespace query_lag
+
 namespace create_mkey {
 inline constexpr std::uint32_t context = 0x80;
+inline constexpr std::uint32_t entries = 0x880;  ///< of a key made of others
 inline constexpr field umem_id{0x320, 32};
 inline constexpr field umem_offset{0x340, 64};
 inline constexpr std::uint16_t in_bytes = 0x880 / 8;
 }  // namespace create_mkey
+
+/// One entry of a key that is made of others.
+namespace klm {
+inline constexpr field mkey{0x20, 32};
+inline constexpr field address{0x40, 64};
+inline constexpr std::uint32_t bytes = 16;
+}  // namespace klm
 
 /// Memory key context.
 namespace mkc {
@@ -179,6 +268,8 @@ inline constexpr field length64{0x60, 1};
 inline constexpr field pd{0x68, 24};
 inline constexpr field start_addr{0x80, 64};
 inline constexpr field len{0xc0, 64};
+inline constexpr field translations_octword_size{0x1a0, 32};  ///< how many entries
+inline constexpr field log_entity_size{0x1db, 5};
 }  // namespace mkc
 
 namespace query_hca_cap {
@@ -197,6 +288,9 @@ inline constexpr field log_max_cq_sz{0xc8, 8};
 inline constexpr field log_max_cq{0xdb, 5};
 inline constexpr field log_max_mkey{0xea, 6};
 inline constexpr field log_max_eq{0xfc, 4};
+inline constexpr field fixed_buffer_size{0x108, 1};  ///< keys made of others, in pieces of one size
+inline constexpr field log_max_ra_req_dc{0x12a, 6};
+inline constexpr field log_max_ra_res_dc{0x13a, 6};
 inline constexpr field log_max_ra_req_qp{0x14a, 6};
 inline constexpr field log_max_ra_res_qp{0x15a, 6};
 inline constexpr field gid_table_size{0x170, 16};
@@ -206,6 +300,8 @@ inline constexpr field port_type{0x1b6, 2};
 inline constexpr field num_ports{0x1b8, 8};
 inline constexpr field log_max_msg{0x1c3, 5};
 inline constexpr field cqe_version{0x1fc, 4};
+inline constexpr field compact_address_vector{0x200, 1};
+inline constexpr field dct{0x21a, 1};
 inline constexpr field roce{0x21d, 1};
 inline constexpr field atomic{0x21e, 1};
 inline constexpr field cq_oi{0x220, 1};
@@ -219,8 +315,11 @@ inline constexpr field log_bf_reg_size{0x26b, 5};
 inline constexpr field max_wqe_sz_sq{0x290, 16};
 inline constexpr field max_wqe_sz_rq{0x2b0, 16};
 inline constexpr field log_max_pd{0x32b, 5};
+inline constexpr field log_max_rmp{0x383, 5};
+inline constexpr field log_max_wq_sz{0x3db, 5};
 inline constexpr field log_uar_page_sz{0x490, 16};
 inline constexpr field log_max_atomic_size_qp{0x580, 8};
+inline constexpr field log_max_atomic_size_dc{0x598, 8};
 }  // namespace hca_cap
 
 namespace atomic_cap {
@@ -228,6 +327,7 @@ inline constexpr field atomic_req_8b_endianness_mode{0x40, 2};
 inline constexpr field supported_atomic_req_8b_endianness_mode_1{0x46, 1};
 inline constexpr field atomic_operations{0x90, 16};
 inline constexpr field atomic_size_qp{0xb0, 16};
+inline constexpr field atomic_size_dc{0xd0, 16};
 }  // namespace atomic_cap
 
 namespace roce_cap {

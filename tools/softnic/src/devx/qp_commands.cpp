@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RC queue pairs whose queues and record are in umems: creation, and what they are now.
+// Queue pairs of RC, and initiators of dynamically connected transport, whose queues and record are in umems: creation,
+// and what they are now.
 #include "devx/commands.hpp"
 
 #include <algorithm>
@@ -10,6 +11,8 @@ namespace accel::softnic::devx {
 namespace {
 
 constexpr std::uint32_t service_rc = 0;
+constexpr std::uint32_t service_ud = 2;
+constexpr std::uint32_t service_dci = 5;
 constexpr std::uint32_t rq_regular = 0;
 constexpr std::uint32_t rq_shared = 1;
 constexpr std::uint32_t rq_none = 3;
@@ -30,9 +33,10 @@ class wanted {
 result check_qp_context(const call& what) {
     const wanted get(what);
     const std::uint32_t receives = get(qpc::rq_type);
+    const bool initiator = get(qpc::st) == service_dci;
     const bool known = receives == rq_regular || receives == rq_shared || receives == rq_none;
-    if (get(qpc::st) != service_rc || !known || get(qpc::send_dbr_mode) != 0)
-        return {status::bad_parameter, reason::not_modelled};
+    const bool complete = get(qpc::st) == service_rc || (initiator && get(qpc::no_sq) == 0);
+    if (!complete || !known || get(qpc::send_dbr_mode) != 0) return {status::bad_parameter, reason::not_modelled};
     if (!what.owner.pds.contains(get(qpc::pd))) return {status::bad_resource, reason::no_such_domain};
     if (!has_uar(what.owner, get(qpc::uar_page))) return {status::bad_resource, reason::no_such_uar};
     if (get(qpc::log_rq_stride) + smallest_stride_shift > largest_stride_shift)
@@ -40,29 +44,27 @@ result check_qp_context(const call& what) {
     return {};
 }
 
-/// A half without a queue needs no completion queue.
+/// A half without a queue needs no completion queue. An initiator receives nothing, whatever its context says.
 result find_qp_queues(const call& what, queue_pair_options& options) {
     const wanted get(what);
     options.send_cq = find_cq(what.owner, get(qpc::cqn_snd));
     options.receive_cq = find_cq(what.owner, get(qpc::cqn_rcv));
+    if (options.type == qp_type::dynamic_initiator)
+        return options.send_cq ? result{} : result{status::bad_resource, reason::no_such_completion_queue};
     const bool receives = get(qpc::rq_type) != rq_none;
     if ((get(qpc::no_sq) == 0 && !options.send_cq) || (receives && !options.receive_cq))
         return {status::bad_resource, reason::no_such_completion_queue};
     if (get(qpc::rq_type) != rq_shared) return {};
-    const auto& all = what.owner.srqs;
-    const auto found = std::find_if(all.begin(), all.end(), [&](const auto& entry) {
-        return entry.second->who().number == get(qpc::srqn_rmpn_xrqn);
-    });
-    if (found == all.end()) return {status::bad_resource, reason::no_such_receive_queue};
-    options.shared_receives = found->second;
-    return {};
+    options.shared_receives = find_srq(what.owner, get(qpc::srqn_rmpn_xrqn));
+    return options.shared_receives ? result{} : result{status::bad_resource, reason::no_such_receive_queue};
 }
 
 /// The receive queue comes first, the send queue behind it.
 result place_qp_queues(call& what, queue_pair_options& options) {
     const wanted get(what);
     auto& receives = options.receives;
-    if (get(qpc::rq_type) == rq_regular) receives.entries = std::uint32_t{1} << get(qpc::log_rq_size);
+    const bool initiator = options.type == qp_type::dynamic_initiator;
+    if (get(qpc::rq_type) == rq_regular && !initiator) receives.entries = std::uint32_t{1} << get(qpc::log_rq_size);
     receives.stride_shift = get(qpc::log_rq_stride) + smallest_stride_shift;
     if (get(qpc::no_sq) == 0) options.send_blocks = std::uint32_t{1} << get(qpc::log_sq_size);
     const std::uint64_t receive_bytes = std::uint64_t{receives.entries} << receives.stride_shift;
@@ -87,7 +89,9 @@ result make_qp(call& what) {
     if (const result refused = check_qp_context(what); !refused.good()) return refused;
     const wanted get(what);
     queue_pair_options options;
+    if (get(qpc::st) == service_dci) options.type = qp_type::dynamic_initiator;
     options.pd = get(qpc::pd);
+    options.subscribers = what.made.subscribers;
     options.user_index = get(qpc::user_index);
     options.uar_page = get(qpc::uar_page);
     if (const result refused = find_qp_queues(what, options); !refused.good()) return refused;
@@ -184,13 +188,18 @@ void describe_connection(described& to, const queue_pair& qp) {
     to.set(qpc::sw_sq_wqebb_counter, qp.requester.produced);
 }
 
+std::uint32_t service_of(const queue_pair& qp) {
+    if (qp.is_initiator()) return service_dci;
+    return qp.is_datagram() ? service_ud : service_rc;
+}
+
 result describe_qp(call& what) {
     constexpr std::uint32_t migrated = 3;
     const queue_pair* qp = what.find_queue_pair();
     if (qp == nullptr) return {status::bad_resource, reason::no_such_index};
     described to(what);
     to.set(qpc::state, state_code(qp->state));
-    to.set(qpc::st, qp->is_datagram() ? 3 : service_rc);
+    to.set(qpc::st, service_of(*qp));
     to.set(qpc::pm_state, migrated);
     describe_queues(to, qp->options);
     describe_path(to, qp->attributes);

@@ -80,12 +80,17 @@ void add_options(const call& what, const queue_pair& qp, qp_modification& change
     }
 }
 
-result apply_step(call& what, queue_pair& qp, const qp_modification& change) {
+/// What only the receiving half has: an initiator's context may hold it, and it counts for nothing.
+constexpr std::uint32_t receiving_half = IBV_QP_ACCESS_FLAGS | IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+
+result apply_step(call& what, queue_pair& qp, qp_modification& change) {
+    if (qp.is_initiator()) change.mask &= ~receiving_half;
     const int problem = what.owner.adapter().modify_qp(qp, change);
     return problem == 0 ? result{} : result{status::bad_parameter, reason::bad_attribute};
 }
 
-/// The queue pair, if it is one that can take this step. Only RC queue pairs do.
+/// The queue pair, if it is one that can take this step: of RC, or an initiator.
 result find_in_state(const call& what, qp_state from, queue_pair*& qp) {
     qp = what.find_queue_pair();
     if (qp == nullptr) return {status::bad_resource, reason::no_such_index};

@@ -50,6 +50,7 @@ constexpr std::array reason_names{
     named{reason::not_ethernet, "the port is not an Ethernet port"},
     named{reason::nothing_left, "no number is left"},
     named{reason::umem_is_read_only, "the umem was registered without local write"},
+    named{reason::no_such_key, "no key of this protection domain has this number"},
 };
 
 template <class Names, class Value>

@@ -43,6 +43,7 @@ enum class reason : std::uint32_t {
     not_ethernet,
     nothing_left,
     umem_is_read_only,
+    no_such_key,
 };
 
 [[nodiscard]] std::string_view to_string(status what);

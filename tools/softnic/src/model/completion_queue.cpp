@@ -62,10 +62,11 @@ void completion_queue::fail() {
     if (failed_) return;
     failed_ = true;
     if (options_.asynchronous && options_.asynchronous->send(options_.user_handle, IBV_EVENT_CQ_ERR)) ++failures_;
+    tell(options_.subscribers, {device_event::completion_queue_error, number_});
 }
 
 void completion_queue::on_arm_doorbell() {
-    if (!options_.channel) return;
+    if (!can_notify()) return;
     std::uint32_t record = 0;
     if (!read_word(options_.doorbell_record, arm_record_offset, record)) return;
     armed_record_ = record;
@@ -75,7 +76,7 @@ void completion_queue::on_arm_doorbell() {
 /// An arm asks for one event about completions at or behind the index it names, unless one was sent for them
 /// already.
 void completion_queue::notify_if_due() {
-    if (!options_.channel || armed_record_ == never_armed || armed_record_ == answered_record_) return;
+    if (!can_notify() || armed_record_ == never_armed || armed_record_ == answered_record_) return;
     const bool only_solicited = (armed_record_ & MLX5_CQ_DB_REQ_NOT_SOL) != 0;
     const std::uint32_t end = only_solicited ? solicited_end_ : produced_;
     const auto is_behind = [end](std::uint32_t index) {
@@ -85,7 +86,8 @@ void completion_queue::notify_if_due() {
     if (!is_behind(armed_record_ & index_mask) || !is_behind(notified_)) return;
     answered_record_ = armed_record_;
     notified_ = produced_;
-    if (options_.channel->send(options_.user_handle)) ++events_;
+    if (options_.channel && options_.channel->send(options_.user_handle)) ++events_;
+    tell(options_.subscribers, {device_event::completion, number_});
 }
 
 bool completion_queue::resize(queue_memory buffer, std::uint32_t entries) {

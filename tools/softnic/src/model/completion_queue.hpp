@@ -3,6 +3,7 @@
 
 #include "dma/queue_memory.hpp"
 #include "model/event_pipe.hpp"
+#include "model/event_subscribers.hpp"
 #include "wqe/completion.hpp"
 
 #include <cstdint>
@@ -19,8 +20,9 @@ struct completion_queue_options {
     bool collapsed = false;          ///< all elements go to the first place
     bool ignore_overrun = false;     ///< elements that nobody has read are overwritten
     std::uint64_t user_handle = 0;
-    std::shared_ptr<event_pipe> channel;       ///< may be null
-    std::shared_ptr<event_pipe> asynchronous;  ///< where CQ errors go
+    std::shared_ptr<event_pipe> channel;             ///< may be null
+    std::shared_ptr<event_pipe> asynchronous;        ///< where CQ errors go
+    std::shared_ptr<event_subscribers> subscribers;  ///< of a queue made by DevX
 };
 
 class completion_queue {
@@ -58,6 +60,7 @@ class completion_queue {
   private:
     static constexpr std::uint32_t index_mask = 0xffffff;
 
+    [[nodiscard]] bool can_notify() const { return options_.channel || options_.subscribers; }
     [[nodiscard]] bool has_room();
     [[nodiscard]] bool write(const completion& what, std::uint8_t kind, std::uint64_t timestamp);
     void notify_if_due();

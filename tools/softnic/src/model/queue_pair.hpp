@@ -35,6 +35,7 @@ struct queue_pair_options {
     std::shared_ptr<completion_queue> receive_cq;
     std::shared_ptr<shared_receive_queue> shared_receives;  ///< may be null
     std::shared_ptr<event_pipe> asynchronous;
+    std::shared_ptr<event_subscribers> subscribers;  ///< of a queue pair or target made by DevX
 };
 
 /// A send WQE on its way: fetched, not yet completed.
@@ -148,6 +149,8 @@ struct dynamic_state {
     datagram_address destination;  ///< initiator: where its connection leads
     bool is_connection = false;    ///< one end of a connection, which belongs to a target
     std::optional<refusal> refused;
+    std::uint32_t violations = 0;  ///< target: connections with a wrong access key
+    bool tells_violation = false;  ///< target: the next one is an event
     /// Of a target: its ends of connections, by the initiators' devices and numbers.
     std::map<std::uint32_t, std::unique_ptr<queue_pair>> connections;
 };

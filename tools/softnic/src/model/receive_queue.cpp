@@ -4,6 +4,7 @@
 #include "wqe/bytes.hpp"
 
 #include <array>
+#include <utility>
 
 #include <endian.h>
 #include <infiniband/mlx5dv.h>
@@ -45,6 +46,12 @@ take_status receive_ring::take(receive_request& out) {
 }
 
 take_status shared_receive_queue::take(receive_request& out) {
+    const take_status status = take_next(out);
+    if (status == take_status::unreachable || status == take_status::overflow) report_failure();
+    return status;
+}
+
+take_status shared_receive_queue::take_next(receive_request& out) {
     std::uint16_t left = 0;
     const take_status status = count_posted(options_, consumed_, left);
     if (status != take_status::taken) return status;
@@ -54,8 +61,8 @@ take_status shared_receive_queue::take(receive_request& out) {
     out.index = head_;
     decode_receive(wqe.subspan(sizeof(mlx5_wqe_srq_next_seg)), out.segments);
     if (out.segments.size() > identity_.max_segments) out.segments.resize(identity_.max_segments);
-    head_ = be16toh(load_as<mlx5_wqe_srq_next_seg>(wqe).next_wqe_index);
     ++consumed_;
+    head_ = options_.cyclic ? consumed_ : be16toh(load_as<mlx5_wqe_srq_next_seg>(wqe).next_wqe_index);
     check_limit(static_cast<std::uint32_t>(left) - 1);
     return take_status::taken;
 }
@@ -72,6 +79,14 @@ void shared_receive_queue::check_limit(std::uint32_t left) {
     limit_ = 0;
     if (identity_.asynchronous && identity_.asynchronous->send(identity_.user_handle, IBV_EVENT_SRQ_LIMIT_REACHED))
         ++events_;
+    tell(identity_.subscribers, {device_event::receive_limit_reached, identity_.number});
+}
+
+/// Told once, however many queue pairs meet it.
+void shared_receive_queue::report_failure() {
+    if (std::exchange(failed_, true)) return;
+    if (identity_.asynchronous && identity_.asynchronous->send(identity_.user_handle, IBV_EVENT_SRQ_ERR)) ++events_;
+    tell(identity_.subscribers, {device_event::receive_queue_error, identity_.number});
 }
 
 unsigned shared_receive_queue::events_reported() {

@@ -3,6 +3,7 @@
 
 #include "dma/queue_memory.hpp"
 #include "model/event_pipe.hpp"
+#include "model/event_subscribers.hpp"
 #include "wqe/send_request.hpp"
 
 #include <cstdint>
@@ -25,6 +26,7 @@ struct receive_queue_options {
     queue_memory doorbell_record;    ///< one big-endian word that counts posted WQEs
     std::uint32_t entries = 0;       ///< power of two, or 0 for none
     std::uint32_t stride_shift = 0;  ///< log2 of bytes a WQE
+    bool cyclic = false;             ///< of a shared one: its WQEs are taken in turn, whatever their links say
 };
 
 /// The receive ring of one queue pair.
@@ -42,7 +44,7 @@ class receive_ring {
     std::uint16_t consumed_ = 0;
 };
 
-/// A shared receive queue: a linked list through the WQEs' first segments.
+/// A shared receive queue: a linked list through the WQEs' first segments, or a ring of WQEs with such a segment.
 class shared_receive_queue {
   public:
     struct identity {
@@ -51,6 +53,7 @@ class shared_receive_queue {
         std::uint64_t user_handle = 0;
         std::uint32_t max_segments = 0;
         std::shared_ptr<event_pipe> asynchronous;
+        std::shared_ptr<event_subscribers> subscribers = nullptr;  ///< of a queue made by DevX
     };
 
     shared_receive_queue(identity who, receive_queue_options options)
@@ -66,13 +69,16 @@ class shared_receive_queue {
     [[nodiscard]] unsigned events_reported();
 
   private:
+    [[nodiscard]] take_status take_next(receive_request& out);
     void check_limit(std::uint32_t left);
+    void report_failure();
 
     identity identity_;
     receive_queue_options options_;
     std::uint16_t head_ = 0;      ///< index of the next WQE in the list
     std::uint16_t consumed_ = 0;  ///< how many were taken, to compare with the doorbell record
     std::uint32_t limit_ = 0;
+    bool failed_ = false;
     unsigned events_ = 0;
 };
 

@@ -59,6 +59,18 @@ region_table::result region_table::look_through(const memory_region& window, use
     return {behind != nullptr ? access_check::ok : access_check::bad_key, behind};
 }
 
+/// Both keys must allow it. The region behind may have been registered anew, elsewhere.
+region_table::result region_table::follow(memory_region& alias, user by, std::uint64_t address,
+                                          std::uint64_t size_bytes, std::uint32_t needed) const {
+    const memory_region* behind = find(alias.target);
+    if (behind == nullptr || behind->is_window() || behind->is_alias()) return {access_check::bad_key, nullptr};
+    const result found = check(behind->key, by, address + alias.shift, size_bytes, needed);
+    if (found.status != access_check::ok) return found;
+    alias.base = behind->engine_address(alias.iova + alias.shift);
+    alias.engine = behind->engine;
+    return {access_check::ok, &alias};
+}
+
 region_table::result region_table::check(std::uint32_t key, user by, std::uint64_t address, std::uint64_t size_bytes,
                                          std::uint32_t needed) const {
     memory_region* region = find(key);
@@ -70,6 +82,7 @@ region_table::result region_table::check(std::uint32_t key, user by, std::uint64
     // wrap.
     const std::uint64_t offset = address - region->iova;
     if (offset > region->length || size_bytes > region->length - offset) return {access_check::out_of_bounds, nullptr};
+    if (region->is_alias()) return follow(*region, by, address, size_bytes, needed);
     return region->is_window() ? look_through(*region, by, needed) : result{access_check::ok, region};
 }
 

@@ -36,11 +36,14 @@ struct memory_region {
     std::shared_ptr<dma_engine> engine;  ///< a window has none
 
     window_type window = window_type::none;
-    std::uint32_t target = 0;   ///< a window's: the key of the region that it is bound to; 0: not bound
+    std::uint32_t target = 0;   ///< the key of the region behind: of a bound window, or of an alias; 0: none
+    std::uint64_t shift = 0;    ///< an alias's: what to add to its addresses for those of the region behind
     std::uint32_t qpn = 0;      ///< a bound window's of type 2
     std::uint32_t windows = 0;  ///< bound to this region
 
     [[nodiscard]] bool is_window() const { return window != window_type::none; }
+    /// A key of its own, with other addresses, to a region.
+    [[nodiscard]] bool is_alias() const { return window == window_type::none && target != 0; }
     [[nodiscard]] std::uint64_t engine_address(std::uint64_t address) const { return base + (address - iova); }
 };
 
@@ -80,6 +83,8 @@ class region_table {
 
     [[nodiscard]] std::uint32_t take_index();
     [[nodiscard]] result look_through(const memory_region& window, user by, std::uint32_t needed) const;
+    [[nodiscard]] result follow(memory_region& alias, user by, std::uint64_t address, std::uint64_t size_bytes,
+                                std::uint32_t needed) const;
 
     std::vector<std::unique_ptr<memory_region>> regions_;
     std::vector<std::uint8_t> variants_;

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Replacements for what acts on descriptors: commands, close, and waits for events.
 #include "dma/fault_handler.hpp"
+#include "dma/guarded.hpp"
 #include "shim/installation.hpp"
 #include "shim/real.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdarg>
+#include <span>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -44,6 +48,34 @@ void before_wait(int descriptor) {
     if ((::fcntl(descriptor, F_GETFL) & O_NONBLOCK) != 0) return drive_a_little(*driver);
     while (!mine.has_event(descriptor))
         if (!driver->step()) ::sched_yield();
+}
+
+/// Until there is an event, as from the driver's file. False: the wait was interrupted, or must not be.
+bool wait_for_event(int descriptor) {
+    before_wait(descriptor);
+    if ((::fcntl(descriptor, F_GETFL) & O_NONBLOCK) != 0) {
+        const bool there = installation::get().has_event(descriptor);
+        errno = EAGAIN;
+        return there;
+    }
+    pollfd entry{descriptor, POLLIN, 0};
+    return SOFTNIC_REAL(poll)(&entry, 1, -1) >= 0;
+}
+
+ssize_t read_event(int descriptor, void* to, size_t size) {
+    using accel::softnic::event_channel;
+    std::array<std::byte, event_channel::event_bytes> event{};
+    const auto room = std::span(event).first(std::min(size, event.size()));
+    ssize_t result = installation::get().read_event(descriptor, room);
+    while (result == -EAGAIN) {
+        if (!wait_for_event(descriptor)) return -1;
+        result = installation::get().read_event(descriptor, room);
+    }
+    if (result > 0 && !accel::softnic::guarded::copy(to, event.data(), static_cast<std::size_t>(result)))
+        result = -EFAULT;
+    if (result >= 0) return result;
+    errno = static_cast<int>(-result);
+    return -1;
 }
 
 bool any_event_descriptor(const pollfd* entries, nfds_t count) {
@@ -101,6 +133,7 @@ SOFTNIC_EXPORT int socket(int domain, int type, int protocol) noexcept {
 }
 
 SOFTNIC_EXPORT ssize_t read(int descriptor, void* to, size_t size) {
+    if (installation::get().is_event_channel(descriptor)) return read_event(descriptor, to, size);
     if (installation::get().is_event_descriptor(descriptor)) before_wait(descriptor);
     return SOFTNIC_REAL(read)(descriptor, to, size);
 }

@@ -194,6 +194,7 @@ void installation::close_command_file(int descriptor) {
 void installation::note_event_descriptors(const context& of) {
     for (const auto* pipes : {&of.channels, &of.asynchronous_pipes})
         for (const auto& [descriptor, pipe] : *pipes) note(descriptor, event);
+    for (const auto& [descriptor, channel] : of.devx_space.channels) note(descriptor, devx_channel);
 }
 
 void installation::on_close(int descriptor) {
@@ -202,15 +203,33 @@ void installation::on_close(int descriptor) {
     const std::lock_guard lock(mutex_);
     const model_guard guard(*nic_);
     note(descriptor, foreign);
-    if (what == event) {
+    if (what == event || what == devx_channel) {
         for (const auto& [file, each] : contexts_)
             if (each->forget_descriptor(descriptor)) return;
+        return;
     }
     close_command_file(descriptor);
 }
 
 bool installation::is_event_descriptor(int descriptor) const {
-    return note_of(descriptor) == event;
+    const std::int8_t what = note_of(descriptor);
+    return what == event || what == devx_channel;
+}
+
+bool installation::is_event_channel(int descriptor) const {
+    return note_of(descriptor) == devx_channel;
+}
+
+/// The channel's own lock is enough for the read, so that events do not wait for the device.
+ssize_t installation::read_event(int descriptor, std::span<std::byte> to) {
+    std::shared_ptr<event_channel> channel;
+    {
+        const std::lock_guard lock(mutex_);
+        const model_guard guard(*nic_);
+        for (const auto& [file, each] : contexts_)
+            if ((channel = each->find_event_channel(descriptor))) break;
+    }
+    return channel ? channel->read(to) : -EIO;
 }
 
 bool installation::has_event(int descriptor) {
@@ -218,6 +237,8 @@ bool installation::has_event(int descriptor) {
     const model_guard guard(*nic_);
     for (const auto& [file, each] : contexts_)
         if (const event_pipe* pipe = each->find_pipe(descriptor)) return pipe->readable();
+    for (const auto& [file, each] : contexts_)
+        if (const auto channel = each->find_event_channel(descriptor)) return channel->readable();
     return true;
 }
 

@@ -38,6 +38,10 @@ class installation {
     void on_close(int descriptor);
     /// Is this descriptor an event pipe of ours? Cheap: asked for every read() and poll().
     [[nodiscard]] bool is_event_descriptor(int descriptor) const;
+    /// Is it a DevX event channel? Programs take its events out by read().
+    [[nodiscard]] bool is_event_channel(int descriptor) const;
+    /// Takes an event out of a channel: see event_channel::read().
+    [[nodiscard]] ssize_t read_event(int descriptor, std::span<std::byte> to);
     /// True when an event descriptor has something to read.
     [[nodiscard]] bool has_event(int descriptor);
 
@@ -61,10 +65,11 @@ class installation {
     static std::atomic<installation*> only;  ///< null in the child of a fork that has not asked for it
 
     static constexpr int max_descriptor = 1 << 16;
-    /// Of a descriptor: not ours, an event pipe, or `first_device` + N of uverbsN.
+    /// Of a descriptor: not ours, an event pipe or channel, or `first_device` + N of uverbsN.
     static constexpr std::int8_t foreign = 0;
     static constexpr std::int8_t event = 1;
-    static constexpr std::int8_t first_device = 2;
+    static constexpr std::int8_t devx_channel = 2;
+    static constexpr std::int8_t first_device = 3;
 
     std::recursive_mutex mutex_;
     std::optional<settings> settings_;

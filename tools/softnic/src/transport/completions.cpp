@@ -169,6 +169,7 @@ void flush(hca& nic, queue_pair& qp) {
 }
 
 void raise_event(queue_pair& qp, std::uint32_t event) {
+    tell(qp.options.subscribers, {event_of_queue_pair(event), qp.number});
     if (qp.options.asynchronous && qp.options.asynchronous->send(qp.options.user_handle, event)) ++qp.events;
 }
 

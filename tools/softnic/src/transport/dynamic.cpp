@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace accel::softnic::dynamic {
 namespace {
@@ -37,13 +38,21 @@ void open(hca& nic, queue_pair& qp, const flight& first) {
 std::unique_ptr<queue_pair> make_connection(const queue_pair& target) {
     queue_pair_options options = target.options;
     options.asynchronous = nullptr;  // events are about the target, and nothing that fails here fails it
+    options.subscribers = nullptr;
     auto made = std::make_unique<queue_pair>(target.number, target.device, std::move(options));
     made->requester.flights = {};
     made->dynamic.is_connection = true;
     return made;
 }
 
-void start(hca& nic, const queue_pair& target, queue_pair& end, const packet_header& first) {
+/// The event is armed anew each time.
+void count_violation(queue_pair& target) {
+    ++target.dynamic.violations;
+    if (!std::exchange(target.dynamic.tells_violation, false)) return;
+    tell(target.options.subscribers, {device_event::target_key_violation, target.number});
+}
+
+void start(hca& nic, queue_pair& target, queue_pair& end, const packet_header& first) {
     memory::flush_posted(nic, end);
     end.responder = responder_state{};
     end.responder.expected_psn = first.first_psn & psn_mask;
@@ -56,6 +65,7 @@ void start(hca& nic, const queue_pair& target, queue_pair& end, const packet_hea
     end.dynamic.refused.reset();
     if (first.access_key == target.options.access_key) return;
     nic.say(target, "refuse", "access key {:#x} of qp {:#06x}", first.access_key, first.from_qpn);
+    count_violation(target);
     end.state = qp_state::error;
     end.dynamic.refused = refusal{nak_code::remote_access, end.responder.expected_psn};
 }

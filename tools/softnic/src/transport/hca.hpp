@@ -44,10 +44,11 @@ struct held_packet {
     std::unique_ptr<packet> contents;
 };
 
-/// An asynchronous event descriptor of the program, for events about a whole device.
+/// Who hears of events about a whole device: an asynchronous event descriptor of the program, or its subscribers.
 struct event_listener {
     int device = 0;
     std::shared_ptr<event_pipe> pipe;
+    std::shared_ptr<event_subscribers> subscribers;
 };
 
 /// Everything one process's adapters consist of, but for threads, doorbells and the way commands come in. Not

@@ -141,9 +141,11 @@ void set_port(hca& nic, port_address where, bool up, std::uint64_t up_again_at) 
     found->up = up;
     found->up_again_at = up_again_at;
     if (up_again_at != 0) nic.port_up_at = std::min(nic.port_up_at, up_again_at);
-    for (const auto& listener : nic.listeners)
-        if (listener.device == where.device)
-            listener.pipe->send(where.port, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+    for (const auto& listener : nic.listeners) {
+        if (listener.device != where.device) continue;
+        if (listener.pipe) listener.pipe->send(where.port, up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+        tell(listener.subscribers, {device_event::port_change, where.port, up});
+    }
 }
 
 std::string describe(const packet_header& header) {

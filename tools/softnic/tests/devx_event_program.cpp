@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events of objects made by mlx5dv_devx_*, read from mlx5dv_devx_* channels. Runs under `softnic run`.
+#include "devx_dc_rig.hpp"
+
+#include <cerrno>
+#include <set>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+namespace {
+
+namespace st = accel::softnic::testing;
+namespace prm = accel::softnic::devx;
+
+constexpr std::uint16_t event_completion = 0x00;
+constexpr std::uint16_t event_cq_error = 0x04;
+constexpr std::uint16_t event_port_change = 0x09;
+constexpr std::uint16_t event_access_error = 0x11;
+constexpr std::uint16_t event_drained = 0x1c;
+constexpr std::uint16_t event_key_violation = 0x1d;
+constexpr auto with_data = static_cast<mlx5dv_devx_create_event_channel_flags>(0);
+
+struct destroy_channel {
+    void operator()(mlx5dv_devx_event_channel* of) const { mlx5dv_devx_destroy_event_channel(of); }
+};
+using channel_owner = std::unique_ptr<mlx5dv_devx_event_channel, destroy_channel>;
+
+/// One event as it is read: the cookie, and the element of the device's event queue.
+struct seen_event {
+    std::uint64_t cookie;
+    std::array<std::uint8_t, 64> element;
+
+    [[nodiscard]] std::uint16_t type() const { return element[1]; }
+    [[nodiscard]] std::uint32_t number(std::size_t place = 56) const {
+        std::uint32_t value = 0;
+        std::memcpy(&value, element.data() + place, sizeof value);
+        return be32toh(value);
+    }
+};
+
+struct devx_events : ::testing::Test, st::devx_dynamic {
+    channel_owner channel = make_channel(with_data);
+    st::devx_cq other_cq{context.get(), uar->page_id};
+    st::devx_qp qp{context.get(), domain, *uar, cq, cq};
+    st::devx_qp other{context.get(), domain, *uar, other_cq, other_cq};
+
+    devx_events() {
+        qp.connect(other.number(), 1);
+        other.connect(qp.number(), 1);
+    }
+    channel_owner make_channel(mlx5dv_devx_create_event_channel_flags flags) const {
+        return channel_owner(st::required(mlx5dv_devx_create_event_channel(context.get(), flags), "event channel"));
+    }
+    static int subscribe(const channel_owner& on, mlx5dv_devx_obj* to, std::uint16_t event, std::uint64_t cookie) {
+        return mlx5dv_devx_subscribe_devx_event(on.get(), to, sizeof event, &event, cookie);
+    }
+    static bool is_readable(const channel_owner& of) {
+        pollfd entry{of->fd, POLLIN, 0};
+        return ::poll(&entry, 1, 0) == 1 && entry.revents == POLLIN;
+    }
+    static bool becomes_readable(const channel_owner& of) {
+        return st::wait_until([&] { return is_readable(of); });
+    }
+    /// Waits for it in the read.
+    static seen_event read(const channel_owner& from) {
+        seen_event seen{};
+        const auto size =
+            mlx5dv_devx_get_event(from.get(), reinterpret_cast<mlx5dv_devx_async_event_hdr*>(&seen), sizeof seen);
+        EXPECT_EQ(size, static_cast<ssize_t>(sizeof seen)) << errno;
+        return seen;
+    }
+    void write_from(st::devx_qp& whom, st::devx_cq& completes) {
+        whom.post(write(0, 64));
+        whom.ring();
+        EXPECT_TRUE(st::succeeded(st::next_completion(completes)));
+    }
+};
+
+TEST_F(devx_events, completions_of_two_queues_come_with_their_cookies_once_for_each_time_they_are_armed) {
+    ASSERT_EQ(subscribe(channel, cq.get(), event_completion, 0x1111), 0);
+    ASSERT_EQ(subscribe(channel, other_cq.get(), event_completion, 0x2222), 0);
+    EXPECT_FALSE(is_readable(channel));
+    for (int round = 0; round < 20; ++round) {
+        cq.arm(*uar);
+        other_cq.arm(*uar);
+        write_from(qp, cq);
+        write_from(other, other_cq);
+        std::set<std::uint64_t> cookies;
+        for (int each = 0; each < 2; ++each) {
+            const seen_event seen = read(channel);
+            EXPECT_EQ(seen.type(), event_completion);
+            EXPECT_EQ(seen.number(), seen.cookie == 0x1111 ? cq.number() : other_cq.number());
+            cookies.insert(seen.cookie);
+        }
+        EXPECT_EQ(cookies, (std::set<std::uint64_t>{0x1111, 0x2222}));
+        write_from(qp, cq);
+        EXPECT_FALSE(is_readable(channel)) << "not armed again";
+    }
+}
+
+TEST_F(devx_events, a_refused_access_is_an_event_of_the_queue_pair_that_refused) {
+    ASSERT_EQ(subscribe(channel, qp.get(), event_access_error, 7), 0);
+    ASSERT_EQ(subscribe(channel, other.get(), event_access_error, 8), 0);
+    auto bad = write(0, 64);
+    bad.rkey += 0x100;
+    qp.post(bad);
+    qp.ring();
+    ASSERT_TRUE(becomes_readable(channel));
+    const seen_event seen = read(channel);
+    EXPECT_EQ(seen.cookie, 8u);
+    EXPECT_EQ(seen.type(), event_access_error);
+    EXPECT_EQ(seen.number(), other.number());
+    EXPECT_FALSE(is_readable(channel));
+}
+
+TEST_F(devx_events, an_overrun_is_an_event_of_the_completion_queue) {
+    st::devx_cq_options small;
+    small.log_size = 1;
+    st::devx_cq narrow(context.get(), uar->page_id, small);
+    st::devx_qp sender(context.get(), domain, *uar, narrow, cq);
+    sender.connect(other.number(), 1);
+    ASSERT_EQ(subscribe(channel, narrow.get(), event_cq_error, 99), 0);
+    for (int each = 0; each < 3; ++each) sender.post({});
+    sender.ring();
+    const seen_event seen = read(channel);
+    EXPECT_EQ(seen.cookie, 99u);
+    EXPECT_EQ(seen.type(), event_cq_error);
+    EXPECT_EQ(seen.number(32), narrow.number());
+}
+
+TEST_F(devx_events, targets_tell_of_wrong_keys_when_they_are_armed_and_of_their_end) {
+    ASSERT_EQ(subscribe(channel, first->get(), event_key_violation, 5), 0);
+    ASSERT_EQ(subscribe(channel, first->get(), event_drained, 6), 0);
+    auto stranger = first->address();
+    ++stranger.access_key;
+    const auto knock = [&] {
+        EXPECT_FALSE(st::succeeded(run(write_to(stranger, 0, 8))));
+        initiator.restart();
+    };
+    knock();
+    EXPECT_FALSE(is_readable(channel)) << "not armed";
+    ASSERT_EQ(first->command(prm::opcode::arm_dct_for_key_violation).modify(first->get()), 0);
+    knock();
+    knock();
+    const seen_event violated = read(channel);
+    EXPECT_EQ(violated.cookie, 5u);
+    EXPECT_EQ(violated.number(), stranger.number);
+    EXPECT_FALSE(is_readable(channel)) << "armed once";
+    EXPECT_EQ(first->violations(), 3u);
+    first.reset();
+    const seen_event drained = read(channel);
+    EXPECT_EQ(drained.cookie, 6u);
+    EXPECT_EQ(drained.type(), event_drained);
+}
+
+TEST_F(devx_events, without_data_events_of_a_subscription_become_one_until_it_is_read) {
+    const auto terse = make_channel(MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA);
+    ASSERT_EQ(subscribe(terse, cq.get(), event_completion, 0xabcdef0123456789), 0);
+    ASSERT_EQ(subscribe(channel, cq.get(), event_completion, 1), 0);
+    for (int round = 0; round < 3; ++round) {
+        for (int each = 0; each < 3; ++each) {
+            cq.arm(*uar);
+            write_from(qp, cq);
+            EXPECT_EQ(read(channel).cookie, 1u);  // it comes behind that of the other channel
+        }
+        mlx5dv_devx_async_event_hdr header{};
+        EXPECT_EQ(mlx5dv_devx_get_event(terse.get(), &header, sizeof header), 8);
+        EXPECT_EQ(header.cookie, 0xabcdef0123456789);
+        EXPECT_FALSE(is_readable(terse));
+    }
+}
+
+TEST_F(devx_events, a_channel_that_does_not_block_says_that_there_is_nothing) {
+    ASSERT_EQ(::fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
+    ASSERT_EQ(subscribe(channel, cq.get(), event_completion, 1), 0);
+    seen_event seen{};
+    auto* header = reinterpret_cast<mlx5dv_devx_async_event_hdr*>(&seen);
+    EXPECT_EQ(mlx5dv_devx_get_event(channel.get(), header, sizeof seen), -1);
+    EXPECT_EQ(errno, EAGAIN);
+    cq.arm(*uar);
+    write_from(qp, cq);
+    ASSERT_TRUE(becomes_readable(channel));
+    EXPECT_EQ(mlx5dv_devx_get_event(channel.get(), header, 71), -1) << "no room for the event";
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_EQ(mlx5dv_devx_get_event(channel.get(), header, sizeof seen), static_cast<ssize_t>(sizeof seen));
+    EXPECT_EQ(mlx5dv_devx_get_event(channel.get(), header, sizeof seen), -1);
+}
+
+TEST_F(devx_events, epoll_sees_the_channel) {
+    const int set = ::epoll_create1(EPOLL_CLOEXEC);
+    epoll_event wish{};
+    wish.events = EPOLLIN;
+    ASSERT_EQ(::epoll_ctl(set, EPOLL_CTL_ADD, channel->fd, &wish), 0);
+    ASSERT_EQ(subscribe(channel, cq.get(), event_completion, 1), 0);
+    epoll_event found{};
+    EXPECT_EQ(::epoll_wait(set, &found, 1, 0), 0);
+    cq.arm(*uar);
+    write_from(qp, cq);
+    EXPECT_TRUE(st::wait_until([&] { return ::epoll_wait(set, &found, 1, 0) == 1; }));
+    EXPECT_EQ(read(channel).cookie, 1u);
+    EXPECT_EQ(::epoll_wait(set, &found, 1, 0), 0);
+    ::close(set);
+}
+
+TEST_F(devx_events, an_eventfd_is_signalled_instead_also_after_the_program_has_closed_its_own) {
+    const int signal = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    const int kept = ::dup(signal);
+    ASSERT_EQ(mlx5dv_devx_subscribe_devx_event_fd(channel.get(), signal, cq.get(), event_completion), 0);
+    ::close(signal);
+    for (int each = 0; each < 3; ++each) {
+        cq.arm(*uar);
+        write_from(qp, cq);
+    }
+    std::uint64_t count = 0;
+    EXPECT_TRUE(st::wait_until([&] {
+        std::uint64_t more = 0;
+        if (::read(kept, &more, sizeof more) == static_cast<ssize_t>(sizeof more)) count += more;
+        return count == 3;
+    }));
+    EXPECT_FALSE(is_readable(channel));
+    ::close(kept);
+}
+
+TEST_F(devx_events, wishes_that_make_no_sense_are_refused) {
+    EXPECT_NE(subscribe(channel, cq.get(), 0x66, 0), 0);
+    EXPECT_EQ(errno, EINVAL);
+    EXPECT_NE(subscribe(channel, nullptr, event_completion, 0), 0) << "of no object";
+    EXPECT_NE(subscribe(channel, cq.get(), event_port_change, 0), 0) << "of an object";
+    EXPECT_EQ(subscribe(channel, nullptr, event_port_change, 0), 0);
+    EXPECT_NE(mlx5dv_devx_subscribe_devx_event_fd(channel.get(), STDERR_FILENO, cq.get(), event_completion), 0);
+    EXPECT_EQ(errno, EINVAL) << "not an eventfd";
+    EXPECT_NE(mlx5dv_devx_subscribe_devx_event_fd(channel.get(), 9999, cq.get(), event_completion), 0);
+    EXPECT_EQ(errno, EBADF);
+}
+
+TEST_F(devx_events, a_closed_channel_hears_nothing_and_harms_nobody) {
+    auto gone = make_channel(with_data);
+    ASSERT_EQ(subscribe(gone, cq.get(), event_completion, 1), 0);
+    ASSERT_EQ(subscribe(channel, cq.get(), event_completion, 2), 0);
+    gone.reset();
+    cq.arm(*uar);
+    write_from(qp, cq);
+    EXPECT_EQ(read(channel).cookie, 2u);
+    EXPECT_FALSE(is_readable(channel));
+}
+
+}  // namespace
