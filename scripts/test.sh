@@ -44,8 +44,8 @@ build_preset() {
 
 launcher=()
 # Two thirds of a test's time is waiting. Those that compute more than that count as two or three (PROCESSORS). With
-# three a core they would end sooner, but more of their deadlines would pass for want of a processor. Sanitized ones have
-# four times the time, and wait for it.
+# three a core they would end sooner, but more of their deadlines would pass for want of a processor. Sanitized ones
+# have four times the time, and wait for it.
 tests_at_once=$((2 * CMAKE_BUILD_PARALLEL_LEVEL))
 sanitized_tests_at_once=$((3 * CMAKE_BUILD_PARALLEL_LEVEL))
 

@@ -130,9 +130,9 @@ result<void> shm_link::attach(const core::link_grant& grant, core::nanoseconds d
 void shm_link::activate() {
     if (!is_server()) return adopt(std::move(socket_));
     state_ = state::expected;
-    poller_.door().expect(*this, config_.session_id,
-                          {config_.token, incoming_.memory.release_fd(), outgoing_.memory.release_fd(),
-                           std::move(shared_.requests_fd), std::move(shared_.responses_fd)});
+    poller_.door().expect(*this, config_.session_id, config_.token,
+                          {incoming_.memory.release_fd(), outgoing_.memory.release_fd(), std::move(shared_.requests_fd),
+                           std::move(shared_.responses_fd)});
 }
 
 void shm_link::adopt(core::unique_fd socket) {

@@ -86,7 +86,7 @@ void shm_poller::remove(shm_link& link) noexcept {
 }
 
 void shm_poller::take_arrivals() noexcept {
-    for (arrivals::arrival& each : door_->take_all()) each.link->adopt(std::move(each.socket));
+    for (arrivals::arrival& each : door_->take_all()) each.link->adopt(std::move(each.connection));
 }
 
 std::size_t shm_poller::poll(std::span<link_event> out) noexcept {

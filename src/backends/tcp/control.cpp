@@ -115,7 +115,7 @@ bool tcp_link::secure(std::shared_ptr<core::tls_stream> tls) {
 void tcp_link::activate() {
     if (is_server()) {
         state_ = state::expected;
-        return poller_.door().expect(*this, config_, encrypted_);
+        return poller_.door().expect(*this, config_.session_id, config_.token, {encrypted_});
     }
     start();
 }

@@ -201,7 +201,8 @@ std::size_t harness_poller::poll(std::span<core::link_event> out) noexcept {
         return count;
     }
     (void)queues_->progress();
-    if (queues_->has_failed()) [[unlikely]] wake();  // perhaps with no session left that could tell of it
+    if (queues_->has_failed()) [[unlikely]]
+        wake();  // perhaps with no session left that could tell of it
     return count < out.size() ? count + take(out[count]) : count;
 }
 
@@ -209,7 +210,8 @@ std::size_t harness_poller::take(core::link_event& out) noexcept {
     device::detail::ready_entry arrived;
     const bool any = device::detail::next_ready(service_->ref(), arrived) == status::ok;
     const bool taken = any && by_place_[arrived.session]->take(arrived, out);
-    if (service_->failures() != failures_seen_) [[unlikely]] note_failures();
+    if (service_->failures() != failures_seen_) [[unlikely]]
+        note_failures();
     return taken ? 1 : 0;
 }
 
