@@ -186,6 +186,21 @@ TEST_P(parts_liar, a_part_that_never_comes_ends_with_the_deadline) {
     EXPECT_EQ(device::begin(rig->mine, next), status::ok) << "its answer was there";
 }
 
+TEST_P(parts_liar, a_part_that_is_there_does_not_outlive_the_deadline) {
+    auto rig = std::make_unique<streamed_to>(GetParam());
+    rig->start();
+    constexpr std::int64_t timeout_ns = 100'000'000;
+    ASSERT_EQ(device::submit(rig->mine, rig->call, 8, {.timeout_ns = timeout_ns, .parts = 1}), status::ok);
+    const auto submitted = std::chrono::steady_clock::now();
+    rig->lent = rig->room_of(1 - rig->call.slot);
+    rig->post(rig->part(0));
+    std::this_thread::sleep_until(submitted + std::chrono::nanoseconds{timeout_ns});
+    device::arrival_ref out;
+    EXPECT_EQ(rig->next(out), status::timed_out);
+    EXPECT_FALSE(out.more);
+    EXPECT_EQ(device::release(rig->mine, out), status::ok);
+}
+
 TEST_P(parts_liar, older_servers_get_no_calls_in_parts) {
     for (const std::uint16_t version : {core::session_version::oldest, core::session_version::traces}) {
         streamed_to rig(GetParam());

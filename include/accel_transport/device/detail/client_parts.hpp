@@ -205,8 +205,9 @@ template <class Slots>
                                                       const wire::slot_header& header, parts_room& room) noexcept {
     const std::uint32_t slots = channel.slots != 0 ? channel.slots : channel.exclusive.slots;
     const std::uint64_t number = header.parts_before;
-    const bool sane = header.code == status::ok && header.length <= channel.responses.capacity && number >= of.next &&
-                      number - of.next < slots && (of.answered == 0 || number < of.last.parts_before);
+    const bool in_turn = number - of.next < slots;  // one that has been handed out wraps around
+    const bool sane = header.code == status::ok && header.length <= channel.responses.capacity && in_turn &&
+                      (of.answered == 0 || number < of.last.parts_before);
     if (!sane) return false;
     for (std::uint32_t next = of.rooms; next != 0; next = channel.parts[next - 1].room.next) {
         const parts_room& other = channel.parts[next - 1].room;
