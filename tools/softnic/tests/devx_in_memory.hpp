@@ -17,21 +17,9 @@ namespace accel::softnic::testing {
 struct close_object {
     void operator()(mlx5dv_devx_obj* object) const { mlx5dv_devx_obj_destroy(object); }
 };
-struct free_uar {
-    void operator()(mlx5dv_devx_uar* page) const { mlx5dv_devx_free_uar(page); }
-};
 struct free_umem {
     void operator()(mlx5dv_devx_umem* umem) const { EXPECT_EQ(mlx5dv_devx_umem_dereg(umem), 0); }
 };
-
-inline context_owner open_with_devx() {
-    ibv_device** list = required(ibv_get_device_list(nullptr), "device list");
-    mlx5dv_context_attr how{};
-    how.flags = MLX5DV_CONTEXT_FLAGS_DEVX;
-    context_owner context(required(mlx5dv_open_device(list[0], &how), "device with DevX"));
-    ibv_free_device_list(list);
-    return context;
-}
 
 /// A queue pair that is connected to itself, and a completion queue whose overruns are ignored, in a umem over
 /// `queues`. `Memory` has address(), put(offset, from, size) and get(offset, to, size), and outlives this.
@@ -72,14 +60,6 @@ class devx_in_memory {
         mlx5_wqe_data_seg piece;
     };
 
-    [[nodiscard]] std::uint32_t domain() const {
-        mlx5dv_pd raw{};
-        mlx5dv_obj object{};
-        object.pd.in = pd_.get();
-        object.pd.out = &raw;
-        EXPECT_EQ(mlx5dv_init_obj(&object, MLX5DV_OBJ_PD), 0);
-        return raw.pdn;
-    }
     void make_cq() {
         const std::vector<std::uint8_t> blank(64u << log_entries, 0xf0);
         const std::vector<std::uint8_t> zeroes(bytes - qp_place);
@@ -106,7 +86,7 @@ class devx_in_memory {
         const auto put = [&](prm::field of, std::uint64_t value) {
             command.set(of.at(prm::create_qp::context), value);
         };
-        put(prm::qpc::pd, domain());
+        put(prm::qpc::pd, number_of(pd_.get()));
         put(prm::qpc::uar_page, uar_->page_id);
         put(prm::qpc::cqn_snd, cqn_);
         put(prm::qpc::cqn_rcv, cqn_);
@@ -165,10 +145,9 @@ class devx_in_memory {
     Memory& data_;
     std::array<std::uint8_t, 4000> pattern_{};
     std::array<std::uint8_t, 4000> arrived_{};
-    context_owner context_ = open_with_devx();
+    context_owner context_ = open_devx();
     pd_owner pd_{ibv_alloc_pd(context_.get())};
-    std::unique_ptr<mlx5dv_devx_uar, free_uar> uar_{
-        required(mlx5dv_devx_alloc_uar(context_.get(), MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF), "doorbell page")};
+    uar_owner uar_{required(mlx5dv_devx_alloc_uar(context_.get(), MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF), "doorbell page")};
     std::unique_ptr<mlx5dv_devx_umem, free_umem> umem_{required(
         mlx5dv_devx_umem_reg(context_.get(), reinterpret_cast<void*>(queues_.address()), bytes, IBV_ACCESS_LOCAL_WRITE),
         "umem of a GPU")};
