@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// local_call COUNT [tcp] [metrics]: COUNT calls over `local`, or `tcp`, server and channel driven by one thread.
-/// `metrics`: they are counted.
-/// callgrind_local.sh counts their instructions, crossed_files.sh lists the files that they cross.
+/// local_call COUNT [tcp|shm] [metrics]: COUNT calls over `local`, `tcp` or `shm`, server and channel driven by one
+/// thread. `metrics`: they are counted. callgrind_local.sh counts their instructions, crossed_files.sh lists the files
+/// that they cross.
 #include <accel_transport/accel_transport.hpp>
 
 #include <array>
@@ -24,7 +24,7 @@ bool call_once(accel::channel& channel, accel::server& server, std::span<accel::
     if (channel.begin(call) != accel::status::ok) return false;
     if (channel.submit(call.id, size_bytes) != accel::status::ok) return false;
     std::size_t count = 0;
-    for (int patience = 0; count == 0 && patience < 1'000; ++patience) {
+    for (int patience = 0; count == 0 && patience < 1'000'000; ++patience) {
         server.poll();
         count = channel.poll(done);
     }
@@ -41,7 +41,8 @@ int fail(const char* why) {
 
 int main(int argc, char** argv) {
     const long count = argc > 1 ? std::atol(argv[1]) : 1'000;
-    const bool over_tcp = argc > 2 && std::string_view(argv[2]) == "tcp";
+    const std::string_view scheme = argc > 2 ? argv[2] : "local";
+    const bool over_tcp = scheme == "tcp";
     accel::context_options chosen;
     chosen.metrics = argc > 2 && std::string_view(argv[argc - 1]) == "metrics";
     auto context = accel::context::open(chosen);
@@ -49,7 +50,7 @@ int main(int argc, char** argv) {
     accel::server_options options;
     options.workers = 0;
     const std::string keys = over_tcp ? "?insecure=true" : "";
-    const std::string at = (over_tcp ? "tcp://127.0.0.1:0" : "local://call") + keys;
+    const std::string at = (over_tcp ? "tcp://127.0.0.1:0" : scheme == "shm" ? "shm://call" : "local://call") + keys;
     auto server = accel::server::listen(*context, {at}, answer, options);
     if (!server) return fail(server.error().message.c_str());
     auto channel = accel::channel::connect(*context, server->endpoints().front() + keys);

@@ -58,10 +58,13 @@ inline void sleep_on(std::span<pollfd> fds, nanoseconds deadline) noexcept {
 
 /// For a loop that spins while it waits: pauses, and sometimes yields the processor, perhaps to the thread
 /// that is waited for. `busy` waits own a core and yield only after a long silence, so that there is no
-/// system call between messages that come at once.
+/// system call between messages that come at once. They do not pause at first, either: a pause may take as long as the
+/// way of a message between two cores.
 class spinner {
   public:
-    explicit spinner(poll_mode mode) noexcept : pauses_between_yields_(mode == poll_mode::busy ? 4096 : 16) {}
+    explicit spinner(poll_mode mode) noexcept
+        : pauses_between_yields_(mode == poll_mode::busy ? 4096 : 16),
+          looks_in_a_row_(mode == poll_mode::busy ? 64 : 0) {}
     /// Something has come.
     void restart() noexcept { pauses_ = 0; }
     void pause() noexcept {
@@ -70,6 +73,7 @@ class spinner {
             ::sched_yield();
             return;
         }
+        if (pauses_ <= looks_in_a_row_) return;
 #if defined(__x86_64__)
         __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -79,6 +83,7 @@ class spinner {
 
   private:
     std::uint32_t pauses_between_yields_;
+    std::uint32_t looks_in_a_row_;
     std::uint32_t pauses_ = 0;
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fake_clock.hpp"
 
+#include "core/clock.hpp"
+
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +26,7 @@ std::int64_t time_now = start;
 }  // namespace
 
 fake_clock::fake_clock() {
+    core::count_no_ticks();
     time_now = start;
     faked = true;
 }

@@ -24,8 +24,15 @@ class lane_writer {
     void push(std::uint32_t slot) noexcept {
         lane_entry& entry = entries_[pushed_ & mask_];
         ++pushed_;
-        // Before a look at whether the reader sleeps.
-        entry.store(std::uint64_t{pushed_} << 32 | slot, std::memory_order_seq_cst);
+        // Before a look at whether the reader sleeps. A store of its own, with the fence behind it, leaves as soon as
+        // what was written before; an exchange would first wait until that has left.
+        const std::uint64_t written = std::uint64_t{pushed_} << 32 | slot;
+#ifdef __SANITIZE_THREAD__  // gcc's does not know fences
+        entry.store(written, std::memory_order_seq_cst);
+#else
+        entry.store(written, std::memory_order_release);
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
     }
 
   private:

@@ -215,7 +215,7 @@ status channel_core::tensors(const completion& of, std::span<tensor> out, std::s
 // Waiting.
 
 template <class Done>
-void channel_core::spin_then_sleep(nanoseconds deadline, Done done) noexcept {
+void channel_core::spin_then_sleep(completion_room& out, nanoseconds deadline, Done done) noexcept {
     const poll_mode mode = request_.options.poll;
     const nanoseconds start = now_;
     const nanoseconds spin_end = mode == poll_mode::busy       ? deadline
@@ -227,34 +227,36 @@ void channel_core::spin_then_sleep(nanoseconds deadline, Done done) noexcept {
             spinner_.pause();
         else if (mode != poll_mode::busy && (!life_.has_link() || life_.in_doubt() || life_.events().arm()))
             sleep(deadline);
-        completion_room none;
-        progress(none);
+        progress(out);
     }
 }
 
 /// How a wait begins. One that goes to sleep anyway need not look first: `arm` does.
-void channel_core::look(nanoseconds timeout) noexcept {
+void channel_core::look(completion_room& out, nanoseconds timeout) noexcept {
     const bool sleeps = request_.options.poll == poll_mode::block && life_.has_link();
-    completion_room none;
-    if (!sleeps || timeout <= nanoseconds{0}) return progress(none);
+    if (!sleeps || timeout <= nanoseconds{0}) return progress(out);
     now_ = now();
 }
 
 std::size_t channel_core::wait(std::span<completion> out, nanoseconds timeout) noexcept {
     if (life_.inherited()) return 0;
-    look(timeout);
+    completion_room room{out.data(), out.size()};
+    look(room, timeout);
     const nanoseconds deadline = timeout >= never - now_ ? never : now_ + timeout;
-    spin_then_sleep(deadline, [this] {
+    spin_then_sleep(room, deadline, [&] {
         const bool nothing_to_come = life_.over() && calls_.slots().open() == 0;
-        return calls_.slots().ready() > 0 || nothing_to_come;
+        return room.left < out.size() || calls_.slots().ready() > 0 || nothing_to_come;
     });
-    return out.size() - hand_out({out.data(), out.size()}).left;
+    if (calls_.slots().ready() > 0) [[unlikely]]
+        room = hand_out(room);
+    return out.size() - room.left;
 }
 
 completion channel_core::wait_for(call_id id) noexcept {
-    look(never);
+    completion_room none;
+    look(none, never);
     channel_slot& slot = calls_.slots()[id.slot];
-    spin_then_sleep(never, [&slot] { return slot.state == slot_state::done; });
+    spin_then_sleep(none, never, [&slot] { return slot.state == slot_state::done; });
     calls_.slots().take_done(slot);
     calls_.count(slot, slot.content);
     return slot.content;

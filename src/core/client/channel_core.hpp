@@ -78,11 +78,11 @@ class channel_core {
     completion_room hand_out(completion_room out) noexcept;
 
     // Waiting.
-    void look(nanoseconds timeout) noexcept;
+    void look(completion_room& out, nanoseconds timeout) noexcept;
     [[nodiscard]] nanoseconds next_look() const noexcept;
     void sleep(nanoseconds deadline) noexcept;
     template <class Done>
-    void spin_then_sleep(nanoseconds deadline, Done done) noexcept;
+    void spin_then_sleep(completion_room& out, nanoseconds deadline, Done done) noexcept;
 
     connect_request request_;
     event_set wakeups_;
