@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A channel whose link does what the input says: arrivals with any header, released memory, losses; between
 // calls that are begun, submitted, cancelled, polled and released.
+#include "calls_link.hpp"
 #include "core/client/channel_core.hpp"
 #include "core/context_state.hpp"
 #include "core/log.hpp"
 #include "fake_clock.hpp"
 #include "fuzz_target.hpp"
+#include "link_poller.hpp"
 
 #include <array>
 #include <cstring>
@@ -17,13 +19,8 @@ namespace {
 
 using namespace accel;
 using namespace accel::core;
+using namespace accel::tests::one_channel;
 using tests::require;
-
-constexpr std::uint32_t slots = 4;
-constexpr std::size_t request_bytes = 40;
-constexpr std::size_t response_bytes = 56;
-/// The server's clock minus the channel's, which stands below this.
-constexpr nanoseconds server_ahead = std::chrono::hours{1};
 
 /// Memory that is lent, kept over all inputs.
 struct lent_memory {
@@ -34,182 +31,6 @@ const region& lent_region() {
     static const lent_memory memory;
     return memory.bytes;
 }
-
-/// What a correct peer may send into a slot, as far as that does not depend on calls.
-bool is_sane(const link_event& event) {
-    return is_well_formed(event.header, message_kind::response) && event.header.slot < slots &&
-           event.payload.size() == event.header.length;
-}
-
-/// The application's side of one slot.
-struct call {
-    enum class phase { none, begun, open, ended } at = phase::none;
-    call_id id;
-    std::uint64_t tag = 0;
-    std::uint64_t order = 0;     ///< of its submission
-    bool short_lived = false;    ///< ends by its deadline, at the next look
-    bool lends = false;          ///< payload or room
-    std::span<std::byte> into;   ///< where its response is wanted
-    bool owed = false;           ///< the server has the request, and has not answered
-    bool quarantined = false;    ///< released, but owed
-    bool holds_arrival = false;  ///< its completion shows memory of the link's
-};
-
-/// The transport: takes what the channel delivers, and has what the input made happen.
-class fake_link final : public core::link {
-  public:
-    fake_link(tests::input_reader& input, std::array<call, slots>& calls, std::shared_ptr<slot_memory> send,
-              std::shared_ptr<slot_memory> receive, bool borrows)
-        : input_(input), calls_(calls), send_(std::move(send)), receive_(std::move(receive)), borrows_(borrows) {}
-
-    link_description describe() const override { return {}; }
-    result<void> attach(const link_grant&, nanoseconds) override { return {}; }
-    void activate() override {}
-    bool close() noexcept override {
-        closed_ = closed_ || ending || input_.byte() % 2 == 0;
-        queue.clear();
-        if (closed_) touched_.fill(false);
-        return closed_;
-    }
-    status deliver(const outgoing& message) noexcept override {
-        const bool lends = message.region != nullptr || !message.response_into.empty();
-        check(message);
-        switch (input_.byte() % 8) {
-            case 1:
-                return status::again;
-            case 2:
-                return status::peer_lost;
-            default:
-                break;
-        }
-        call& sent = calls_[message.slot];
-        require(sent.order > last_order_, "calls leave in their order");
-        last_order_ = sent.order;
-        sent.owed = true;
-        touched_[message.slot] = lends;
-        release_owed_[message.slot] = false;
-        return status::ok;
-    }
-    status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override {
-        return deliver({slot, payload, nullptr, {}});
-    }
-    bool retract(std::uint32_t slot) noexcept override {
-        require(!closed_ && touched_[slot], "only what was lent is asked back, of a link that is open");
-        touched_[slot] = input_.byte() % 2 != 0;
-        release_owed_[slot] = touched_[slot];
-        return !touched_[slot];
-    }
-    void consumed(std::uint32_t slot) noexcept override {
-        require(slot < slots, "the slot exists");
-        require(!borrows_ || held_[slot] != nullptr, "an arrival is given back once");
-        held_[slot].reset();
-    }
-    slot_memory& send() const noexcept override { return *send_; }
-    slot_memory& receive() const noexcept override { return *receive_; }
-
-    /// Writes the events that have happened, up to one that ends the session.
-    std::size_t take(std::span<link_event> out) {
-        std::size_t count = 0;
-        while (!queue.empty() && count < out.size()) {
-            out[count] = queue.front();
-            queue.pop_front();
-            bring(out[count]);
-            const bool last =
-                out[count].kind == event_kind::lost || (out[count].kind == event_kind::arrived && !is_sane(out[count]));
-            ++count;
-            if (!last) continue;
-            queue.clear();
-            break;
-        }
-        return count;
-    }
-    [[nodiscard]] bool touches(std::uint32_t slot) const { return touched_[slot]; }
-    [[nodiscard]] bool holds_arrival(std::uint32_t slot) const { return held_[slot] != nullptr; }
-    [[nodiscard]] bool may_release(std::uint32_t slot) const { return release_owed_[slot]; }
-    [[nodiscard]] bool borrows() const { return borrows_; }
-
-    std::deque<link_event> queue;
-    bool ending = false;  ///< nothing is touched any more
-
-  private:
-    void check(const outgoing& message) const {
-        require(!closed_, "a closed link is given nothing");
-        require(message.slot < slots, "the slot exists");
-        const slot_header header = read_header(send_->header(message.slot));
-        const call& sent = calls_[message.slot];
-        require(is_well_formed(header, message_kind::request) && header.slot == message.slot &&
-                    header.generation == sent.id.generation && header.length == message.payload.size() &&
-                    header.response_room <= response_bytes,
-                "the request's header is what a correct client sends");
-        require(header.extension_bytes == message.extension_bytes, "the link is told of all extensions");
-        require(header.deadline_ns >= server_ahead.count(), "its deadline is by the server's clock");
-        require(message.payload.size() <= request_bytes, "the request fits");
-        unsigned sum = 0;
-        for (const std::byte b : message.payload) sum += std::to_integer<unsigned>(b);
-        require(sum <= 255 * request_bytes, "all of it can be read");
-    }
-    /// What the transport does with an event before the channel sees it.
-    void bring(link_event& event) {
-        const std::uint32_t slot = event.header.slot;
-        if (event.kind == event_kind::buffer_released) {
-            if (slot < slots && release_owed_[slot]) release_owed_[slot] = touched_[slot] = false;
-        }
-        if (event.kind != event_kind::arrived || slot >= slots) return;
-        const std::size_t length = event.header.length;
-        if (length > response_bytes || (borrows_ && held_[slot] != nullptr)) {
-            event = lost_event(nullptr, status::protocol_error);
-            return;
-        }
-        event.borrowed = borrows_;
-        place(event);
-        call& asked = calls_[slot];
-        if (!is_sane(event) || !asked.owed || event.header.generation != asked.id.generation) return;
-        asked.owed = false;
-        asked.quarantined = false;
-        touched_[slot] = release_owed_[slot] = false;
-    }
-    void place(link_event& event) {
-        const std::uint32_t slot = event.header.slot;
-        const std::size_t length = event.header.length;
-        const call& asked = calls_[slot];
-        std::byte* to = receive_->payload(slot);
-        // What no correct peer sends ends the session, and is not given back.
-        if (borrows_ && is_well_formed(event.header, message_kind::response)) {
-            held_[slot] = std::make_unique<std::byte[]>(length + 1);
-            to = held_[slot].get();
-        }
-        const bool directed = asked.owed && event.header.generation == asked.id.generation &&
-                              event.header.code == status::ok && touched_[slot] && asked.into.size() >= length &&
-                              !asked.into.empty();
-        if (directed) to = asked.into.data();
-        event.payload = {to, length};
-    }
-
-    tests::input_reader& input_;
-    std::array<call, slots>& calls_;
-    std::shared_ptr<slot_memory> send_;
-    std::shared_ptr<slot_memory> receive_;
-    bool borrows_;
-    bool closed_ = false;
-    std::uint64_t last_order_ = 0;
-    std::array<bool, slots> touched_{};       ///< lent memory is still used
-    std::array<bool, slots> release_owed_{};  ///< `retract` said no
-    std::array<std::unique_ptr<std::byte[]>, slots> held_{};
-};
-
-class fake_poller final : public poller {
-  public:
-    explicit fake_poller(fake_link& only) : link_(only) {}
-    result<std::unique_ptr<core::link>> open_link(const link_config&) override {
-        return error{status::unsupported, 0, "there is one link"};
-    }
-    std::size_t poll(std::span<link_event> out) noexcept override { return link_.take(out); }
-    int event_fd() const noexcept override { return -1; }
-    bool arm() noexcept override { return false; }
-
-  private:
-    fake_link& link_;
-};
 
 class application {
   public:
@@ -226,9 +47,9 @@ class application {
         request.requests = slot_memory::over(requests_.data(), slots, request_bytes, request_stride);
         request.responses = slot_memory::over(responses_.data(), slots, response_bytes, response_stride);
         channel_connection made;
-        auto path = std::make_unique<fake_link>(input_, calls_, request.requests, request.responses, first % 2 == 0);
+        auto path = std::make_unique<calls_link>(input_, calls_, request.requests, request.responses, first % 2 == 0);
         link_ = path.get();
-        made.events = std::make_unique<fake_poller>(*path);
+        made.events = std::make_unique<tests::link_poller<calls_link>>(*path);
         made.path = std::move(path);
         made.session.watch = watch_;
         knows_tensors_ = first % 8 >= 4;
@@ -525,7 +346,7 @@ class application {
     std::vector<std::byte> requests_ = std::vector<std::byte>(slots * request_stride);
     std::vector<std::byte> responses_ = std::vector<std::byte>(slots * response_stride);
     std::array<call, slots> calls_{};
-    fake_link* link_ = nullptr;
+    calls_link* link_ = nullptr;
     std::shared_ptr<session_watch> watch_ = std::make_shared<session_watch>();
     std::unique_ptr<channel_core> channel_;
     bool knows_tensors_ = false;  ///< the server does

@@ -6,6 +6,7 @@
 #include "core/log.hpp"
 #include "fake_clock.hpp"
 #include "fuzz_target.hpp"
+#include "link_poller.hpp"
 
 #include <algorithm>
 #include <array>
@@ -146,20 +147,6 @@ class fake_link final : public core::link {
     std::array<std::unique_ptr<std::byte[]>, slots> held_{};
 };
 
-class fake_poller final : public poller {
-  public:
-    explicit fake_poller(fake_link& only) : link_(only) {}
-    result<std::unique_ptr<core::link>> open_link(const link_config&) override {
-        return error{status::unsupported, 0, "there is one link"};
-    }
-    std::size_t poll(std::span<link_event> out) noexcept override { return link_.take(out); }
-    int event_fd() const noexcept override { return -1; }
-    bool arm() noexcept override { return false; }
-
-  private:
-    fake_link& link_;
-};
-
 class application {
   public:
     explicit application(tests::input_reader& input) : input_(input) {
@@ -174,7 +161,7 @@ class application {
         channel_connection made;
         auto path = std::make_unique<fake_link>(input_, request.requests, request.responses, input_.byte() % 2 == 0);
         link_ = path.get();
-        made.events = std::make_unique<fake_poller>(*path);
+        made.events = std::make_unique<tests::link_poller<fake_link>>(*path);
         made.path = std::move(path);
         made.session.watch = watch_;
         made.session.version = session_version::newest;
