@@ -44,10 +44,10 @@ build_preset() {
 
 launcher=()
 # Two thirds of a test's time is waiting. Those that compute more than that count as two or three (PROCESSORS). With
-# three a core they would end sooner, but more of their deadlines would pass for want of a processor. Sanitized ones
-# have four times the time, and wait for it.
+# three a core they would end sooner, but more of their deadlines would pass for want of a processor. Under
+# AddressSanitizer they have four times the time, and wait for most of it.
 tests_at_once=$((2 * CMAKE_BUILD_PARALLEL_LEVEL))
-sanitized_tests_at_once=$((3 * CMAKE_BUILD_PARALLEL_LEVEL))
+asan_tests_at_once=$((3 * CMAKE_BUILD_PARALLEL_LEVEL))
 
 # test_preset NAME [OPTION...]: runs ctest and counts its tests. None has a second try.
 test_preset() {
@@ -162,7 +162,7 @@ build_asan() { build_preset asan "-DACCEL_TEST_NIC=$root/$release_softnic" "$@";
 step_asan() {
     build_release_softnic
     build_asan
-    UBSAN_OPTIONS=print_stacktrace=1 tests_at_once=$sanitized_tests_at_once test_preset asan
+    UBSAN_OPTIONS=print_stacktrace=1 tests_at_once=$asan_tests_at_once test_preset asan
 }
 
 # One end of gcc's optimised build, the other of clang's with assertions, and the reverse.
@@ -179,7 +179,7 @@ step_tsan() {
     build_preset tsan "-DACCEL_TEST_NIC=$root/$release_softnic"
     # Older ThreadSanitizers do not start where more than 28 bits of an address are random.
     if (($(</proc/sys/vm/mmap_rnd_bits) > 28)); then launcher=(setarch -R); fi
-    tests_at_once=$sanitized_tests_at_once test_preset tsan
+    test_preset tsan
 }
 
 step_fuzz() {
