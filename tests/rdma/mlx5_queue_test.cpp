@@ -3,6 +3,7 @@
 #include "bench/deferred_doorbell.hpp"
 #include "core/device_names.hpp"
 #include "mlx5_queues.hpp"
+#include "verbs/devx_queue_pair.hpp"
 
 #include <cstring>
 
@@ -55,6 +56,22 @@ TEST_F(mlx5_queue, a_request_longer_than_any_may_be_is_refused) {
     request.carries_bytes = true;
     EXPECT_EQ(mlx5::post(queue, request), status::message_too_large);
     EXPECT_EQ(mlx5::free_wqebbs(queue), 64U);
+}
+
+// Whoever polls before the adapter has written would take a zeroed entry for a completion of the first round.
+TEST(devx_memory, holds_no_completion_at_first) {
+    constexpr std::uint32_t sends = 64;  // rings of one page each
+    std::vector<std::byte> memory = devx_queue_pair::initial_memory(sends);
+    ASSERT_EQ(memory.size(), devx_queue_pair::memory_bytes(sends));
+    ASSERT_EQ(memory.size(), 3U * 4096) << "the send queue, the completion queue, the records";
+    mlx5::completion_queue_state state;
+    mlx5::completion_queue_ref queue;
+    queue.entries = memory.data() + 4096;
+    queue.count = sends;
+    queue.entry_bytes = sizeof(mlx5::completion_entry);
+    queue.state = &state;
+    for (state.taken = 0; state.taken < sends; state.taken = state.taken + 1)
+        EXPECT_FALSE(mlx5::is_next_there(queue)) << state.taken;
 }
 
 /// A queue pair whose both queues and completion queue are driven here.
