@@ -32,6 +32,9 @@ gpu_steps=(gpu gpucheck gpudemo)
 # log. One that runs several tests says how many with `counted`; else the step itself is the one test.
 counted() { echo "$1 $2 $3" >>"$logs/$step.counts"; }
 
+# Compilers can wait. The tests in the virtual machine, which may run beside them, have deadlines.
+compiling=(nice -n 10)
+
 # build_preset NAME [OPTION...] [-- TARGET...]
 build_preset() {
     local name=$1 options=()
@@ -39,7 +42,7 @@ build_preset() {
     while (($#)) && [[ $1 != -- ]]; do options+=("$1"); shift; done
     cmake --preset "$name" "${options[@]}"
     if (($#)); then set -- --target "${@:2}"; fi
-    cmake --build "build/$name" "$@"
+    "${compiling[@]}" cmake --build "build/$name" "$@"
 }
 
 launcher=()
@@ -153,7 +156,7 @@ step_tidy() {
 release_softnic=build/release/bin/softnic
 build_release_softnic() {
     cmake --preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON
-    cmake --build build/release --target softnic_cli "$@"
+    "${compiling[@]}" cmake --build build/release --target softnic_cli "$@"
 }
 
 # The tests under AddressSanitizer, and the fuzz targets, which share the library.
