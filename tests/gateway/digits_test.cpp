@@ -69,7 +69,7 @@ TEST_P(digits_through_the_gateway, are_right) {
     server behind = listen(*ctx, any_uri(GetParam().to),
                            service_table{{{"digits", [&](exchange one) { digits(std::move(one)); }}}});
     gateway_process between(
-        {"--listen", any_uri(GetParam().from), "--to", "digits=" + client_uri(behind.endpoints().at(0))});
+        {"--listen", any_uri(GetParam().from), "--to", "digits=" + server_uri(client_uri(behind.endpoints().at(0)))});
     auto seen = serving::run_load(*ctx, digits_load(between.uri()));
     ASSERT_TRUE(seen) << seen.error().message;
     EXPECT_EQ(seen->all().answered, 200U);

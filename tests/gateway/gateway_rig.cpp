@@ -57,6 +57,11 @@ std::string client_uri(const std::string& endpoint) {
     return (gdr ? "rdma" + endpoint.substr(3) : endpoint) + "?insecure=true&" + long_silence;
 }
 
+std::string server_uri(const std::string& uri) {
+    return uri + "&connect_timeout=" +
+           std::to_string(std::chrono::duration_cast<std::chrono::seconds>(patience(10s)).count()) + "s";
+}
+
 std::string any_uri(const std::string& scheme) {
     static std::atomic<unsigned> next{0};
     if (is_of_this_host(scheme))

@@ -57,7 +57,7 @@ TEST_P(pairs_of_transports, answer_rightly) {
     prepare(*ctx);
     server behind = listen(*ctx, any_uri(GetParam().to), service_table{{{"model", answer_changed}}, {}});
     gateway_process between(
-        {"--listen", any_uri(GetParam().from), "--to", "model=" + client_uri(behind.endpoints().at(0))});
+        {"--listen", any_uri(GetParam().from), "--to", "model=" + server_uri(client_uri(behind.endpoints().at(0)))});
     std::vector<std::thread> clients;
     for (std::uint64_t i = 0; i < callers; ++i)
         clients.emplace_back([&, i] { call_many(*ctx, between.uri(), 1'000'000 * (i + 1)); });

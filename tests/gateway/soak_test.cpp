@@ -79,7 +79,7 @@ std::deque<restarted_process> start_all(const std::string& scheme) {
     std::deque<restarted_process> out;
     out.emplace_back(server, "serving ", any_uri(scheme));
     out.emplace_back(server, "serving ", any_uri(scheme));
-    const auto gateway = [first = out[0].uri(), second = out[1].uri()](const std::string& uri) {
+    const auto gateway = [first = server_uri(out[0].uri()), second = server_uri(out[1].uri())](const std::string& uri) {
         return std::vector<std::string>{ACCEL_TEST_GATEWAY, "--listen", uri, "--to", first, "--to", second};
     };
     out.emplace_back(gateway, "forwarding at ", any_uri(scheme));

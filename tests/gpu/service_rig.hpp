@@ -53,6 +53,7 @@ class gpu_service : public ::testing::TestWithParam<std::string> {
     result<channel> try_connect(channel_options options = {}) {
         options.security.insecure = true;
         options.peer_timeout = patience(5s);
+        options.connect_timeout = patience(10s);
         options.request_bytes = options.response_bytes = slot_bytes_;
         return channel::connect(*context_, server_->endpoints().at(0), options);
     }
