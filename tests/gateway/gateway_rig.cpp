@@ -30,6 +30,7 @@ void change(std::span<std::byte> bytes) {
 gateway_process::gateway_process(const std::vector<std::string>& arguments) {
     std::vector<std::string> all{ACCEL_TEST_GATEWAY, "--json"};
     all.insert(all.end(), arguments.begin(), arguments.end());
+    if (std::ranges::find(all, "--patience") == all.end()) all.insert(all.end(), {"--patience", long_wait()});
     auto started = report::child_process::start(all);
     if (!started) throw std::runtime_error(started.error().message);
     process_.emplace(std::move(started).value());
@@ -57,9 +58,12 @@ std::string client_uri(const std::string& endpoint) {
     return (gdr ? "rdma" + endpoint.substr(3) : endpoint) + "?insecure=true&" + long_silence;
 }
 
+std::string long_wait() {
+    return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(patience(10s)).count()) + "s";
+}
+
 std::string server_uri(const std::string& uri) {
-    return uri + "&connect_timeout=" +
-           std::to_string(std::chrono::duration_cast<std::chrono::seconds>(patience(10s)).count()) + "s";
+    return uri + "&connect_timeout=" + long_wait();
 }
 
 std::string any_uri(const std::string& scheme) {

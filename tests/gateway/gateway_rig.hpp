@@ -33,7 +33,9 @@ class gateway_process {
 [[nodiscard]] std::string any_uri(const std::string& scheme);
 /// What clients connect to: an endpoint, with the options that it needs.
 [[nodiscard]] std::string client_uri(const std::string& endpoint);
-/// What a gateway connects to, from a `client_uri`. It waits long: an emulated machine takes seconds to register slots.
+/// How long gateways wait for their servers: an emulated machine takes seconds to register slots.
+[[nodiscard]] std::string long_wait();
+/// What a gateway connects to, from a `client_uri`. It waits that long.
 [[nodiscard]] std::string server_uri(const std::string& uri);
 /// A server of the test in `ctx`, with the options that its scheme needs.
 [[nodiscard]] server listen(context& ctx, const std::string& uri, const service_table& services);

@@ -80,7 +80,8 @@ std::deque<restarted_process> start_all(const std::string& scheme) {
     out.emplace_back(server, "serving ", any_uri(scheme));
     out.emplace_back(server, "serving ", any_uri(scheme));
     const auto gateway = [first = server_uri(out[0].uri()), second = server_uri(out[1].uri())](const std::string& uri) {
-        return std::vector<std::string>{ACCEL_TEST_GATEWAY, "--listen", uri, "--to", first, "--to", second};
+        return std::vector<std::string>{ACCEL_TEST_GATEWAY, "--listen", uri, "--to", first, "--to", second,
+                                        "--patience",       long_wait()};
     };
     out.emplace_back(gateway, "forwarding at ", any_uri(scheme));
     return out;
