@@ -17,10 +17,12 @@
 namespace accel::tests {
 
 /// A kernel that makes calls, over a channel whose queues, server and host are in the fuzzer's hands. A Rig derives
-/// from it and says how its channel keeps calls: mine() is what a kernel calls with, failed(), quarantined(),
-/// phase_of(slot) and generation_of(slot) read its state, may_be_refused(options) says whether a submit of a good call
-/// may be answered by `again`, answer() writes a response, tell(completion, of_receive) adds a completion, and
-/// announce_room(slot) and announce_anything() follow what else the server wrote.
+/// from it and says how its channel keeps calls:
+/// - mine(): what a kernel calls with. failed(), quarantined(): the channel's state.
+/// - phase_of(slot), generation_of(slot), next_free(slot): of a call.
+/// - may_be_refused(options): whether `again` may answer a good submit.
+/// - answer(): the server writes a response. announce_room(slot), announce_anything(): it has written something else.
+/// - tell(completion, of_receive): adds a completion, if there is room.
 template <typename Rig, std::uint32_t Slots>
 class kernel_calls {
   public:
@@ -273,7 +275,7 @@ class kernel_calls {
     static constexpr auto closed = static_cast<std::uint32_t>(status::closed);
     static constexpr auto lost = static_cast<std::uint32_t>(status::peer_lost);
 
-    /// What a request's header and payload have in common: all of it lies in the channel's memory.
+    /// Whatever is posted lies in the channel's memory.
     void check_source(const posted_request& found) {
         require(found.queue_pair == name, "it names its queue pair");
         const auto first = reinterpret_cast<std::uint64_t>(requests_.data());
