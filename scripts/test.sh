@@ -32,17 +32,21 @@ gpu_steps=(gpu gpucheck gpudemo)
 # log. One that runs several tests says how many with `counted`; else the step itself is the one test.
 counted() { echo "$1 $2 $3" >>"$logs/$step.counts"; }
 
-# Compilers can wait. The tests in the virtual machine, which may run beside them, have deadlines.
+# Compilers can wait. Tests, which may run beside them, have deadlines.
 compiling=(nice -n 10)
 
-# build_preset NAME [OPTION...] [-- TARGET...]
+# build_preset NAME [OPTION...] [-- TARGET...]: one at a time; the second finds its work done.
 build_preset() {
-    local name=$1 options=()
+    local name=$1 options=() lock
     shift
     while (($#)) && [[ $1 != -- ]]; do options+=("$1"); shift; done
-    cmake --preset "$name" "${options[@]}"
     if (($#)); then set -- --target "${@:2}"; fi
+    mkdir -p build
+    exec {lock}>"build/$name.lock"
+    flock "$lock"
+    cmake --preset "$name" "${options[@]}"
     "${compiling[@]}" cmake --build "build/$name" "$@"
+    exec {lock}>&-
 }
 
 launcher=()
@@ -102,9 +106,7 @@ step_sources() {
     python3 examples/serving/experiments/experiments_test.py
 }
 
-# LoadGen's sources, for the builds behind it. Without them its tests are skipped and say so.
 step_release() {
-    scripts/loadgen.sh || (($? == 77))
     build_preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON
     test_preset release --label-exclude softnic-programs
 }
@@ -161,6 +163,11 @@ build_release_softnic() {
 
 # The tests under AddressSanitizer, and the fuzz targets, which share the library.
 build_asan() { build_preset asan "-DACCEL_TEST_NIC=$root/$release_softnic" "$@"; }
+build_tsan() { build_preset tsan "-DACCEL_TEST_NIC=$root/$release_softnic"; }
+prepare_asan() { build_asan; }
+prepare_tsan() { build_tsan; }
+prepare_fuzz() { build_asan -- fuzz_programs; }
+prepare_install() { bash tests/install/run.sh build; }
 
 step_asan() {
     build_release_softnic
@@ -179,7 +186,7 @@ step_interop() {
 
 step_tsan() {
     build_release_softnic
-    build_preset tsan "-DACCEL_TEST_NIC=$root/$release_softnic"
+    build_tsan
     # Older ThreadSanitizers do not start where more than 28 bits of an address are random.
     if (($(</proc/sys/vm/mmap_rnd_bits) > 28)); then launcher=(setarch -R); fi
     test_preset tsan
@@ -422,14 +429,36 @@ run_step() {
 step_aside() {
     local status begun=$EPOCHSECONDS
     begin_step
-    trap 'for step in "${!aside[@]}"; do kill -- "-${aside[$step]}" || true; done 2>/dev/null' EXIT
     set -m
     {
         if ((status == 0)); then in_step "step_$step" >>"$logs/$step.log" || status=$?; fi
         echo "$status $((EPOCHSECONDS - begun))" >"$logs/$step.ended"
     } &
-    aside[$step]=$!
     set +m
+    aside[$step]=$!
+    background+=($!)
+}
+
+# prepare_steps STEP...: what they build is built ahead of their turns, by processors that have nothing else to do: most
+# tests wait for most of their time. A build that fails is tried again by its step, which tells of it.
+prepare_steps() {
+    local step idle=(chrt --idle 0)
+    "${idle[@]}" true 2>/dev/null || return 0
+    set -m
+    for step in "$@"; do
+        if declare -F "prepare_$step" >/dev/null; then
+            root=$root "${idle[@]}" bash -euo pipefail -c '. "$root/scripts/test.sh"; "$1"' prepare "prepare_$step" \
+                </dev/null >"$logs/prepare.$step.log" 2>&1 || true
+        fi
+    done &
+    set +m
+    background+=($!)
+}
+
+background=()  # groups of processes that end with this shell
+end_background() {
+    local group
+    for group in "${background[@]}"; do kill -- "-$group" || true; done 2>/dev/null
 }
 
 # end_step: sets passed, failed, skipped and seconds of $step, and shows them.
@@ -488,6 +517,10 @@ run_tests() {
     cd "$root" || return
     mkdir -p "$logs"
 
+    trap end_background EXIT
+    # LoadGen's sources, for the builds. Without them its tests are skipped and say so.
+    if [[ " ${steps[*]} " =~ \ (release|asan|tsan)\  ]]; then scripts/loadgen.sh >"$logs/loadgen.log" 2>&1 || true; fi
+    prepare_steps "${steps[@]}"
     for step in "${steps[@]}"; do
         number=$((number + 1))
         printf '[%d/%d] %-9s %s\n' "$number" "${#steps[@]}" "$step" "${step_about[$step]}"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs the library, static and shared, moves the installed tree, and uses it as a user would: with find_package,
-# with pkg-config and no build system, as a subproject. Works in build/install; `./run test install` calls it.
+# with pkg-config and no build system, as a subproject. Works in build/install; `./run test install` calls it. With the
+# argument `build` it only builds what needs no other build.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -109,7 +110,30 @@ check_exports() {
     echo "ok: $(wc -l <<<"$exports") symbols exported, all of accel"
 }
 
+build_shared() {
+    cmake -S "$root" -B "$work/shared" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g0" \
+        -DBUILD_SHARED_LIBS=ON -DACCEL_WARNINGS_AS_ERRORS=ON \
+        -DACCEL_BUILD_EXAMPLES=OFF -DACCEL_BUILD_TESTS=OFF -DACCEL_BUILD_BENCH=OFF -DACCEL_BUILD_SOFTNIC=OFF
+    cmake --build "$work/shared" "$@"
+}
+
+# Without ZeroMQ and verbs.
+build_small() {
+    cmake -S "$root" -B "$work/small" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g0" \
+        -DACCEL_ZMQ=OFF -DACCEL_VERBS=OFF -DACCEL_CUDA=OFF -DACCEL_WARNINGS_AS_ERRORS=ON -DACCEL_BUILD_EXAMPLES=OFF
+    cmake --build "$work/small" --target accel_doctor accel_perf accel_keys unit_tests log_probe conformance_tests \
+        conformance_peer
+}
+
 mkdir -p "$work"
+exec {lock}>"$work/lock" # one at a time
+flock "$lock"
+if [[ ${1:-} == build ]]; then
+    build_shared --target accel_transport
+    build_small
+    exit
+fi
+
 (cd "$root" && cmake --preset release)
 cmake --build "$root/build/release" --target accel_transport accel_perf accel_doctor accel_keys softnic softnic_cli
 install_kind static "$root/build/release"
@@ -121,15 +145,13 @@ nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$root/build/release/CMakeCach
 use_with_nvcc static
 refuse_old_language
 
-cmake -S "$root" -B "$work/shared" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g0" \
-    -DBUILD_SHARED_LIBS=ON -DACCEL_WARNINGS_AS_ERRORS=ON \
-    -DACCEL_BUILD_EXAMPLES=OFF -DACCEL_BUILD_TESTS=OFF -DACCEL_BUILD_BENCH=OFF -DACCEL_BUILD_SOFTNIC=OFF
 # As after `./run demo`, which does not build everything.
-cmake --build "$work/shared" --target accel_transport
+rm -rf "$work/shared/bin"
+build_shared --target accel_transport
 install_kind partial "$work/shared"
 [[ -e $prefix/lib/libaccel_transport.so ]] || fail "the library alone cannot be installed"
 echo "ok: a partial build is installed"
-cmake --build "$work/shared"
+build_shared
 install_kind shared "$work/shared"
 check_tree
 check_exports
@@ -151,11 +173,7 @@ if [[ -n $nvcc ]]; then
     answers "$work/cuda-subproject/consumer"
 fi
 
-# Without ZeroMQ and verbs.
-cmake -S "$root" -B "$work/small" -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g0" \
-    -DACCEL_ZMQ=OFF -DACCEL_VERBS=OFF -DACCEL_CUDA=OFF -DACCEL_WARNINGS_AS_ERRORS=ON -DACCEL_BUILD_EXAMPLES=OFF
-cmake --build "$work/small" --target accel_doctor accel_perf accel_keys unit_tests log_probe conformance_tests \
-    conformance_peer
+build_small
 "$work/small/bin/accel_doctor" | grep -E '^ *zmq +no +left out of this build; configure it with -DACCEL_ZMQ=ON' ||
     fail "the doctor does not say that zmq was left out"
 ctest --test-dir "$work/small" -j "$((3 * $(nproc)))" --no-tests=error --timeout 300 --output-on-failure \

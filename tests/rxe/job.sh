@@ -87,7 +87,8 @@ done
 echo "$passed $failed 0" >>"$results/counts"
 
 # Faults of the device are softnic's alone.
-run_tests rdma rdma_tests "-verbs_devices.*:rdma_busy.*:*rdma_faults.*:*rdma_device_faults.*:faulty_device.*" 600
+# A gibibyte is filled at the speed of this emulation: softnic does that.
+run_tests rdma rdma_tests "-rdma_link.a_slot_of_a_gibibyte:verbs_devices.*:rdma_busy.*:*rdma_faults.*:*rdma_device_faults.*:faulty_device.*" 600
 # It has no queues that a GPU could drive, and no faults to order.
 run_tests services service_tests "*proxy*:device_engine_choice.*-*device_faults*" 600
 run_tests conformance conformance_tests "*/rdma:-backends/leaks.*" 900
