@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # `./run test`: every check of the project, one step after another. Sourced by `run`.
 
-fuzz_seconds=${ACCEL_FUZZ_SECONDS:-20}
+fuzz_seconds=${ACCEL_FUZZ_SECONDS:-10}
 logs=$root/build/logs
 
 # In order of execution; the first ones find the most in the least time.

@@ -13,8 +13,8 @@
 namespace accel::tests {
 namespace {
 
-constexpr int warm_up_calls = 3000;
-constexpr int measured_calls = 20'000;
+constexpr int warm_up_calls = 2000;
+constexpr int measured_calls = 6000;
 
 struct alloc_case {
     const char* scheme;

@@ -51,7 +51,7 @@ class bare_service : public ::testing::Test {
     void serve(const device::service_ref& service) {
         while (!ending_) {
             device::exchange_ref exchange;
-            if (device::wait(service, exchange, 1'000'000) == status::ok) {
+            if (device::wait(service, exchange, 50'000) == status::ok) {
                 while (held_) std::this_thread::sleep_for(100us);
                 (void)device::reply(service, exchange, exchange.response_room);
             } else {
@@ -64,7 +64,7 @@ class bare_service : public ::testing::Test {
         ASSERT_EQ(device::own(service, 0, 1, mine), status::ok);
         while (!ending_) {
             device::exchange_ref exchange;
-            if (device::wait(mine, exchange, 100'000) == status::ok) {
+            if (device::wait(mine, exchange, 50'000) == status::ok) {
                 while (held_) std::this_thread::sleep_for(100us);
                 (void)device::reply(mine, exchange, exchange.response_room);
             } else {

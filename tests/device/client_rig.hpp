@@ -183,7 +183,7 @@ class client_rig {
 template <class Channel>
 status await(Channel& channel, device::call_ref& call) {
     for (;;) {
-        const status found = device::wait(channel, call, 200'000);
+        const status found = device::wait(channel, call, 20'000);
         if (found != status::again) return found;
         std::this_thread::sleep_for(50us);
     }

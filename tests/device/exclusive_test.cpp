@@ -129,7 +129,10 @@ TEST_P(exclusive_service, another_number_of_owners_goes_on_with_its_sessions) {
                 ASSERT_EQ(device::own(rig.service->ref(), i, parts, mine), status::ok);
                 device::exchange_ref exchange;
                 while (!over)
-                    if (device::wait(mine, exchange, 100'000) == status::ok) echo_as_owner(mine, exchange);
+                    if (device::wait(mine, exchange, 50'000) == status::ok)
+                        echo_as_owner(mine, exchange);
+                    else
+                        std::this_thread::sleep_for(100us);
             });
         }
         EXPECT_EQ(run_calls(client, 300, parts), 300U);

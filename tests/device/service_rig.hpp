@@ -163,17 +163,21 @@ class service_rig {
     std::atomic<int> closed_kernels{0};
 
   private:
+    /// A thread in a kernel's place looks for a request that long, then sleeps: there may be two processors in all, and
+    /// the emulated device needs one.
+    static constexpr std::int64_t look_ns = 50'000;
+
     void run(const kernel& work) {
         const device::service_ref mine = service->ref();
         for (;;) {
             device::exchange_ref exchange;
-            const status found = device::wait(mine, exchange, 10'000'000);
+            const status found = device::wait(mine, exchange, look_ns);
             if (found == status::ok)
                 work(mine, exchange);
             else if (found != status::timed_out)
                 break;
             else
-                std::this_thread::sleep_for(100us);  // two cores, and an emulated device that needs one
+                std::this_thread::sleep_for(100us);
         }
         closed_kernels.fetch_add(1);
     }
@@ -182,7 +186,7 @@ class service_rig {
         ASSERT_EQ(device::own(service->ref(), part, parts, mine), status::ok);
         for (;;) {
             device::exchange_ref exchange;
-            const status found = device::wait(mine, exchange, 100'000);
+            const status found = device::wait(mine, exchange, look_ns);
             if (found == status::ok)
                 work(mine, exchange);
             else if (found != status::timed_out)
