@@ -120,9 +120,8 @@ nanoseconds client_run::wait_at_most() const noexcept {
 }
 
 result<void> client_run::take_answers() {
-    std::array<completion, 64> done;
-    const std::size_t ready = to_.wait(done, wait_at_most());
-    for (const completion& each : std::span{done}.first(ready))
+    const std::size_t ready = to_.wait(done_, wait_at_most());
+    for (const completion& each : std::span{done_}.first(ready))
         if (auto good = take(each); !good) return good;
     if (ready > 0) {
         if (recording_) all_.answers.fetch_add(ready, std::memory_order_relaxed);

@@ -188,9 +188,8 @@ std::uint64_t load_client::take_answers() {
 }
 
 std::uint64_t load_client::take_arrived(nanoseconds patience) {
-    std::array<completion, 16> done;
-    const std::size_t ready = patience.count() > 0 ? to_.wait(done, patience) : to_.poll(done);
-    for (const completion& each : std::span{done}.first(ready)) take(each);
+    const std::size_t ready = patience.count() > 0 ? to_.wait(arrived_, patience) : to_.poll(arrived_);
+    for (const completion& each : std::span{arrived_}.first(ready)) take(each);
     done_ += ready;
     return ready;
 }
