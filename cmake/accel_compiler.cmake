@@ -37,6 +37,12 @@ if(CMAKE_UNITY_BUILD)
   add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endif()
 
+# gcc frees what it no longer needs whenever its memory has grown by a third. At 2 GB a source it need not: a tenth of
+# its time.
+if(PROJECT_IS_TOP_LEVEL)
+  add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-expand=1000;--param=ggc-min-heapsize=2000000>")
+endif()
+
 if(ACCEL_SANITIZE)
   add_compile_options(-fsanitize=${ACCEL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${ACCEL_SANITIZE})
