@@ -47,6 +47,19 @@ if(ACCEL_SANITIZE)
   add_compile_options(-fsanitize=${ACCEL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${ACCEL_SANITIZE})
 endif()
+# accel_unoptimised(): for the targets of this folder. What AddressSanitizer and UndefinedBehaviorSanitizer add takes
+# clang three times as long to optimise as it saves. accel_computes(TARGET): not for this one, which computes.
+macro(accel_unoptimised)
+  if(ACCEL_SANITIZE)
+    add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,Clang>:-O0>")
+  endif()
+endmacro()
+function(accel_computes target)
+  if(ACCEL_SANITIZE)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+  endif()
+endfunction()
+
 # accel_fuzzed(TARGET): with ACCEL_BUILD_FUZZ, libFuzzer sees which way its code goes.
 function(accel_fuzzed target)
   if(ACCEL_BUILD_FUZZ)
