@@ -91,7 +91,8 @@ elsewhere="verbs_devices.*:rdma_busy.*:*rdma_faults.*:*rdma_device_faults.*:faul
 run_tests rdma rdma_tests "-$elsewhere" 600
 # It has no queues that a GPU could drive, and no faults to order.
 run_tests services service_tests "*proxy*:device_engine_choice.*-*device_faults*" 600
-run_tests conformance conformance_tests "*/rdma:-backends/leaks.*" 900
+# Faults of the control plane are no matter of the device.
+run_tests conformance conformance_tests "*/rdma:-backends/leaks.*:backends/faults.*" 900
 # A worker in a kernel's place, by the proxy: what is on the way of a call. A message of rxe0 has at most 8 MiB, and
 # such a response is not divided.
 by_proxy=$(printf 'backends/%s.*/gpu:' sizes slots random_calls answers deadlines cancelling reconnecting)
@@ -110,7 +111,7 @@ ACCEL_TEST_TIME_FACTOR=40 run_tests leaks conformance_tests "backends/leaks.*/rd
 gateway_part || failed=$((failed + 1))
 
 # On an emulated processor it says little about others, and takes two minutes: `./run test-rxe` asks for it.
-if [[ -n ${ACCEL_RXE_BENCH:-} ]]; then
+if [[ -n ${ACCEL_RXE_ALL:-} ]]; then
     echo "== accel_bench --rdma"
     "$programs/accel_bench" --rdma --quick --json "$results/bench.json" || failed=$((failed + 1))
 fi
