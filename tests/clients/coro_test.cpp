@@ -339,8 +339,10 @@ TEST_P(awaiting, a_gate_that_goes_lets_its_coroutines_end) {
 
 // Responses in parts.
 
+const std::string a_request = "request";  // read when a call is sent, which may be later than it is made
+
 owned read_parts(coro::calls& calls, std::uint32_t room, std::vector<std::string>& got) {
-    coro::stream parts = calls.parts(bytes_of(std::string{"request"}), {.parts = room});
+    coro::stream parts = calls.parts(bytes_of(a_request), {.parts = room});
     for (bool more = true; more;) {
         const coro::answer part = co_await parts.next();
         more = part.more();
@@ -422,7 +424,7 @@ TEST_P(awaiting_parts, a_reader_that_is_destroyed_cancels_and_the_sender_that_wa
         {
             std::optional<coro::answer> unread;
             const auto hold = [&]() -> owned {
-                coro::stream parts = calls.parts(bytes_of(std::string{"request"}), {.parts = 1});
+                coro::stream parts = calls.parts(bytes_of(a_request), {.parts = 1});
                 unread.emplace(co_await parts.next());
                 got.push_back(text_of((co_await parts.next()).bytes()));
             };
@@ -448,7 +450,7 @@ TEST_P(awaiting_parts, unread_parts_go_with_their_reader) {
     const server there = serve(place("parts-unread"), sender(3));
     coro::calls calls = calls_to(there);
     const auto read_one = [&]() -> owned {
-        coro::stream parts = calls.parts(bytes_of(std::string{"request"}), {.parts = 3});
+        coro::stream parts = calls.parts(bytes_of(a_request), {.parts = 3});
         (void)co_await parts.next();
         (void)co_await calls.call(bytes_of(std::string{"meanwhile"}), {.timeout = patience(5s)});
     };
