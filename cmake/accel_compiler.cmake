@@ -37,8 +37,8 @@ if(CMAKE_UNITY_BUILD)
   add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endif()
 
-# gcc frees what it no longer needs whenever its memory has grown by a third. At 2 GB a source it need not: a tenth of
-# its time.
+# gcc looks for memory that it no longer needs, again and again. Up to 2 GB it does not have to: that takes a tenth of
+# its time (30.7 s to 28.0 s a source of the conformance suite, with 830 MB instead of 680).
 if(PROJECT_IS_TOP_LEVEL)
   add_compile_options("$<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-expand=1000;--param=ggc-min-heapsize=2000000>")
 endif()

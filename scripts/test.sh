@@ -43,7 +43,7 @@ build_preset() {
     if (($#)); then set -- --target "${@:2}"; fi
     mkdir -p build
     exec {lock}>"build/$name.lock"
-    flock "$lock"
+    flock --timeout 3600 "$lock" || { echo "another build in build/$name goes on for an hour: end it"; return 1; }
     cmake --preset "$name" "${options[@]}"
     "${compiling[@]}" cmake --build "build/$name" "$@"
     exec {lock}>&-
@@ -190,9 +190,9 @@ step_tsan() {
     build_tsan
     # Older ThreadSanitizers do not start where more than 28 bits of an address are random.
     if (($(</proc/sys/vm/mmap_rnd_bits) > 28)); then launcher=(setarch -R); fi
-    local other_threads=()
-    if [[ ${ACCEL_TSAN:-} != all ]]; then other_threads=(--exclude-regex "$tests_of_same_threads"); fi
-    test_preset tsan "${other_threads[@]}"
+    local left_out=()
+    if [[ ${ACCEL_TSAN:-} != all ]]; then left_out=(--exclude-regex "$tests_of_same_threads"); fi
+    test_preset tsan "${left_out[@]}"
 }
 
 # Their threads do what those of other tests do, with bytes elsewhere or without keys. `ACCEL_TSAN=all` runs them too:

@@ -126,7 +126,7 @@ build_small() {
 
 mkdir -p "$work"
 exec {lock}>"$work/lock" # one at a time
-flock "$lock"
+flock --timeout 3600 "$lock" || fail "another run of this script goes on for an hour: end it"
 if [[ ${1:-} == build ]]; then
     build_shared --target accel_transport
     build_small

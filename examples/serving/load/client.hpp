@@ -82,7 +82,7 @@ class load_client {
     std::chrono::nanoseconds end_ = std::chrono::nanoseconds::max();
     std::chrono::nanoseconds least_{};       ///< a call due from then on may be the last one
     std::chrono::nanoseconds lost_since_{};  ///< 0: connected
-    std::array<completion, 16> arrived_;     ///< the latest, of which some may be older
+    std::array<completion, 16> arrived_;     ///< of the poll at hand; kept, because clearing them takes time
     std::uint64_t warmed_up_ = 0;
     std::uint64_t wanted_ = 0;
     std::uint64_t issued_ = 0;
