@@ -147,7 +147,7 @@ perf_shapes() {
     for program in ib_send_bw ib_read_bw; do pair $program $common -e -q 4 -n 100; done
     pair ib_write_bw $common -q 4 -n 100
     for program in ib_write_bw ib_send_bw ib_read_bw; do pair $program $common -q 4 -l 8 -n 200 -s 1024; done
-    for program in ib_write_bw ib_send_lat ib_read_bw; do pair $program $common -D 5; done
+    for program in ib_write_bw ib_send_lat ib_read_bw; do pair $program $common -D 2; done
     pair ib_send_bw -d mlx5_0 -F -c UD -s 2048 -n 200
 }
 
@@ -165,13 +165,13 @@ perf_loss() {
     port_option=-p
     local common="-d mlx5_0 -F"
     for program in ib_write_lat ib_send_lat ib_read_lat ib_atomic_lat ib_write_bw ib_send_bw ib_read_bw ib_atomic_bw; do
-        pair $program $common -n 200
+        pair $program $common -n 100
     done
-    pair ib_send_bw $common -e -q 4 -n 100
-    for program in ib_write_bw ib_read_bw; do pair $program $common -q 4 -n 100; done
+    pair ib_send_bw $common -e -q 4 -n 50
+    for program in ib_write_bw ib_read_bw; do pair $program $common -q 4 -n 50; done
     pair ib_write_bw $common -q 4 -l 8 -n 200 -s 1024
     for program in ib_write_bw ib_send_bw ib_read_bw; do pair $program $common -s 8388608 -n 5; done
-    pair ib_write_bw $common -D 5
+    pair ib_write_bw $common -D 2
 }
 
 # rc_x: rc_mlx5, with ud_mlx5 for the connection only. ucx_perftest does not check its data; ucx_data does that.
@@ -232,7 +232,7 @@ ucx_data() {
     local server=$!
     sleep 0.5
     check "io_demo -q: reads and writes to 300 kB" single \
-        io_demo -q -p $port -n 5 -t 20 -i 100 -w 4 -d 1:300000 -o read,write 127.0.0.1
+        io_demo -q -p $port -n 5 -t 20 -i "${rounds:-100}" -w 4 -d 1:300000 -o read,write 127.0.0.1
     pkill -INT -f "^io_demo -q -p $port "
     wait $server
     count_faults "$work/server"
@@ -330,11 +330,11 @@ case $group in
     perftest_large) perf_large ;;
     perftest_loss) faults=(--fault "drop p=0.01 seed=$RANDOM") && perf_loss ;;
     ucx) ucx ;;
-    ucx_loss) rounds=150 faults=(--fault "drop p=0.01 seed=$RANDOM") && ucx ;;
+    ucx_loss) rounds=60 faults=(--fault "drop p=0.01 seed=$RANDOM") && ucx ;;
     ucx_dc) ucx_dynamic ;;
-    ucx_dc_loss) rounds=100 faults=(--fault "drop p=0.01 seed=$RANDOM") && ucx_dynamic ;;
+    ucx_dc_loss) rounds=40 faults=(--fault "drop p=0.01 seed=$RANDOM") && ucx_dynamic ;;
     ucx_data) ucx_data ;;
-    ucx_data_loss) faults=(--fault "drop p=0.01 seed=$RANDOM") && ucx_data ;;
+    ucx_data_loss) rounds=40 faults=(--fault "drop p=0.01 seed=$RANDOM") && ucx_data ;;
     qperf) ask_qperf ;;
     libfabric) libfabric ;;
     killed) killed ;;

@@ -7,6 +7,8 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 
 namespace accel::examples::serving::doors {
 
@@ -32,6 +34,13 @@ class client_stream {
     /// The bytes beneath.
     [[nodiscard]] socket_type& socket() { return socket_; }
     [[nodiscard]] bool encrypted() const { return encrypted_; }
+    /// The kernel takes no more than this many bytes ahead of what it has sent; 0: as many as the system's setting
+    /// says, which is megabytes. A failure leaves it as it was.
+    void bound_unsent(int bytes) {
+        boost::system::error_code ignored;
+        using option = boost::asio::detail::socket_option::integer<IPPROTO_TCP, TCP_NOTSENT_LOWAT>;
+        socket_.set_option(option{bytes}, ignored);
+    }
     /// For an answer to a client that speaks no TLS.
     void go_plain() { encrypted_ = false; }
 

@@ -14,6 +14,9 @@ namespace asio = boost::asio;
 
 namespace {
 
+/// A client that stops reading stops the model after about as much, and not after megabytes in the kernel.
+constexpr int unsent_of_a_stream = 64 << 10;
+
 error several_parts() {
     return oip::refusal(status::invalid_argument, "the model answers in several parts: ask for generate_stream");
 }
@@ -92,6 +95,7 @@ void connection::begin_events() {
     count(200);
     const bool chunked = parser_->get().version() >= 11;
     close_after_ = !keep_alive_ || !chunked || door_.stopping();
+    stream_.bound_unsent(unsent_of_a_stream);
     events_.begin(chunked, event_header_text(chunked, !close_after_));
 }
 
@@ -126,6 +130,7 @@ void connection::on_events_written(const error_code& failed, std::size_t bytes) 
 /// The client has everything.
 void connection::finish_stream() {
     events_ = {};
+    stream_.bound_unsent(0);
     stage_ = stage::write;
     on_sent({}, 0);
 }

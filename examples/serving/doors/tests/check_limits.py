@@ -5,33 +5,21 @@ import json
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 
-from pair import ECHOED, LARGE, MODELS, Connection, Pair, binary_request, binary_values, expect, post
+from pair import ECHOED, LARGE, MODELS, Pair, binary_request, binary_values, expect, post
 
 VALUES = list(range(8))
 READY = b"GET /v2/health/live HTTP/1.1\r\nHost: d\r\n\r\n"
 
 
-def slow_reader(port):
-    """A connection whose window is as small as the kernel lets it be."""
-    one = Connection.__new__(Connection)
-    one.socket = socket.socket()
-    one.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    one.socket.settimeout(20)
-    one.socket.connect(("127.0.0.1", port))
-    one.unread = b""
-    return one
-
-
 def check_slow_readers(programs):
     """They take all slots of the model, until the time to write is over."""
     with Pair(*programs, "--write-timeout", "1s", models=MODELS + ["large"]) as pair:
-        slow = [slow_reader(pair.port) for _ in range(4)]
+        slow = [pair.connect(window=4096) for _ in range(4)]
         for one in slow:
             one.send(binary_request("large", VALUES))
         time.sleep(0.3)

@@ -43,11 +43,11 @@ def check_events(pair):
 def check_at_once(pair):
     """The first event comes before the second one exists."""
     with pair.connect() as one:
-        one.send(generate("parts", numbers(3, wait_ms=200), "generate_stream"))
+        one.send(generate("parts", numbers(2, wait_ms=800), "generate_stream"))
         began = time.monotonic()
         one.answer()
         next(one.events())
-        expect(time.monotonic() - began < 0.4, "a part does not wait for the next")
+        expect(time.monotonic() - began < 1.5, "a part does not wait for the next")
 
 
 def check_documents(pair):
@@ -106,10 +106,14 @@ def check_connection(pair):
         expect(rest.count(b"data: ") == 2, f"two events, and the end: {rest}")
 
 
+# Seconds that a client which does not read has, --write-timeout: so many that a busy machine serves others in less.
+SLOW = 4
+
+
 def check_slow(pair, clients=40):
     """Clients that do not read hold their parts, until their time is over; nobody else waits for them."""
     before = pair.descriptors()
-    held = [pair.connect() for _ in range(clients)]
+    held = [pair.connect(window=4096) for _ in range(clients)]
     for one in held:
         one.send(generate("flood", {"text_input": ""}, "generate_stream"))
     time.sleep(0.3)
@@ -117,7 +121,7 @@ def check_slow(pair, clients=40):
         for n in range(20):
             began = time.monotonic()
             expect(one.ask(binary_request("double", [n] * 8))[0] == 200, "others are served")
-            expect(time.monotonic() - began < 1.5, "others do not wait")  # less than --write-timeout
+            expect(time.monotonic() - began < SLOW - 0.5, "others do not wait")
     deadline = time.monotonic() + 40
     while pair.descriptors() > before and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -136,7 +140,7 @@ def check_leavers(pair):
                 next(one.events())
     began = time.monotonic()
     _, _, events = stream(pair, "parts", numbers(50))
-    expect(len(events) == 50 and time.monotonic() - began < 2, "streams after the leavers")
+    expect(len(events) == 50 and time.monotonic() - began < 5, "streams after the leavers")
 
 
 def check_crowd(pair):
@@ -182,12 +186,12 @@ def check_servers(gateway, server):
 
 def check_share(gateway, server):
     """Streams with five slots each could take all twenty; a quarter is for others."""
-    with Pair(gateway, server, "--write-timeout", "2s", models=["flood", "double"], slots=20) as pair:
+    with Pair(gateway, server, "--write-timeout", f"{SLOW}s", models=["flood", "double"], slots=20) as pair:
         check_slow(pair, clients=6)
 
 
 def main():
-    with Pair(*sys.argv[1:3], "--write-timeout", "2s", "--part-timeout", "1s", "--idle-timeout", "2s") as pair:
+    with Pair(*sys.argv[1:3], "--write-timeout", f"{SLOW}s", "--part-timeout", "1s", "--idle-timeout", "2s") as pair:
         for check in (check_events, check_at_once, check_documents, check_errors, check_connection, check_crowd,
                       check_leavers, check_slow, check_curl):
             began = time.monotonic()

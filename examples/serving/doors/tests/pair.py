@@ -93,8 +93,8 @@ class Pair:
             raise SystemExit(f"the gateway ended with {self.door.returncode}")
         self.summary = json.loads(out.splitlines()[-1])
 
-    def connect(self):
-        return Connection(self.port, self.context)
+    def connect(self, window=None):
+        return Connection(self.port, self.context, window)
 
     @contextlib.contextmanager
     def another(self, *options):
@@ -118,10 +118,15 @@ class Pair:
 
 
 class Connection:
-    """A socket that speaks HTTP/1.1; bytes are sent as they are given."""
+    """A socket that speaks HTTP/1.1; bytes are sent as they are given. `window`: bytes that it takes unread, as far as
+    the kernel allows; by itself that would be megabytes."""
 
-    def __init__(self, port, context=None):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+    def __init__(self, port, context=None, window=None):
+        self.socket = socket.socket()
+        if window:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+        self.socket.settimeout(20)
+        self.socket.connect(("127.0.0.1", port))
         if context:
             self.socket = context.wrap_socket(self.socket, server_hostname="127.0.0.1")
         self.unread = b""
