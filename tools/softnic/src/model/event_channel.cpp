@@ -21,12 +21,14 @@ bool is_ready(int descriptor, short direction) {
 
 void signal_eventfd(int descriptor) {
     const std::uint64_t one = 1;
-    if (is_ready(descriptor, POLLOUT)) static_cast<void>(::write(descriptor, &one, sizeof one));
+    if (!is_ready(descriptor, POLLOUT)) return;
+    [[maybe_unused]] const ssize_t done = ::write(descriptor, &one, sizeof one);
 }
 
 void clear_eventfd(int descriptor) {
     std::uint64_t count = 0;
-    if (is_ready(descriptor, POLLIN)) static_cast<void>(::read(descriptor, &count, sizeof count));
+    if (!is_ready(descriptor, POLLIN)) return;
+    [[maybe_unused]] const ssize_t done = ::read(descriptor, &count, sizeof count);
 }
 
 }  // namespace
