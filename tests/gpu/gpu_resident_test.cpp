@@ -184,7 +184,7 @@ TEST_P(gpu_resident, a_call_one_after_the_other) {
 /// Of all sessions of a test; more with ACCEL_TEST_REQUESTS.
 std::uint64_t requests_wanted() {
     const char* const text = std::getenv("ACCEL_TEST_REQUESTS");
-    return text == nullptr ? 200'000U : std::strtoull(text, nullptr, 10);
+    return text == nullptr ? 100'000U : std::strtoull(text, nullptr, 10);
 }
 
 class gpu_resident_sessions : public gpu_resident_service, public ::testing::WithParamInterface<std::tuple<way, int>> {

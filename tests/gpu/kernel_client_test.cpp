@@ -32,7 +32,7 @@ constexpr int max_callers = 64;
 /// Of a test; more with ACCEL_TEST_REQUESTS.
 std::uint64_t calls_wanted() {
     const char* const text = std::getenv("ACCEL_TEST_REQUESTS");
-    return text == nullptr ? 100'000U : std::strtoull(text, nullptr, 10);
+    return text == nullptr ? 50'000U : std::strtoull(text, nullptr, 10);
 }
 
 class kernel_client : public ::testing::TestWithParam<bool> {
