@@ -143,6 +143,25 @@ class bare_service : public ::testing::Test {
         expect_served(friendly, 3);
         end(good_);
     }
+    /// Beside one that sends for ever and takes no answer, others are served, and its place is good for the next.
+    void expect_others_beside_one_that_never_stops() {
+        bare_client friendly(shape);
+        connect(friendly, good_);
+        bare_client evil(shape);
+        connect(evil, bad_, nullptr, 0);
+        for (std::uint32_t i = 1; i < 600; ++i) {
+            auto request = evil.correct(i % shape.slots);
+            request.header.generation = i;
+            request.header.deadline_ns = INT64_MAX;
+            evil.post(request);
+            ASSERT_EQ(evil.outcome(), mlx5::syndrome::none);
+            if (i % 60 == 0) expect_served(friendly, i / 60);
+        }
+        end(bad_);
+        expect_place();
+        expect_served(friendly, 100);
+        end(good_);
+    }
 
     context context_ = context::open({.log = log_level::off}).value();
     core::backend& backend_ = *context_.state()->find_backend("gpu");

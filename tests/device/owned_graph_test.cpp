@@ -144,22 +144,7 @@ TEST_F(owned_graph_hostile, session_that_ends_under_the_recorded_kernels_keeps_i
 
 // It posts no receives, so its answers never leave. The other's requests are in the same iterations.
 TEST_F(owned_graph_hostile, client_that_never_stops_and_takes_no_answer) {
-    bare_client friendly(shape);
-    connect(friendly, good_);
-    bare_client evil(shape);
-    connect(evil, bad_, nullptr, 0);
-    for (std::uint32_t i = 1; i < 600; ++i) {
-        auto request = evil.correct(i % shape.slots);
-        request.header.generation = i;
-        request.header.deadline_ns = INT64_MAX;
-        evil.post(request);
-        ASSERT_EQ(evil.outcome(), mlx5::syndrome::none);
-        if (i % 60 == 0) expect_served(friendly, i / 60);
-    }
-    end(bad_);
-    expect_place();
-    expect_served(friendly, 100);
-    end(good_);
+    expect_others_beside_one_that_never_stops();
 }
 
 /// What is refused keeps no other client's request out of the iteration for ever.

@@ -3,15 +3,13 @@
 // released, losses; between handlers that answer at once, later, from elsewhere, with lent memory or never.
 #include "core/context_state.hpp"
 #include "core/log.hpp"
-#include "core/server/worker.hpp"
 #include "fake_clock.hpp"
-#include "fuzz_target.hpp"
+#include "link_poller.hpp"
+#include "worker_links.hpp"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <vector>
 
@@ -23,7 +21,6 @@ using tests::require;
 
 constexpr link_geometry shape{3, 40, 56};
 constexpr std::uint32_t max_open = 4;
-constexpr std::size_t stride = 256 + 64;
 
 /// Memory that is lent, kept over all inputs.
 struct lent_memory {
@@ -46,49 +43,32 @@ struct slot_record {
     bool release_owed = false;
 };
 
-class fake_link;
-
-/// What happens to all links, in its order, and what was counted.
-struct world {
-    explicit world(tests::input_reader& from) : input(from) {}
-    tests::input_reader& input;
-    std::deque<link_event> events;
-    std::vector<fake_link*> links;  ///< that exist
+/// What was counted.
+struct world : tests::link_world {
+    using link_world::link_world;
     std::uint64_t admitted = 0;
     std::uint64_t named = 0;    ///< … for the target that is known
     std::uint64_t served = 0;   ///< by a handler
     std::uint64_t refused = 0;  ///< too late, or too many
     std::uint64_t answered = 0;
     std::uint64_t dropped = 0;  ///< answers of clients that were gone
-    std::uint64_t lost = 0;
-    std::uint64_t freed = 0;
-    bool ending = false;  ///< links have room, and close at once
     /// One event at a time. Else an event may be passed over, for the session that it was for was lost by one
     /// before it, and what is expected is less exact.
     bool exact = true;
 };
 
-class fake_link final : public core::link {
+class fake_link final : public tests::worker_link {
   public:
-    explicit fake_link(world& in) : world_(in) { world_.links.push_back(this); }
-    ~fake_link() override {
-        require(closed_, "a link is closed before it ends");
-        std::erase(world_.links, this);
-    }
-    link_description describe() const override { return {}; }
-    result<void> attach(const link_grant&, nanoseconds) override { return {}; }
-    void activate() override {}
+    explicit fake_link(world& in) : worker_link(in, shape), world_(in) {}
     bool close() noexcept override {
-        std::erase_if(world_.events, [&](const link_event& each) { return each.owner == owner; });
-        closed_ = closed_ || world_.ending || world_.input.byte() % 2 == 0;
-        if (closed_)
-            for (slot_record& each : records) each.release_owed = false;
-        return closed_;
+        if (!worker_link::close()) return false;
+        for (slot_record& each : records) each.release_owed = false;
+        return true;
     }
     status deliver(const outgoing& message) noexcept override {
         check(message);
         slot_record& record = records[message.slot];
-        const slot_header header = read_header(send_->header(message.slot));
+        const slot_header header = read_header(send().header(message.slot));
         switch (world_.ending ? 0 : world_.input.byte() % 8) {
             case 1:
                 return status::again;
@@ -110,7 +90,6 @@ class fake_link final : public core::link {
     status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override {
         return deliver({slot, payload, nullptr, {}});
     }
-    bool retract(std::uint32_t) noexcept override { return true; }
     void consumed(std::uint32_t slot) noexcept override {
         require(slot < shape.slots, "the slot exists");
         records[slot].request.reset();
@@ -118,22 +97,19 @@ class fake_link final : public core::link {
         if (records[slot].open) ++world_.dropped;
         records[slot].open = false;
     }
-    slot_memory& send() const noexcept override { return *send_; }
-    slot_memory& receive() const noexcept override { return *receive_; }
 
     std::array<slot_record, shape.slots> records{};
     session* gone = nullptr;  ///< the session of this link
     session* of = nullptr;    ///< likewise
-    void* owner = nullptr;
 
   private:
     void check(const outgoing& message) const {
-        require(!closed_, "a closed link is given nothing");
+        require(!closed(), "a closed link is given nothing");
         require(message.slot < shape.slots, "the slot exists");
         const slot_record& record = records[message.slot];
         require(record.open, "an answer is for a request that was admitted, and the first");
         require(record.request == nullptr, "the request was given back before its answer left");
-        const slot_header header = read_header(send_->header(message.slot));
+        const slot_header header = read_header(send().header(message.slot));
         require(is_well_formed(header, message_kind::response) && header.slot == message.slot &&
                     header.generation == record.generation && header.length == message.payload.size() &&
                     header.trace_id == record.trace_id && header.length <= record.room,
@@ -146,21 +122,13 @@ class fake_link final : public core::link {
     }
 
     world& world_;
-    std::vector<std::byte> memory_ = std::vector<std::byte>(shape.slots * stride);
-    std::shared_ptr<slot_memory> send_ = slot_memory::over(memory_.data(), shape.slots, shape.response_bytes, stride);
-    std::vector<std::byte> requests_ = std::vector<std::byte>(shape.slots * stride);  ///< with headers of nothing
-    std::shared_ptr<slot_memory> receive_ =
-        slot_memory::over(requests_.data(), shape.slots, shape.request_bytes, stride);
-    bool closed_ = false;
 };
 
-class fake_poller final : public poller {
+/// What the worker polls.
+class arrivals {
   public:
-    explicit fake_poller(world& in) : world_(in) {}
-    result<std::unique_ptr<core::link>> open_link(const link_config&) override {
-        return error{status::unsupported, 0, "links are made elsewhere"};
-    }
-    std::size_t poll(std::span<link_event> out) noexcept override {
+    explicit arrivals(world& in) : world_(in) {}
+    std::size_t take(std::span<link_event> out) noexcept {
         std::size_t count = 0;
         while (!world_.events.empty() && count < out.size()) {
             out[count] = world_.events.front();
@@ -170,8 +138,6 @@ class fake_poller final : public poller {
         }
         return count;
     }
-    int event_fd() const noexcept override { return -1; }
-    bool arm() noexcept override { return false; }
 
   private:
     /// What the transport does with an event before the worker sees it. False: it has been taken back.
@@ -206,9 +172,9 @@ class fake_poller final : public poller {
     world& world_;
 };
 
-class serving final : session_observer {
+class serving final : tests::observed_sessions {
   public:
-    explicit serving(tests::input_reader& input) : world_(input), input_(input) {
+    explicit serving(tests::input_reader& input) : observed_sessions(world_), world_(input), input_(input) {
         world_.exact = input_.byte() % 2 == 0;
         server_options options;
         options.poll = poll_mode::busy;
@@ -219,7 +185,7 @@ class serving final : session_observer {
             handle(std::move(one));
         };
         worker_ = new worker(nullptr, options, service, target_table({{"known", named}}));
-        worker_->add_source(std::make_unique<fake_poller>(world_));
+        worker_->add_source(std::make_unique<tests::link_poller<arrivals>>(arrivals_));
         worker_->observe(this);
         for (int i = 0; i < 2; ++i) install();
         (void)worker_->progress();
@@ -237,16 +203,6 @@ class serving final : session_observer {
     }
 
   private:
-    void session_lost(const session& which, status why) noexcept override {
-        require(which.gone() && why != status::ok, "a session that is lost is gone");
-        ++world_.lost;
-    }
-    void session_freed(const session& which) noexcept override {
-        require(which.gone() && which.open() == 0, "nothing of it is used");
-        ++world_.freed;
-        std::erase(sessions_, &which);
-    }
-
     void act(unsigned what) {
         switch (what) {
             case 0:
@@ -294,7 +250,6 @@ class serving final : session_observer {
         sessions_.push_back(made.get());
         worker_->install(std::move(made));
     }
-    session& pick() { return *sessions_[input_.byte() % sessions_.size()]; }
     static fake_link& link_of(const session& of) { return static_cast<fake_link&>(of.path()); }
 
     /// A request as a correct client sends it, but for what the input says.
@@ -403,8 +358,9 @@ class serving final : session_observer {
 
     void check() const {
         std::uint32_t touched = 0;
-        for (const fake_link* each : world_.links)
-            for (const slot_record& slot : each->records) touched += slot.release_owed ? 1 : 0;
+        for (const tests::worker_link* each : world_.links)
+            for (const slot_record& slot : static_cast<const fake_link*>(each)->records)
+                touched += slot.release_owed ? 1 : 0;
         require(leases_.load() >= touched, "what the transport reads is still lent");
         server_statistics told;
         worker_->exchanges().counters().add_to(told);
@@ -443,9 +399,9 @@ class serving final : session_observer {
 
     tests::fake_clock clock_;
     world world_;
+    arrivals arrivals_{world_};
     tests::input_reader& input_;
     worker* worker_ = nullptr;
-    std::vector<session*> sessions_;  ///< that have not been freed
     std::vector<exchange> kept_;
     std::atomic<std::uint32_t> leases_{0};
     std::uint64_t installed_ = 0;

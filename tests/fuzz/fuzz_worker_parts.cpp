@@ -3,14 +3,13 @@
 // for calls that are not there, take no parts or have ended.
 #include "core/context_state.hpp"
 #include "core/log.hpp"
-#include "core/server/worker.hpp"
 #include "fake_clock.hpp"
-#include "fuzz_target.hpp"
+#include "link_poller.hpp"
+#include "worker_links.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <vector>
 
@@ -21,7 +20,6 @@ using namespace accel::core;
 using tests::require;
 
 constexpr link_geometry shape{4, 16, 40};
-constexpr std::size_t stride = 256 + 64;
 
 /// What the server has of a slot, as its client knows it.
 struct client_slot {
@@ -36,38 +34,16 @@ struct client_slot {
     std::uint32_t bytes = 0;  ///< room for the answer
 };
 
-class fake_link;
+using tests::link_world;
 
-struct world {
-    explicit world(tests::input_reader& from) : input(from) {}
-    tests::input_reader& input;
-    std::deque<link_event> events;
-    std::vector<fake_link*> links;
-    std::uint64_t lost = 0;
-    std::uint64_t freed = 0;
-    bool ending = false;  ///< links have room, and close at once
-};
-
-class fake_link final : public core::link {
+class fake_link final : public tests::worker_link {
   public:
-    explicit fake_link(world& in) : world_(in) { world_.links.push_back(this); }
-    ~fake_link() override {
-        require(closed_, "a link is closed before it ends");
-        std::erase(world_.links, this);
-    }
-    link_description describe() const override { return {}; }
-    result<void> attach(const link_grant&, nanoseconds) override { return {}; }
-    void activate() override {}
-    bool close() noexcept override {
-        std::erase_if(world_.events, [&](const link_event& each) { return each.owner == owner; });
-        closed_ = closed_ || world_.ending || world_.input.byte() % 2 == 0;
-        return closed_;
-    }
+    explicit fake_link(link_world& in) : worker_link(in, shape), world_(in) {}
     status deliver(const outgoing& message) noexcept override { return deliver_plain(message.slot, message.payload); }
     status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override {
-        require(!closed_ && slot < shape.slots, "a link that is open, a slot that there is");
+        require(!closed() && slot < shape.slots, "a link that is open, a slot that there is");
         client_slot& at = slots[slot];
-        const slot_header header = read_header(send_->header(slot));
+        const slot_header header = read_header(send().header(slot));
         require(is_of_parts(header, message_kind::response) && header.slot == slot && header.length == payload.size() &&
                     header.generation == at.generation,
                 "its header is what a correct server sends");
@@ -83,14 +59,9 @@ class fake_link final : public core::link {
         }
         return choice == 2 ? status::peer_lost : status::ok;
     }
-    bool retract(std::uint32_t) noexcept override { return true; }
     void consumed(std::uint32_t slot) noexcept override { require(slot < shape.slots, "the slot exists"); }
-    slot_memory& send() const noexcept override { return *send_; }
-    slot_memory& receive() const noexcept override { return *receive_; }
-    [[nodiscard]] bool closed() const { return closed_; }
 
     std::array<client_slot, shape.slots> slots{};
-    void* owner = nullptr;
     bool careless = false;  ///< its client used a slot anew while parts of its call were on their way
 
   private:
@@ -125,30 +96,20 @@ class fake_link final : public core::link {
         bool operator==(const part&) const = default;
     };
     std::vector<part> seen_;
-    world& world_;
-    std::vector<std::byte> memory_ = std::vector<std::byte>(shape.slots * stride);
-    std::shared_ptr<slot_memory> send_ = slot_memory::over(memory_.data(), shape.slots, shape.response_bytes, stride);
-    std::vector<std::byte> requests_ = std::vector<std::byte>(shape.slots * stride);
-    std::shared_ptr<slot_memory> receive_ =
-        slot_memory::over(requests_.data(), shape.slots, shape.request_bytes, stride);
-    bool closed_ = false;
+    link_world& world_;
 };
 
-class fake_poller final : public poller {
+/// What the worker polls.
+class arrivals {
   public:
-    explicit fake_poller(world& in) : world_(in) {}
-    result<std::unique_ptr<core::link>> open_link(const link_config&) override {
-        return error{status::unsupported, 0, "links are made elsewhere"};
-    }
-    std::size_t poll(std::span<link_event> out) noexcept override {
+    explicit arrivals(link_world& in) : world_(in) {}
+    std::size_t take(std::span<link_event> out) noexcept {
         if (world_.events.empty() || out.empty()) return 0;
         out[0] = world_.events.front();
         world_.events.pop_front();
         bring(out[0]);
         return 1;
     }
-    int event_fd() const noexcept override { return -1; }
-    bool arm() noexcept override { return false; }
 
   private:
     /// The server has it from now on, if it is what a correct client sends.
@@ -181,7 +142,7 @@ class fake_poller final : public poller {
         at.call_slot = static_cast<std::uint32_t>(header.parts_call) % shape.slots;
         at.call_generation = static_cast<std::uint32_t>(header.parts_call >> 32);
     }
-    world& world_;
+    link_world& world_;
     std::array<std::byte, shape.request_bytes> bytes_{};
 };
 
@@ -195,14 +156,14 @@ struct waiting : part_waiter {
     bool waits = false;
 };
 
-class serving final : session_observer {
+class serving final : tests::observed_sessions {
   public:
-    explicit serving(tests::input_reader& input) : world_(input), input_(input) {
+    explicit serving(tests::input_reader& input) : observed_sessions(world_), world_(input), input_(input) {
         server_options options;
         options.poll = poll_mode::busy;
         const handler service = [this](exchange one) { handle(std::move(one)); };
         worker_ = new worker(nullptr, options, service, target_table(std::vector<named_handler>{}));
-        worker_->add_source(std::make_unique<fake_poller>(world_));
+        worker_->add_source(std::make_unique<tests::link_poller<arrivals>>(arrivals_));
         worker_->observe(this);
         for (int i = 0; i < 2; ++i) install();
         (void)worker_->progress();
@@ -222,16 +183,6 @@ class serving final : session_observer {
         exchange one;
         waiting waiter;
     };
-
-    void session_lost(const session& which, status why) noexcept override {
-        require(which.gone() && why != status::ok, "a session that is lost is gone");
-        ++world_.lost;
-    }
-    void session_freed(const session& which) noexcept override {
-        require(which.gone() && which.open() == 0, "nothing of it is used");
-        ++world_.freed;
-        std::erase(sessions_, &which);
-    }
 
     void act(unsigned what) {
         switch (what) {
@@ -281,7 +232,6 @@ class serving final : session_observer {
         sessions_.push_back(made.get());
         worker_->install(std::move(made));
     }
-    session& pick() { return *sessions_[input_.byte() % sessions_.size()]; }
     static client_slot& slot_of(const session& of, std::uint32_t slot) {
         return static_cast<fake_link&>(of.path()).slots[slot % shape.slots];
     }
@@ -401,10 +351,10 @@ class serving final : session_observer {
     }
 
     tests::fake_clock clock_;
-    world world_;
+    link_world world_;
+    arrivals arrivals_{world_};
     tests::input_reader& input_;
     worker* worker_ = nullptr;
-    std::vector<session*> sessions_;  ///< that have not been freed
     std::vector<std::unique_ptr<kept_exchange>> kept_;
     std::vector<std::unique_ptr<kept_exchange>> ended_;
     std::uint64_t installed_ = 0;
