@@ -96,6 +96,20 @@ def check_leavers(pair):
     expect(seen(pair, 0, "connections"), "all have left")
 
 
+def check_unread_stream(pair):
+    """A client that stops reading stops the model after some 64 KiB, not after the megabytes that a kernel takes."""
+    sent = lambda: scrape(pair).get(name_of("sent_bytes_total", model="flood"), 0)
+    with pair.connect(window=4096) as one:
+        one.send(post("flood", b'{"text_input": ""}', what="generate_stream"))
+        before, now = 0, sent()
+        for _ in range(60):
+            if now == before > 0:
+                break
+            time.sleep(0.3)
+            before, now = now, sent()
+        expect(0 < now == before < 1 << 19, f"it stands still: {before}, {now}")
+
+
 def check_scrapes_under_load(programs, crowd):
     """Counters of both doors never fall, and what is counted twice agrees at the end."""
     with Pair(*programs, "--metrics", "127.0.0.1:0", doors=("http", "grpc")) as pair:
@@ -132,6 +146,7 @@ def main():
         check_names_of_clients(pair)
         check_in_flight(pair)
         check_leavers(pair)
+        check_unread_stream(pair)
     for crowd in sys.argv[3:]:
         check_scrapes_under_load(programs, crowd)
     return 0
