@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -145,39 +146,28 @@ void control_server::impl::on_first_byte(server_connection& which) {
     }
     which.stage = connection_stage::queued;
     watch(which, 0);
-    queued_.push_back(which.id);
+    queued_.add(which.client.address, which.id);
     queue_waits_ = false;
 }
 
-/// The newest first: under a flood each newcomer has a chance, whereas the oldest would have given up before
-/// it is served.
 void control_server::impl::start_handshakes() {
     int left = max_handshakes_per_round;
-    std::vector<std::uint64_t> passed_over;
-    while (!queued_.empty() && left > 0) {
-        const std::uint64_t id = queued_.back();
-        queued_.pop_back();
-        server_connection* which = find(id);
-        if (which == nullptr || which->stage != connection_stage::queued) continue;
-        if (start_handshake(*which))
-            --left;
-        else
-            passed_over.push_back(id);
+    const auto has_share = [this](const std::string& address) { return handshakes_.take(address, now()); };
+    for (; left > 0; --left) {
+        const std::optional<std::uint64_t> id = queued_.next(has_share);
+        if (!id) break;
+        if (server_connection* which = find(*id)) start_handshake(*which);
     }
-    queued_.insert(queued_.end(), passed_over.rbegin(), passed_over.rend());
     queue_waits_ = !queued_.empty() && left == max_handshakes_per_round;
 }
 
-/// False: its address has used up its share for now.
-bool control_server::impl::start_handshake(server_connection& which) {
-    if (!handshakes_.take(which.client.address, now())) return false;
+void control_server::impl::start_handshake(server_connection& which) {
     auto tls = tls_stream::accept(identity_->keys, which.stream.fd(),
                                   [this](std::uint64_t session) { return host_.token_of(session); });
     if (!tls) {
         limited_log(which.client.account())
             .error("cannot speak TLS with {}: {}", which.client.text(), tls.error().message);
-        drop(which);
-        return true;
+        return drop(which);
     }
     which.stream.encrypt(std::move(*tls));
     which.key_generation = key_generation_;
@@ -186,7 +176,6 @@ bool control_server::impl::start_handshake(server_connection& which) {
     next_timer_ = std::min(next_timer_, which.since + limits_.half_open_timeout);
     watch(which, EPOLLIN);
     shake_hands(which);
-    return true;
 }
 
 void control_server::impl::shake_hands(server_connection& which) {
@@ -348,6 +337,7 @@ void control_server::impl::drain(server_connection& which) {
 void control_server::impl::drop(server_connection& which) {
     auto node = connections_.extract(which.id);
     if (!node) return;
+    if (which.stage == connection_stage::queued) queued_.remove(which.client.address, which.id);
     if (which.half_open())
         forget_half_open(which);
     else

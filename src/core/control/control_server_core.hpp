@@ -4,6 +4,7 @@
 #include "core/control/client_limits.hpp"
 #include "core/control/control_message.hpp"
 #include "core/control/control_server.hpp"
+#include "core/control/handshake_queue.hpp"
 #include "core/control/listener.hpp"
 #include "core/control/liveness.hpp"
 #include "core/control/server_connection.hpp"
@@ -12,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -77,7 +79,7 @@ class control_server::impl {
     void on_readable(server_connection& which);
     void on_first_byte(server_connection& which);
     void start_handshakes();
-    [[nodiscard]] bool start_handshake(server_connection& which);
+    void start_handshake(server_connection& which);
     void shake_hands(server_connection& which);
     void on_shaken(server_connection& which);
     [[nodiscard]] bool still_admitted(const server_connection& which) const;
@@ -138,8 +140,8 @@ class control_server::impl {
     std::unordered_map<std::uint64_t, std::uint64_t> sessions_;  ///< session → connection
     std::unordered_map<std::uint64_t, status> ended_early_;      ///< before the welcome was sent
     std::unordered_map<std::string, std::uint32_t> clients_;     ///< control connections of each
-    std::vector<std::uint64_t> queued_;                          ///< for a handshake; the newest behind
-    std::deque<std::uint64_t> again_;                            ///< have more input than one round reads
+    handshake_queue queued_;
+    std::deque<std::uint64_t> again_;  ///< have more input than one round reads
     handshake_limits handshakes_;
     std::uint32_t half_open_ = 0;
     std::unordered_map<std::string, std::set<std::uint64_t>> half_open_of_;  ///< of each address, oldest first
