@@ -30,8 +30,8 @@ TEST(handshake_queue, one_address_with_many_keeps_no_other_waiting) {
 
 TEST(handshake_queue, addresses_take_turns_and_the_newest_of_each_is_first) {
     handshake_queue queue;
-    for (const std::uint64_t id : {1, 2, 3}) queue.add("a", id);
-    for (const std::uint64_t id : {4, 5}) queue.add("b", id);
+    for (const std::uint64_t id : {1U, 2U, 3U}) queue.add("a", id);
+    for (const std::uint64_t id : {4U, 5U}) queue.add("b", id);
     std::vector<std::uint64_t> order;
     while (const auto id = queue.next(everybody)) order.push_back(*id);
     EXPECT_EQ(order, (std::vector<std::uint64_t>{3, 5, 2, 4, 1}));
