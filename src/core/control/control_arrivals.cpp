@@ -338,6 +338,7 @@ void control_server::impl::drop(server_connection& which) {
     auto node = connections_.extract(which.id);
     if (!node) return;
     if (which.stage == connection_stage::queued) queued_.remove(which.client.address, which.id);
+    if (which.opening > 0) opener_.forget(which.client, which.id);
     if (which.half_open())
         forget_half_open(which);
     else

@@ -29,7 +29,7 @@ void session_opener::start() {
 
 bool session_opener::open_next() {
     std::unique_lock lock{mutex_};
-    if (jobs_.empty()) return false;
+    if (waiting_ == 0) return false;
     open_one(lock);
     return true;
 }
@@ -37,11 +37,25 @@ bool session_opener::open_next() {
 bool session_opener::submit(open_job job) {
     {
         const std::lock_guard lock{mutex_};
-        if (jobs_.size() >= max_waiting) return false;
-        jobs_.push_back(std::move(job));
+        if (waiting_ >= max_waiting) return false;
+        const std::string client = job.client.account();
+        const auto [place, is_new] = jobs_.try_emplace(client);
+        if (is_new) turns_.push_back(client);
+        place->second.push_back(std::move(job));
+        ++waiting_;
     }
     arrived_.notify_one();
     return true;
+}
+
+void session_opener::forget(const client_identity& client, std::uint64_t connection) {
+    const std::lock_guard lock{mutex_};
+    const auto found = jobs_.find(client.account());
+    if (found == jobs_.end()) return;
+    waiting_ -= std::erase_if(found->second, [&](const open_job& each) { return each.connection == connection; });
+    if (!found->second.empty()) return;
+    std::erase(turns_, found->first);
+    jobs_.erase(found);
 }
 
 std::vector<opened_session> session_opener::take(std::size_t count) {
@@ -57,21 +71,35 @@ std::vector<opened_session> session_opener::take(std::size_t count) {
 
 bool session_opener::idle() {
     const std::lock_guard lock{mutex_};
-    return jobs_.empty() && opened_.empty() && !busy_;
+    return waiting_ == 0 && opened_.empty() && !busy_;
 }
 
 void session_opener::run() {
     std::unique_lock lock{mutex_};
     for (;;) {
-        arrived_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+        arrived_.wait(lock, [this] { return stopping_ || waiting_ > 0; });
         if (stopping_) return;
         open_one(lock);
     }
 }
 
+/// The oldest of the client whose turn it is.
+open_job session_opener::take_next() {
+    std::string client = std::move(turns_.front());
+    turns_.pop_front();
+    const auto found = jobs_.find(client);
+    open_job job = std::move(found->second.front());
+    found->second.pop_front();
+    --waiting_;
+    if (found->second.empty())
+        jobs_.erase(found);
+    else
+        turns_.push_back(std::move(client));
+    return job;
+}
+
 void session_opener::open_one(std::unique_lock<std::mutex>& lock) {
-    open_job job = std::move(jobs_.front());
-    jobs_.pop_front();
+    open_job job = take_next();
     busy_ = true;
     lock.unlock();
     auto outcome = host_.open_session(job.wish, job.client);

@@ -6,11 +6,13 @@
 #include "core/event_signal.hpp"
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 namespace accel::core {
@@ -31,7 +33,7 @@ struct opened_session {
 };
 
 /// Opens sessions on a thread of its own, because memory takes time to register and heartbeats cannot wait
-/// for it. Thread-safe.
+/// for it. Clients take turns, so that one with many requests keeps no other waiting. Thread-safe.
 class session_opener {
   public:
     /// `done` is set when `take` has something. Both must outlive the opener.
@@ -42,11 +44,13 @@ class session_opener {
 
     /// Opens sessions on a thread of its own from now on. Without it, `open_next` does.
     void start();
-    /// Opens the oldest, if there is one. For tests.
+    /// Opens the next, if there is one. For tests.
     bool open_next();
 
     /// False: too many are waiting already.
     [[nodiscard]] bool submit(open_job job);
+    /// Drops what waits for a connection that has ended.
+    void forget(const client_identity& client, std::uint64_t connection);
     /// At most `count`, oldest first.
     [[nodiscard]] std::vector<opened_session> take(std::size_t count);
     /// True: nothing waits, is under way, or can be taken.
@@ -54,13 +58,16 @@ class session_opener {
 
   private:
     void run();
+    [[nodiscard]] open_job take_next();
     void open_one(std::unique_lock<std::mutex>& lock);
 
     session_host& host_;
     wake_signal& done_;
     std::mutex mutex_;
     std::condition_variable arrived_;
-    std::deque<open_job> jobs_;
+    std::unordered_map<std::string, std::deque<open_job>> jobs_;  ///< that wait, of each client; none is empty
+    std::deque<std::string> turns_;                               ///< each client of `jobs_`, once
+    std::size_t waiting_ = 0;
     std::deque<opened_session> opened_;
     bool busy_ = false;
     bool stopping_ = false;
