@@ -91,11 +91,11 @@ elsewhere="verbs_devices.*:rdma_busy.*:*rdma_faults.*:*rdma_device_faults.*:faul
 run_tests rdma rdma_tests "-$elsewhere" 600
 # suites SCHEME SUITE...: a filter.
 suites() { printf "backends/%s.*/$1:" "${@:2}"; }
-# What a call needs of a device. Softnic runs all suites, and so does `./run test-rxe`, but for faults of the control
-# plane, which are no matter of the device.
-on_the_way=(sizes slots random_calls answers deadlines cancelling reconnecting)
+# Suites of calls, which the device carries. Softnic runs all suites, and so does `./run test-rxe`; but faults of the
+# control plane are no matter of the device.
+of_calls=(sizes slots random_calls answers deadlines cancelling reconnecting)
 if [[ -z ${ACCEL_RXE_ALL:-} ]]; then
-    run_tests conformance conformance_tests "$(suites rdma "${on_the_way[@]}" parts ranges death)" 600
+    run_tests conformance conformance_tests "$(suites rdma "${of_calls[@]}" parts ranges death)" 600
 else
     run_tests conformance conformance_tests "*/rdma:-backends/leaks.*:backends/faults.*" 900
 fi
@@ -114,8 +114,8 @@ long_part() {
     run_tests services service_tests "*proxy*:device_engine_choice.*-*device_faults*" 600
     # A worker in a kernel's place, by the proxy. A message of rxe0 has at most 8 MiB, and such a response is not
     # divided.
-    run_tests conformance_gpu conformance_tests "$(suites gpu "${on_the_way[@]}")-backends/sizes.large_messages*" 400
-    ACCEL_TEST_ENCRYPT=1 run_tests tcp_tls conformance_tests "$(suites tcp "${on_the_way[@]}" waiting)" 400
+    run_tests conformance_gpu conformance_tests "$(suites gpu "${of_calls[@]}")-backends/sizes.large_messages*" 400
+    ACCEL_TEST_ENCRYPT=1 run_tests tcp_tls conformance_tests "$(suites tcp "${of_calls[@]}" waiting)" 400
     # 250 connects instead of 10,000.
     ACCEL_TEST_TIME_FACTOR=40 run_tests leaks conformance_tests "backends/leaks.*/rdma" 300
     echo "== accel_bench --rdma"

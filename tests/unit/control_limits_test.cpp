@@ -94,6 +94,20 @@ TEST_F(control_limits_test, connections_without_a_session_are_closed_after_a_whi
     EXPECT_TRUE(idle.ends());
 }
 
+TEST_F(control_limits_test, what_a_gone_connection_asked_for_keeps_nobody_waiting) {
+    host.delay = 100ms;
+    listen(insecure());
+    {
+        raw_client leaver{server->port()};
+        for (std::uint64_t i = 1; i <= 60; ++i) leaver.send({i, hello{wish(), now()}});
+        ASSERT_TRUE(eventually([&] { return host.opened() > 0; }));
+    }
+    raw_client other{server->port()};
+    other.send({1, hello{wish(), now()}});
+    ASSERT_TRUE(other.receive().ok());
+    EXPECT_LT(host.opened(), 40U);
+}
+
 TEST_F(control_limits_test, a_flood_on_one_connection_delays_no_heartbeat) {
     listen(insecure(), 400ms);
     ASSERT_TRUE(open(keys(insecure()), wish(400ms)).ok());

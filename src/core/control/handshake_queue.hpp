@@ -18,7 +18,7 @@ namespace accel::core {
 /// given up before it is served.
 class handshake_queue {
   public:
-    /// False only if nobody waits; after `remove` it may say so a round late.
+    /// True: nobody waits. Once the last has been removed it stays false until `next` has been asked.
     [[nodiscard]] bool empty() const noexcept { return turns_.empty(); }
 
     void add(const std::string& address, std::uint64_t id) {

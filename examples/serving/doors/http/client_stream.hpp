@@ -9,6 +9,7 @@
 #include <boost/asio/ssl/stream.hpp>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/socket.h>
 
 namespace accel::examples::serving::doors {
 
@@ -37,9 +38,7 @@ class client_stream {
     /// The kernel takes no more than this many bytes ahead of what it has sent; 0: as many as the system's setting
     /// says, which is megabytes. A failure leaves it as it was.
     void bound_unsent(int bytes) {
-        boost::system::error_code ignored;
-        using option = boost::asio::detail::socket_option::integer<IPPROTO_TCP, TCP_NOTSENT_LOWAT>;
-        socket_.set_option(option{bytes}, ignored);
+        static_cast<void>(::setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, sizeof bytes));
     }
     /// For an answer to a client that speaks no TLS.
     void go_plain() { encrypted_ = false; }
