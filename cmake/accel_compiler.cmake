@@ -46,6 +46,11 @@ endif()
 if(ACCEL_SANITIZE)
   add_compile_options(-fsanitize=${ACCEL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${ACCEL_SANITIZE})
+  # It takes a fifth of the usual linker's time, which is two seconds a program under AddressSanitizer.
+  find_program(ACCEL_LLD ld.lld)
+  if(ACCEL_LLD)
+    add_link_options(-fuse-ld=lld)
+  endif()
 endif()
 # accel_unoptimised(): for the targets of this folder. What AddressSanitizer and UndefinedBehaviorSanitizer add takes
 # clang three times as long to optimise as it saves. accel_computes(TARGET): not for this one, which computes.

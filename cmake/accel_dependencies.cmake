@@ -39,11 +39,8 @@ if(ACCEL_ZMQ_FOUND)
     "${folders}")
 endif()
 
-# accel_command_line(SOURCES...): files that parse arguments. CLI11 takes long to optimise, for nothing.
+# accel_command_line(SOURCES...): files that parse arguments and do nothing else. CLI11 takes long to optimise, for
+# nothing.
 function(accel_command_line)
-  set(optimise "$<$<CONFIG:Release>:-O1>")
-  if(ACCEL_SANITIZE)
-    set(optimise -O0)
-  endif()
-  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${optimise}")
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O0)
 endfunction()

@@ -3,6 +3,9 @@
 # elsewhere (a sanitized program is run with one that is not); or "machine", whatever this machine has.
 set(ACCEL_TEST_NIC "softnic" CACHE STRING "RDMA device of the tests: softnic, a path to softnic, or machine")
 
+# Where sanitized builds run tests of single parts, the optimised build need not. OFF: they are built by name alone.
+option(ACCEL_TESTS_OF_PARTS "Tests of single parts" ON)
+
 # How much slower than a release build the sanitized ones are; tests read it from their environment
 # (tests/conformance/patience.hpp).
 set(ACCEL_TEST_TIME_FACTOR 1)
@@ -31,13 +34,14 @@ function(accel_nic_launcher variable fabric)
   set(${variable}_MISSING "${missing}" PARENT_SCOPE)
 endfunction()
 
-# accel_test(NAME SOURCES... [NIC] [GPU] [APART] [FILTER PATTERN] [TIMEOUT SECONDS] [LINK TARGETS...]): a GoogleTest
-# program that may include the library's own headers ("core/..."); each of its tests (those of PATTERN) becomes a ctest
-# test of at most TIMEOUT (default 120) seconds. NIC: on an RDMA device. GPU: its kernels stay on the GPU. Nothing runs
-# beside them, because processes share a GPU by slices of time. The program is one ctest test then, because a process
-# needs seconds to open a GPU; with APART each of its tests still has a process of its own.
+# accel_test(NAME SOURCES... [NIC] [GPU] [APART] [PART] [FILTER PATTERN] [TIMEOUT SECONDS] [LINK TARGETS...]): a
+# GoogleTest program that may include the library's own headers ("core/..."); each of its tests (those of PATTERN)
+# becomes a ctest test of at most TIMEOUT (default 120) seconds. NIC: on an RDMA device. GPU: its kernels stay on the
+# GPU. Nothing runs beside them, because processes share a GPU by slices of time. The program is one ctest test then,
+# because a process needs seconds to open a GPU; with APART each of its tests still has a process of its own. PART: it
+# tests a single part (ACCEL_TESTS_OF_PARTS).
 function(accel_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NIC;GPU;APART" "TIMEOUT;FILTER" "LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NIC;GPU;APART;PART" "TIMEOUT;FILTER" "LINK")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
@@ -48,6 +52,10 @@ function(accel_test name)
   target_link_libraries(${name} PRIVATE accel_transport::accel_transport fmt::fmt ${ACCEL_OPTIONAL_LIBRARIES}
     Threads::Threads ${arg_LINK} GTest::gmock_main GTest::gtest)
   accel_warnings(${name})
+  if(arg_PART AND NOT ACCEL_TESTS_OF_PARTS)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+    return()
+  endif()
   set(alone "")
   if(arg_NIC)
     # They name queue pairs by number: one process at a time on their network.

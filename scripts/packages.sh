@@ -18,7 +18,7 @@ declare -A package_use=(
     [qemu-system-x86]="a virtual machine with kernel RDMA" [kmod]="modules of its kernel" [iproute2]="its network"
     [zstd]="unpacks its kernel"
     [clang]="the second compiler, the fuzzers"
-    [libclang-rt-dev]="the fuzzers" [binutils]="lists exported symbols"
+    [lld]="links sanitized programs" [libclang-rt-dev]="the fuzzers" [binutils]="lists exported symbols"
     [clang-tidy]="checks the source" [clang-format-14]="checks the format" [python3]="checks the source"
     [doxygen]="the reference manual" [valgrind]="counts instructions"
     [libnginx-mod-stream]="nginx's module for TCP")
@@ -29,7 +29,7 @@ packages_to_bench=("${packages_to_run[@]}" valgrind libboost-dev libgrpc++-dev n
 packages_for_gateway=("${packages_to_run[@]}" libboost-dev libgrpc++-dev)
 packages_for_tests=("${packages_to_run[@]}" libgtest-dev libgmock-dev valgrind)
 
-packages_to_check=("${packages_for_tests[@]}" clang libclang-rt-dev clang-tidy clang-format-14 python3 doxygen
+packages_to_check=("${packages_for_tests[@]}" clang lld libclang-rt-dev clang-tidy clang-format-14 python3 doxygen
     binutils ibverbs-utils perftest ucx-utils libucx-dev qperf libfabric-bin openmpi-bin libgloo-dev python3-venv
     libasio-dev libboost-dev libgrpc++-dev curl openssl)
 # What a person with an RDMA adapter runs first.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # `./run test`: every check of the project, one step after another. Sourced by `run`.
 
-fuzz_seconds=${ACCEL_FUZZ_SECONDS:-10}
+fuzz_seconds=${ACCEL_FUZZ_SECONDS:-5}
 logs=$root/build/logs
 
 # In order of execution; the first ones find the most in the least time.
@@ -107,8 +107,10 @@ step_sources() {
 }
 
 # Fuzz targets run over their corpus in the step asan. Continuous integration has no GPU: one architecture is enough.
+# Where the step asan is run as well, tests of single parts are left to it (ACCEL_RELEASE=all: run here too).
 step_release() {
     build_preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON -DACCEL_TEST_CORPUS=OFF \
+        "-DACCEL_TESTS_OF_PARTS=${parts_in_release:-ON}" \
         ${CI:+-DCMAKE_CUDA_ARCHITECTURES=90}
     test_preset release --label-exclude softnic-programs
 }
@@ -164,8 +166,16 @@ build_release_softnic() {
 }
 
 # The tests under AddressSanitizer, and the fuzz targets, which share the library.
-build_asan() { build_preset asan "-DACCEL_TEST_NIC=$root/$release_softnic" "$@"; }
-build_tsan() { build_preset tsan "-DACCEL_TEST_NIC=$root/$release_softnic"; }
+build_asan() {
+    local tools=OFF
+    if [[ ${ACCEL_ASAN:-} == all ]]; then tools=ON; fi
+    build_preset asan "-DACCEL_TEST_NIC=$root/$release_softnic" -DACCEL_BUILD_TOOLS=$tools "$@"
+}
+build_tsan() {
+    local targets=(-- "${tsan_programs[@]}")
+    if [[ ${ACCEL_TSAN:-} == all ]]; then targets=(); fi
+    build_preset tsan "-DACCEL_TEST_NIC=$root/$release_softnic" "${targets[@]}"
+}
 prepare_asan() { build_asan; }
 prepare_tsan() { build_tsan; }
 prepare_fuzz() { build_asan -- fuzz_programs; }
@@ -174,8 +184,14 @@ prepare_install() { bash tests/install/run.sh build; }
 step_asan() {
     build_release_softnic
     build_asan
-    UBSAN_OPTIONS=print_stacktrace=1 tests_at_once=$asan_tests_at_once test_preset asan
+    local left_out=()
+    if [[ ${ACCEL_ASAN:-} != all ]]; then left_out=(--exclude-regex "$tests_of_same_bytes"); fi
+    UBSAN_OPTIONS=print_stacktrace=1 tests_at_once=$asan_tests_at_once test_preset asan "${left_out[@]}"
 }
+
+# They handle the bytes that others handle, without keys; misuse is refused by the language, whoever compiles it.
+# `ACCEL_ASAN=all` runs them too, and builds and tests the tools: once a week.
+tests_of_same_bytes='^hostile_tests\.hostile/.*/insecure|^misuse\.'
 
 # One end of gcc's optimised build, the other of clang's with assertions, and the reverse.
 step_interop() {
@@ -191,13 +207,19 @@ step_tsan() {
     build_tsan
     # Older ThreadSanitizers do not start where more than 28 bits of an address are random.
     if (($(</proc/sys/vm/mmap_rnd_bits) > 28)); then launcher=(setarch -R); fi
-    local left_out=()
-    if [[ ${ACCEL_TSAN:-} != all ]]; then left_out=(--exclude-regex "$tests_of_same_threads"); fi
-    test_preset tsan "${left_out[@]}"
+    local wanted=()
+    if [[ ${ACCEL_TSAN:-} != all ]]; then
+        wanted=(--tests-regex "^(conformance|unit|gateway|$(IFS='|' && echo "${tsan_programs[*]}"))(\.|$)"
+            --exclude-regex "$tests_of_same_threads")
+    fi
+    test_preset tsan "${wanted[@]}"
 }
 
-# Their threads do what those of other tests do, with bytes elsewhere or without keys. `ACCEL_TSAN=all` runs them too:
-# once a week.
+# The library, and the programs that have threads of their own. `ACCEL_TSAN=all` builds and tests all: once a week.
+tsan_programs=(clients_tests conformance_peer conformance_tests exclusive_service_tests gateway_tests hostile_tests
+    kernel_client_tests model_server_tests owned_client_tests rdma_tests service_tests unit_tests)
+
+# Their threads do what those of other tests do, with bytes elsewhere or without keys.
 tests_of_same_threads='^conformance\.(gdr\.|.*\.on_gpu)|/fake_|^hostile_tests\.hostile/.*/insecure'
 
 step_fuzz() {
@@ -527,6 +549,7 @@ run_tests() {
         # In a shell of its own, which may end: then the step says what is missing.
         (need_packages "${packages_for_rxe[@]}") || say "going on without a virtual machine"
     fi
+    if [[ " ${steps[*]} " == *" asan "* && ${ACCEL_RELEASE:-} != all ]]; then export parts_in_release=OFF; fi
     cd "$root" || return
     mkdir -p "$logs"
 
