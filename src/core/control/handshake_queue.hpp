@@ -1,67 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
+#include "core/control/round_robin.hpp"
+
 #include <cstdint>
-#include <deque>
 #include <iterator>
 #include <optional>
 #include <set>
 #include <string>
-#include <unordered_map>
-#include <utility>
 
 namespace accel::core {
 
-/// Connections, by number, that wait for their handshakes. Addresses take turns, so that one with many keeps no other
-/// waiting. Of one address the newest is first: under a flood each newcomer has a chance, whereas the oldest would have
-/// given up before it is served.
+/// Connections, by number, that wait for their handshakes. Addresses take turns. Of one address the newest is first:
+/// under a flood each newcomer has a chance, whereas the oldest would have given up before it is served.
 class handshake_queue {
   public:
     /// True: nobody waits. Once the last has been removed it stays false until `next` has been asked.
-    [[nodiscard]] bool empty() const noexcept { return turns_.empty(); }
+    [[nodiscard]] bool empty() const noexcept { return waiting_.empty(); }
 
-    void add(const std::string& address, std::uint64_t id) {
-        const auto [place, is_new] = waiting_.try_emplace(address);
-        place->second.insert(id);
-        if (is_new) turns_.push_back(address);
-    }
+    void add(const std::string& address, std::uint64_t id) { waiting_.of(address).insert(id); }
 
     void remove(const std::string& address, std::uint64_t id) {
-        const auto found = waiting_.find(address);
-        if (found != waiting_.end()) found->second.erase(id);  // its turn finds nobody
+        if (auto* line = waiting_.find(address)) line->erase(id);
     }
 
     [[nodiscard]] bool holds(const std::string& address, std::uint64_t id) const {
-        const auto found = waiting_.find(address);
-        return found != waiting_.end() && found->second.contains(id);
+        const auto* line = waiting_.find(address);
+        return line != nullptr && line->contains(id);
     }
 
     /// Takes out the next one of an address that `may(address)` agrees to; each is asked once at most.
     template <typename May>
     [[nodiscard]] std::optional<std::uint64_t> next(const May& may) {
-        for (std::size_t left = turns_.size(); left > 0; --left) {
-            std::string address = std::move(turns_.front());
-            turns_.pop_front();
-            const auto found = waiting_.find(address);
-            if (found->second.empty()) {
-                waiting_.erase(found);
-                continue;
-            }
-            const bool goes_on = may(address);
-            turns_.push_back(std::move(address));
-            if (!goes_on) continue;
-            const auto newest = std::prev(found->second.end());
-            const std::uint64_t id = *newest;
-            found->second.erase(newest);
-            return id;
-        }
-        return std::nullopt;
+        auto* line = waiting_.next(may);
+        if (line == nullptr) return std::nullopt;
+        return line->extract(std::prev(line->end())).value();
     }
 
   private:
-    std::unordered_map<std::string, std::set<std::uint64_t>> waiting_;
-    std::deque<std::string> turns_;  ///< each address of `waiting_`, once
+    round_robin<std::set<std::uint64_t>> waiting_;
 };
 
 }  // namespace accel::core

@@ -3,6 +3,7 @@
 
 #include "core/thread.hpp"
 
+#include <string>
 #include <utility>
 
 namespace accel::core {
@@ -38,10 +39,8 @@ bool session_opener::submit(open_job job) {
     {
         const std::lock_guard lock{mutex_};
         if (waiting_ >= max_waiting) return false;
-        const std::string client = job.client.account();
-        const auto [place, is_new] = jobs_.try_emplace(client);
-        if (is_new) turns_.push_back(client);
-        place->second.push_back(std::move(job));
+        auto& line = jobs_.of(job.client.account());
+        line.push_back(std::move(job));
         ++waiting_;
     }
     arrived_.notify_one();
@@ -50,12 +49,10 @@ bool session_opener::submit(open_job job) {
 
 void session_opener::forget(const client_identity& client, std::uint64_t connection) {
     const std::lock_guard lock{mutex_};
-    const auto found = jobs_.find(client.account());
-    if (found == jobs_.end()) return;
-    waiting_ -= std::erase_if(found->second, [&](const open_job& each) { return each.connection == connection; });
-    if (!found->second.empty()) return;
-    std::erase(turns_, found->first);
-    jobs_.erase(found);
+    auto* line = jobs_.find(client.account());
+    if (line == nullptr) return;
+    waiting_ -= std::erase_if(*line, [&](const open_job& each) { return each.connection == connection; });
+    if (waiting_ == 0) jobs_ = {};
 }
 
 std::vector<opened_session> session_opener::take(std::size_t count) {
@@ -83,18 +80,12 @@ void session_opener::run() {
     }
 }
 
-/// The oldest of the client whose turn it is.
+/// The oldest of the client whose turn it is. There is one.
 open_job session_opener::take_next() {
-    std::string client = std::move(turns_.front());
-    turns_.pop_front();
-    const auto found = jobs_.find(client);
-    open_job job = std::move(found->second.front());
-    found->second.pop_front();
-    --waiting_;
-    if (found->second.empty())
-        jobs_.erase(found);
-    else
-        turns_.push_back(std::move(client));
+    auto& line = *jobs_.next([](const std::string&) { return true; });
+    open_job job = std::move(line.front());
+    line.pop_front();
+    if (--waiting_ == 0) jobs_ = {};
     return job;
 }
 

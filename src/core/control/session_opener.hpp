@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/clock.hpp"
+#include "core/control/round_robin.hpp"
 #include "core/control/session.hpp"
 #include "core/event_signal.hpp"
 
@@ -10,9 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
-#include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 namespace accel::core {
@@ -33,7 +32,7 @@ struct opened_session {
 };
 
 /// Opens sessions on a thread of its own, because memory takes time to register and heartbeats cannot wait
-/// for it. Clients take turns, so that one with many requests keeps no other waiting. Thread-safe.
+/// for it. Clients take turns. Thread-safe.
 class session_opener {
   public:
     /// `done` is set when `take` has something. Both must outlive the opener.
@@ -65,9 +64,8 @@ class session_opener {
     wake_signal& done_;
     std::mutex mutex_;
     std::condition_variable arrived_;
-    std::unordered_map<std::string, std::deque<open_job>> jobs_;  ///< that wait, of each client; none is empty
-    std::deque<std::string> turns_;                               ///< each client of `jobs_`, once
-    std::size_t waiting_ = 0;
+    round_robin<std::deque<open_job>> jobs_;  ///< that wait, of each client
+    std::size_t waiting_ = 0;                 ///< of all clients
     std::deque<opened_session> opened_;
     bool busy_ = false;
     bool stopping_ = false;
