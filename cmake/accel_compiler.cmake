@@ -30,7 +30,10 @@ if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_UNITY_BUILD AND CMAKE_VERSION VERS
   AND (DEFINED ENV{CI} OR NOT CMAKE_CXX_COMPILER_LAUNCHER))
   set(CMAKE_UNITY_BUILD ON CACHE BOOL "Compile several sources at once")
 endif()
-set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
+# Larger batches take less of the processors' time, but more memory.
+if(NOT DEFINED CMAKE_UNITY_BUILD_BATCH_SIZE)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
+endif()
 # There gcc takes a source for a header, whose types must not use anonymous namespaces; and a local name may be that of
 # another source's anonymous namespace, so that -Wshadow is for other builds.
 if(CMAKE_UNITY_BUILD)

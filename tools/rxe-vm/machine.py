@@ -20,6 +20,9 @@ KVM_CREATE_VM = 0xAE01
 KERNEL_LINE = ("console=ttyS0 quiet loglevel=4 panic=-1 oops=panic nokaslr mitigations=off tsc=reliable no_timer_check "
                "audit=0 apparmor=0 selinux=0 random.trust_cpu=on cryptomgr.notests net.ifnames=0 "
                "rcupdate.rcu_expedited=1")
+# qemu emulates `rep movsb` and `rep stosb` byte by byte: without ERMS and FSRM the kernel and the C library copy and
+# clear memory in larger pieces, ten times as fast. Without SMAP and LA57 system calls and page faults are shorter.
+EMULATED_PROCESSOR = "max,-erms,-fsrm,-smap,-la57"
 BOOT_SECONDS = {"tcg": 180, "counted": 180, "kvm": 20}
 
 
@@ -149,9 +152,10 @@ class Attempt:
     def command_line(self):
         accelerator = {"kvm": "kvm", "tcg": "tcg,thread=multi,tb-size=256",
                        "counted": "tcg,thread=single,tb-size=256"}[self.accelerator]
+        processor = "max" if self.accelerator == "kvm" else EMULATED_PROCESSOR
         cpus = 1 if self.accelerator == "counted" else self.chosen.cpus
         line = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-                "-machine", "pc,usb=off,vmport=off,hpet=off,smbus=off", "-accel", accelerator, "-cpu", "max",
+                "-machine", "pc,usb=off,vmport=off,hpet=off,smbus=off", "-accel", accelerator, "-cpu", processor,
                 "-smp", str(cpus), "-m", str(self.chosen.memory),
                 "-kernel", str(self.boot.kernel), "-initrd", str(self.folder / "initramfs"), "-append", KERNEL_LINE,
                 "-serial", f"file:{self.console}",

@@ -15,7 +15,7 @@ namespace {
 /// How long the control plane may take to say why the link is lost.
 constexpr nanoseconds doubt_patience = std::chrono::seconds{1};
 /// How often a link is looked at that is still closing: it has no descriptor to wait on.
-constexpr nanoseconds closing_interval = std::chrono::milliseconds{1};
+constexpr nanoseconds losing_interval = std::chrono::milliseconds{1};
 
 }  // namespace
 
@@ -119,7 +119,7 @@ void channel_lifecycle::end() noexcept {
 }
 
 void channel_lifecycle::sleep(nanoseconds until, int copies) noexcept {
-    if (state_ == state::losing) until = std::min(until, now() + closing_interval);
+    if (state_ == state::losing) until = std::min(until, now() + losing_interval);
     if (in_doubt()) {
         pollfd told{watch().event_fd(), POLLIN, 0};
         return sleep_on({&told, 1}, until);

@@ -59,8 +59,8 @@ int bind_and_listen(const socket_address& address, unique_fd& out) noexcept {
     return ready ? 0 : errno;
 }
 
-/// An equal part of the time left, so that a silent address leaves some for the others.
-nanoseconds share_of(nanoseconds deadline, std::size_t parts) noexcept {
+/// The end of an equal part of the time left, so that a silent address leaves some for the others.
+nanoseconds end_of_share(nanoseconds deadline, std::size_t parts) noexcept {
     const nanoseconds start = now();
     return deadline <= start ? deadline : start + (deadline - start) / static_cast<std::int64_t>(parts);
 }
@@ -196,7 +196,7 @@ result<unique_fd> connect_to(const std::string& host, std::uint16_t port, nanose
     std::size_t left = addresses->size();
     for (const socket_address& each : *addresses) {
         unique_fd fd;
-        last = connect_one(each, share_of(deadline, left--), fd);
+        last = connect_one(each, end_of_share(deadline, left--), fd);
         if (last == 0) {
             tune_data_socket(fd.get());
             return fd;
