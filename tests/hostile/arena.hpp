@@ -77,7 +77,7 @@ class victim : public tests::peer_process {
     std::string uri_;
 };
 
-/// A client that calls all the time, on a thread of its own.
+/// A client that calls all the time, on a thread of its own: each millisecond, or as often as it can.
 class good_client {
   public:
     good_client(const std::string& uri, const channel_options& options);
@@ -88,6 +88,8 @@ class good_client {
     [[nodiscard]] std::uint64_t calls() const { return calls_.load(); }
     /// Makes no calls, and takes no time from others, until told otherwise.
     void rest(bool resting) { resting_.store(resting); }
+    /// Calls without pauses, where calls are counted.
+    void hurry(bool hurrying) { hurrying_.store(hurrying); }
     /// What has gone wrong; empty if nothing has.
     [[nodiscard]] std::string trouble() const;
     [[nodiscard]] std::chrono::nanoseconds longest_call() const { return std::chrono::nanoseconds{longest_.load()}; }
@@ -99,6 +101,7 @@ class good_client {
     channel channel_;
     std::atomic<bool> stop_{false};
     std::atomic<bool> resting_{false};
+    std::atomic<bool> hurrying_{false};
     std::atomic<std::uint64_t> calls_{0};
     std::atomic<std::int64_t> longest_{0};
     mutable std::mutex mutex_;

@@ -10,10 +10,12 @@
 namespace accel::hostile {
 namespace {
 
-/// ACCEL_HOSTILE_CROWD asks for another number of clients.
+/// ACCEL_HOSTILE_CROWD asks for another number of clients. Sanitizers see the same with fewer, which are still
+/// more than a server accepts at a time.
 std::size_t clients_at_once() {
     const char* text = std::getenv("ACCEL_HOSTILE_CROWD");
-    return text != nullptr ? static_cast<std::size_t>(std::max(1, std::atoi(text))) : 200;
+    if (text != nullptr) return static_cast<std::size_t>(std::max(1, std::atoi(text)));
+    return sanitized() ? 50 : 200;
 }
 
 double in_ms(std::chrono::nanoseconds time) {
@@ -47,7 +49,7 @@ TEST_P(crowds, of_good_clients_all_get_in) {
     open("&max_sessions=4096&max_client_sessions=4096");
     for (auto& each : clients_) each->rest(true);
     std::vector<std::chrono::nanoseconds> alone;
-    for (int i = 0; i < 50; ++i) {
+    for (int i = 0; i < (sanitized() ? 5 : 50); ++i) {
         std::unique_ptr<context> own;
         std::optional<channel> made;
         const auto took = connect_once(own, made);

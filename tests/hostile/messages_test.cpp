@@ -81,13 +81,15 @@ struct messages : arena {
         folder_.authorize({"client", "other"});
     }
     [[nodiscard]] identity attackers_keys() const { return client_keys("other"); }
+    /// Sanitized builds measure nothing, and their bound of a gap is longer than any of these floods: there a short one
+    /// shows as much.
     void endure_while_listening(const std::string& name, const attack& what, const siege_options& options) {
         std::chrono::nanoseconds gap{};
         {
             heartbeat_listener listener(server_->where(), client_keys());
             std::this_thread::sleep_for(100ms);
             const siege attacked(what, server_->where(), options.threads);
-            std::this_thread::sleep_for(options.lasts);
+            std::this_thread::sleep_for(sanitized() ? options.lasts / 3 : options.lasts);
             expect_newcomer_served("under a flood of " + name);
             gap = listener.longest_gap();
         }
@@ -130,7 +132,7 @@ TEST_P(messages, in_floods_over_many_connections_delay_no_heartbeat) {
             }
         }
     };
-    endure_while_listening("queries over 200 connections", many, {.lasts = 1500ms});
+    endure_while_listening("queries over 200 connections", many, {.lasts = 1s});
     expect_unharmed();
 }
 

@@ -19,7 +19,7 @@ namespace {
 using namespace accel::softnic::testing;
 
 constexpr std::array<std::size_t, 7> sizes{1, 8, 200, 4096, 5000, 70'000, 1'000'000};
-constexpr std::uint64_t rounds = 80;
+constexpr std::uint64_t rounds = 30;
 
 void by_tag(ucx_peer& peer, std::size_t size) {
     const std::uint64_t tag = size;
