@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "conformance/patience.hpp"
 #include "tcp_pair.hpp"
 
 #include <bit>
@@ -65,8 +66,8 @@ TEST(tcp_link, many_random_messages_in_several_slots) {
     std::array<bytes, slots> payload;
     std::array<bool, slots> in_flight{};
     std::uint32_t generation = 0;
-    std::uint32_t completed = 0;
-    while (completed < 400) {
+    int completed = 0;
+    while (completed < tests::effort(400)) {
         for (std::uint32_t slot = 0; slot < slots; ++slot) {
             if (in_flight[slot]) continue;
             const std::size_t size = random() % 4 == 0 ? random() % (most + 1) : random() % 9000;
