@@ -166,11 +166,7 @@ build_release_softnic() {
 }
 
 # The tests under AddressSanitizer, and the fuzz targets, which share the library.
-build_asan() {
-    local tools=OFF
-    if [[ ${ACCEL_ASAN:-} == all ]]; then tools=ON; fi
-    build_preset asan "-DACCEL_TEST_NIC=$root/$release_softnic" -DACCEL_BUILD_TOOLS=$tools "$@"
-}
+build_asan() { build_preset asan "-DACCEL_TEST_NIC=$root/$release_softnic" "$@"; }
 build_tsan() {
     local targets=(-- "${tsan_programs[@]}")
     if [[ ${ACCEL_TSAN:-} == all ]]; then targets=(); fi
@@ -190,7 +186,7 @@ step_asan() {
 }
 
 # They handle the bytes that others handle, without keys; misuse is refused by the language, whoever compiles it.
-# `ACCEL_ASAN=all` runs them too, and builds and tests the tools: once a week.
+# `ACCEL_ASAN=all` runs them too: once a week.
 tests_of_same_bytes='^hostile_tests\.hostile/.*/insecure|^misuse\.'
 
 # One end of gcc's optimised build, the other of clang's with assertions, and the reverse.
