@@ -39,8 +39,8 @@ if(ACCEL_ZMQ_FOUND)
     "${folders}")
 endif()
 
-# accel_command_line(SOURCES...): files that parse arguments and do nothing else. CLI11 takes long to optimise, for
-# nothing.
+# accel_command_line(SOURCES...): files that parse arguments, and compute and measure nothing. CLI11 takes long to
+# optimise, for nothing.
 function(accel_command_line)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -O0)
 endfunction()
