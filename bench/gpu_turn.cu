@@ -16,7 +16,7 @@ __global__ void shared_turns(device::service_ref service, turn_log log) {
         if (found == status::again) continue;
         if (found != status::ok) break;
         (void)device::reply<warp_scope>(service, exchange, echo<warp_scope>(exchange));
-        watch.note(begin);
+        watch.note(begin, exchange.arrival);
     }
     watch.end();
 }
@@ -43,6 +43,7 @@ result<turn_kernel> turn_kernel::prepare(std::uint32_t blocks, std::uint32_t cap
     made.blocks_ = blocks;
     made.log_.capacity = capacity;
     if (auto good = allocate(made.log_.cycles, std::size_t{blocks} * capacity); !good) return good.error();
+    if (auto good = allocate(made.log_.seen, std::size_t{blocks} * capacity); !good) return good.error();
     if (auto good = allocate(made.log_.counts, blocks); !good) return good.error();
     if (auto good = allocate(made.log_.cycles_a_ns, blocks); !good) return good.error();
     if (auto good = done(cudaStreamCreateWithFlags(&made.stream_, cudaStreamNonBlocking), "a stream"); !good)
@@ -56,6 +57,7 @@ turn_kernel::turn_kernel(turn_kernel&& other) noexcept
 
 turn_kernel::~turn_kernel() {
     (void)cudaFree(log_.cycles);
+    (void)cudaFree(log_.seen);
     (void)cudaFree(log_.counts);
     (void)cudaFree(log_.cycles_a_ns);
     if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
@@ -71,21 +73,25 @@ result<void> turn_kernel::launch(const device::service_ref& service, turn_scope 
     return done(cudaGetLastError(), "the kernel");
 }
 
-result<std::vector<double>> turn_kernel::turns() const {
-    std::vector<double> out;
-    std::vector<std::uint32_t> some(log_.capacity);
+result<turn_times> turn_kernel::turns() const {
+    turn_times out;
+    std::vector<std::uint32_t> cycles(log_.capacity);
+    std::vector<std::uint32_t> seen(log_.capacity);
     for (std::uint32_t block = 0; block < blocks_; ++block) {
         std::uint32_t count = 0;
         double rate = 0;
-        const std::uint32_t* const from = log_.cycles + std::size_t{block} * log_.capacity;
+        const std::size_t first = std::size_t{block} * log_.capacity;
+        const std::size_t bytes = cycles.size() * sizeof cycles[0];
         const auto all = {
             done(cudaMemcpy(&count, log_.counts + block, sizeof count, cudaMemcpyDeviceToHost), "counts"),
             done(cudaMemcpy(&rate, log_.cycles_a_ns + block, sizeof rate, cudaMemcpyDeviceToHost), "clocks"),
-            done(cudaMemcpy(some.data(), from, some.size() * sizeof *from, cudaMemcpyDeviceToHost), "turns"),
+            done(cudaMemcpy(cycles.data(), log_.cycles + first, bytes, cudaMemcpyDeviceToHost), "turns"),
+            done(cudaMemcpy(seen.data(), log_.seen + first, bytes, cudaMemcpyDeviceToHost), "arrivals"),
         };
         for (const auto& each : all)
             if (!each) return each.error();
-        for (std::uint32_t i = 0; i < count; ++i) out.push_back(some[i] / rate);
+        for (std::uint32_t i = 0; i < count; ++i) out.from_look.push_back(cycles[i] / rate);
+        out.from_seen.insert(out.from_seen.end(), seen.begin(), seen.begin() + count);
     }
     return out;
 }

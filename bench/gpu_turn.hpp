@@ -15,6 +15,7 @@ namespace accel::bench {
 /// Where a kernel writes how long its turns took: `capacity` of each block. In the GPU's memory.
 struct turn_log {
     std::uint32_t* cycles = nullptr;  ///< of the SM's clock, turn by turn
+    std::uint32_t* seen = nullptr;    ///< turn by turn: ns of the GPU's clock since the header was seen
     std::uint32_t* counts = nullptr;  ///< turns, one a block
     double* cycles_a_ns = nullptr;    ///< one a block
     std::uint32_t capacity = 0;
@@ -23,8 +24,14 @@ struct turn_log {
 /// Who serves the sessions of a block.
 enum class turn_scope : std::uint8_t { warp, thread };
 
-/// A kernel that echoes, one warp or one thread a block, until its service stops. A turn lasts from the start of the
-/// look that finds a request until `reply` has returned, behind the doorbell.
+/// Nanoseconds, of all blocks.
+struct turn_times {
+    std::vector<double> from_look;  ///< since the start of the look that has found the request
+    std::vector<double> from_seen;  ///< since it has: the exchange's arrival, by a clock that goes in steps of 32 ns
+};
+
+/// A kernel that echoes, one warp or one thread a block, until its service stops. A turn ends behind the doorbell of
+/// its answer.
 class turn_kernel {
   public:
     /// `unsupported`: there is no GPU.
@@ -35,8 +42,8 @@ class turn_kernel {
 
     [[nodiscard]] result<void> launch(const device::service_ref& service, turn_scope scope, bool exclusive);
     [[nodiscard]] CUstream_st* stream() const noexcept { return stream_; }
-    /// After its end: the turns of all blocks, in nanoseconds.
-    [[nodiscard]] result<std::vector<double>> turns() const;
+    /// After its end.
+    [[nodiscard]] result<turn_times> turns() const;
 
   private:
     turn_kernel() = default;

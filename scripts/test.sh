@@ -296,12 +296,13 @@ step_gpu() {
     local torch=()
     find_torch
     configure_gpu "${torch[@]}"
-    cmake --build $gpu_build --target "${gpu_programs[@]}"
+    local report=$root/$gpu_build/tests.xml status=0 wanted exporting=
     if ((${#torch[@]})); then
-        python3 examples/serving/export.py --out build/models/test --only mobilenet_v3 super_resolution
         export ACCEL_MODELS=$root/build/models/test
+        python3 examples/serving/export.py --out "$ACCEL_MODELS" --only mobilenet_v3 super_resolution & exporting=$!
     fi
-    local report=$root/$gpu_build/tests.xml status=0 wanted
+    cmake --build $gpu_build --target "${gpu_programs[@]}"
+    [[ -z $exporting ]] || wait "$exporting"
     wanted="^($(IFS='|' && echo "${gpu_tests[*]}"))"
     ctest --test-dir $gpu_build -j 3 --no-tests=error --timeout 300 \
         --output-junit "$report" --tests-regex "$wanted" --label-exclude leak || status=$?

@@ -5,6 +5,7 @@
 #include "conformance/patience.hpp"
 #include "conformance/payload.hpp"
 #include "gpu/gpu_resident_kernels.hpp"
+#include "gpu/requests_wanted.hpp"
 #include "loopback.hpp"
 
 #include <accel_transport/accel_transport.hpp>
@@ -14,7 +15,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <memory>
@@ -181,12 +181,6 @@ TEST_P(gpu_resident, a_call_one_after_the_other) {
               << "; " << cpu_used() << '\n';
 }
 
-/// Of all sessions of a test; more with ACCEL_TEST_REQUESTS.
-std::uint64_t requests_wanted() {
-    const char* const text = std::getenv("ACCEL_TEST_REQUESTS");
-    return text == nullptr ? 100'000U : std::strtoull(text, nullptr, 10);
-}
-
 class gpu_resident_sessions : public gpu_resident_service, public ::testing::WithParamInterface<std::tuple<way, int>> {
     [[nodiscard]] way served() const override { return std::get<0>(GetParam()); }
 };
@@ -195,7 +189,7 @@ TEST_P(gpu_resident_sessions, all_answers_right) {
     serve(kernel_work::echo, 8, 64);
     if (IsSkipped()) return;
     const int sessions = std::get<1>(GetParam());
-    const std::uint64_t each = requests_wanted() / static_cast<std::uint64_t>(sessions);
+    const std::uint64_t each = requests_wanted(30'000) / static_cast<std::uint64_t>(sessions);
     std::atomic<std::uint64_t> right{0};
     std::atomic<std::uint64_t> others{0};
     const auto begin = std::chrono::steady_clock::now();

@@ -4,6 +4,7 @@
 #include "conformance/patience.hpp"
 #include "gpu/client_kernels.hpp"
 #include "gpu/gpu_resident_kernels.hpp"
+#include "gpu/requests_wanted.hpp"
 #include "loopback.hpp"
 
 #include <accel_transport/accel_transport.hpp>
@@ -11,7 +12,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <memory>
@@ -29,11 +29,8 @@ namespace {
 constexpr std::size_t largest = 4096;
 constexpr int max_callers = 64;
 
-/// Of a test; more with ACCEL_TEST_REQUESTS.
-std::uint64_t calls_wanted() {
-    const char* const text = std::getenv("ACCEL_TEST_REQUESTS");
-    return text == nullptr ? 50'000U : std::strtoull(text, nullptr, 10);
-}
+/// Of a test.
+constexpr std::uint64_t enough = 20'000;
 
 class kernel_client : public ::testing::TestWithParam<bool> {
   protected:
@@ -164,7 +161,7 @@ TEST_P(kernel_client, blocks_of_several_channels) {
     connect(some_channels::most, 4);
     if (IsSkipped()) return;
     constexpr int blocks = 8;
-    const std::uint64_t each = calls_wanted() / blocks;
+    const std::uint64_t each = requests_wanted(enough) / blocks;
     const auto begin = std::chrono::steady_clock::now();
     ASSERT_TRUE(launch_calling_blocks(refs_, {each, largest, true}, blocks, 64, tallies_, calls_));
     const client_tally all = sum(blocks);
@@ -180,7 +177,7 @@ TEST_P(kernel_client, threads_of_a_warp_share_a_channel) {
     connect(1, 16);
     if (IsSkipped()) return;
     constexpr int threads = 64;  // more than slots
-    const std::uint64_t each = calls_wanted() / 4 / threads;
+    const std::uint64_t each = requests_wanted(enough) / 4 / threads;
     ASSERT_TRUE(launch_calling_threads(refs_, {each, 200, true}, 1, threads, tallies_, calls_));
     const client_tally all = sum(threads);
     EXPECT_EQ(all.right, each * threads);
@@ -211,7 +208,7 @@ TEST_P(kernel_client, blocks_that_own_their_channels) {
     constexpr int blocks = some_channels::most;
     EXPECT_EQ(channels_[0].sharing(), service_sharing::exclusive);
     std::cout << channels_[0].engine_reason() << '\n';
-    const std::uint64_t each = calls_wanted() / blocks;
+    const std::uint64_t each = requests_wanted(enough) / blocks;
     const auto begin = std::chrono::steady_clock::now();
     ASSERT_TRUE(launch_owning_blocks(refs_, {each, largest, true}, 64, tallies_, calls_));
     const client_tally all = sum(blocks);

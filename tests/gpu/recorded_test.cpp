@@ -8,6 +8,7 @@
 #include "digits/frame.hpp"
 #include "digits/gpu_network.hpp"
 #include "digits/preprocess.hpp"
+#include "gpu/requests_wanted.hpp"
 #include "gpu/tensor_kernels.hpp"
 #include "loopback.hpp"
 
@@ -141,7 +142,7 @@ TEST_P(recorded_nodes, answer_with_what_was_recorded) {
     constexpr std::size_t bytes = 1024;
     start({1, bytes, bytes, 1}, sums(nodes));
     channel client = connect(bytes);
-    constexpr int calls = 20'000;
+    const int calls = static_cast<int>(requests_wanted(4'000));
     EXPECT_EQ(call_sums(client, calls, bytes, nodes, 7), calls);
 }
 constexpr recorded_turn recorded_turns[]{
@@ -214,7 +215,7 @@ TEST_P(recorded_sessions, all_answers_right) {
     constexpr std::size_t bytes = 256;
     start({16, bytes, bytes, 4}, sums(2));
     const int sessions = std::get<1>(GetParam());
-    const int calls = 40'000 / sessions;
+    const int calls = static_cast<int>(requests_wanted(10'000)) / sessions;
     std::atomic<int> right{0};
     const auto begin = std::chrono::steady_clock::now();
     std::vector<std::thread> threads;
