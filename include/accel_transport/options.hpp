@@ -45,7 +45,7 @@ enum class gpu_engine : std::uint8_t {
 
 /// Who serves a session of a `gpu_service`, or calls through a `gpu_channel`.
 enum class service_sharing : std::uint8_t {
-    shared,     ///< any thread of any kernel, under locks that nobody waits for: even with uneven load
+    shared,     ///< any thread of any kernel, with locks that nobody waits for; keeps the GPU busy when load is uneven
     exclusive,  ///< one thread, warp or block for each session or channel, without locks: the quickest turn
 };
 

@@ -12,8 +12,8 @@ constexpr std::int64_t short_measure = 1'000'000;
 constexpr std::int64_t good_measure = 10'000'000;
 constexpr double two_to_32 = 4294967296.0;
 /// A processor's counter lies well between these.
-constexpr double least_scale = two_to_32 / 64;
-constexpr double most_scale = two_to_32 * 64;
+constexpr double min_scale = two_to_32 / 64;
+constexpr double max_scale = two_to_32 * 64;
 /// The scale is that much too small, so that what it tells is late rather than early.
 constexpr double slower = 1.0 - 1.0 / 32'768;
 
@@ -39,7 +39,7 @@ std::int64_t tick_scale::set(std::uint64_t ticks, std::int64_t nanoseconds) noex
 void tick_scale::measure(std::uint64_t ticks, std::int64_t nanoseconds) noexcept {
     const double passed = static_cast<double>(ticks - first_ticks_);
     const double seen = static_cast<double>(nanoseconds - first_nanoseconds_) * two_to_32 / passed * slower;
-    const bool usable = seen >= least_scale && seen <= most_scale;
+    const bool usable = seen >= min_scale && seen <= max_scale;
     const auto found = usable ? static_cast<std::uint64_t>(seen) : 0;
     const std::uint64_t change = found > scale_ ? found - scale_ : scale_ - found;
     const bool steady = usable && (scale_ == 0 || change <= scale_ / 1'024);

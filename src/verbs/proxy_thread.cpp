@@ -21,7 +21,7 @@
 namespace accel::verbs {
 namespace {
 
-/// How often somebody looks who waits for a turn's end.
+/// How often a thread that waits for the end of a turn looks.
 constexpr std::chrono::microseconds turn_interval{20};
 
 }  // namespace
@@ -108,7 +108,7 @@ void proxy_thread::loop::add(served_rings& rings) {
     (void)tell();
 }
 
-/// A thread that has taken this news, or later ones, has left the turn in which it knew the rings.
+/// Once the thread has taken this list of rings, or a later one, the turn that used the old list is over.
 bool proxy_thread::loop::remove(const served_rings& rings, core::nanoseconds bound) noexcept {
     std::uint32_t mine = 0;
     {

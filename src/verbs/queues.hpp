@@ -328,8 +328,8 @@ class queue_pair final : public connected_queue {
     struct posting {
         mlx5_queue_pair at;  ///< without a ring: libibverbs posts
         mlx5::send_queue_state state;
-        std::vector<std::uint32_t> numbers;  ///< of requests, by their first block
-        std::uint32_t last = 0;              ///< block of the last one appended
+        std::vector<std::uint32_t> numbers;  ///< of requests, by their first WQEBB
+        std::uint32_t last = 0;              ///< WQEBB of the last one appended
         send_queue_credits credits{1, 1};
         /// A write with immediate data of one range. What is the same in each is written once.
         ibv_sge usual_range{};
@@ -358,11 +358,11 @@ class queue_pair final : public connected_queue {
 [[gnu::always_inline]] inline status queue_pair::post_message(const mlx5::work_request& request) noexcept {
     if (!is_direct()) return post_message_by_verbs(request);
     const mlx5::send_queue_ref& queue = posting_->at.sends;
-    const std::uint32_t block = queue.state->reserved & (queue.wqebbs - 1);
+    const std::uint32_t wqebb = queue.state->reserved & (queue.wqebbs - 1);
     if (const status posted = mlx5::post(queue, request); posted != status::ok) [[unlikely]]
         return posted;
     posting_->credits.post(1, (request.flags & mlx5::flag_signalled) != 0);
-    posting_->numbers[block] = posting_->credits.posted();
+    posting_->numbers[wqebb] = posting_->credits.posted();
     return status::ok;
 }
 

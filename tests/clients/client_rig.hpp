@@ -19,6 +19,7 @@
 #include <thread>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 namespace accel::tests {
 
@@ -78,10 +79,11 @@ class client_rig : public ::testing::TestWithParam<std::string> {
         options.security.insecure = true;
         return options;
     }
-    /// A place to listen on: any free port, or a name.
+    /// A place to listen on: any free port, or a name that no other process has.
     [[nodiscard]] static std::string place(std::string_view name) {
-        if (GetParam() == "tcp") return "tcp://" + own_loopback() + ":0";
-        return "local://clients-" + std::string{name};
+        const std::string& scheme = GetParam();
+        if (scheme != "local" && scheme != "shm") return scheme + "://" + own_loopback() + ":0";
+        return scheme + "://clients-" + std::to_string(::getpid()) + "-" + std::string{name};
     }
     [[nodiscard]] server serve(std::string_view where, handler service = echo_back, std::uint32_t workers = 1) {
         server_options options;

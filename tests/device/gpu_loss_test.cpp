@@ -146,7 +146,7 @@ TEST(gpu_blame, of_a_broken_queue_pair_waits_until_the_gpu_would_be_known_to_hav
     EXPECT_TRUE(none.settled(nullptr)) << "kernels on the host";
 }
 
-TEST(gpu_ordering, resident_services_need_a_gpu_that_sees_arrivals_in_their_order) {
+TEST(gpu_ordering, gpu_resident_services_need_a_gpu_that_sees_arrivals_in_their_order) {
     service_rig rig({true, gpu_engine::proxy});
     rig.gpus().device().ordered = false;
     const auto refused = rig.try_listen();

@@ -279,7 +279,7 @@ TEST(tcp_link, slow_reader_does_not_stall_others) {
     for (const link_event& e : slow.client->arrived) EXPECT_TRUE(same(e.payload, payload));
 }
 
-TEST(tcp_link, pinned_payloads_arrive_and_are_let_go) {
+TEST(tcp_link, pinned_payloads_arrive_and_are_released) {
     constexpr std::size_t large = 3 << 20;
     tcp_world world;
     auto c = world.connect({.slots = 2, .request_bytes = large, .response_bytes = large, .zerocopy = true});

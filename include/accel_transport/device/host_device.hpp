@@ -22,7 +22,8 @@
 #define ACCEL_HOST_DEVICE_SELDOM __attribute__((noinline))
 #endif
 
-/// Before a template of both that calls what one of them lacks: whether it may be called is decided by its own callers.
+/// Goes before a template for host and device that calls a function of only one of them. Its callers see to it that the
+/// call is allowed where they use it.
 #if defined(__CUDACC__)
 #define ACCEL_UNCHECKED_CALLS _Pragma("nv_exec_check_disable")
 #else

@@ -48,7 +48,7 @@ core::probe_result gpu_backend::probe() {
     core::probe_result out = rdma_->probe();
     if (!out.usable) return out;
     const auto gpu = context_.gpus()->open(memory_kind::cuda(0));
-    out.reason = gpu ? fmt::format("{}; services live on {}", out.reason, gpu.value()->name())
+    out.reason = gpu ? fmt::format("{}; GPU-resident services run on {}", out.reason, gpu.value()->name())
                      : fmt::format("{}; for clients and handlers only, as this machine has no GPU for kernels: {}",
                                    out.reason, gpu.error().message);
     return out;

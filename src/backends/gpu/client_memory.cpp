@@ -11,12 +11,12 @@ namespace {
 
 /// Memory that only kernels touch.
 struct client_parts {
-    client_parts(std::byte* base, std::uint32_t slots, std::uint32_t send_blocks) noexcept
+    client_parts(std::byte* base, std::uint32_t slots, std::uint32_t send_wqebbs) noexcept
         : parts(base),
           state(parts.take<device::detail::channel_state>(1)),
           sends(parts.take<mlx5::shared_send_queue_state>(1)),
           proxied(parts.take<proxy::send_queue_state>(1)),
-          whole(parts.take<mlx5::ready_request>(send_blocks)),
+          ready_requests(parts.take<mlx5::ready_request>(send_wqebbs)),
           calls(parts.take<device::detail::call_entry>(slots)),
           in_parts(parts.take<device::detail::client_part_slot>(slots)) {}
     /// Makes `channel` use these.
@@ -25,7 +25,7 @@ struct client_parts {
         channel.calls = calls;
         channel.parts = in_parts;
         channel.sends.direct.state = sends;
-        channel.sends.direct.ready_requests = whole;
+        channel.sends.direct.ready_requests = ready_requests;
         channel.sends.proxied.state = proxied;
         channel.completions.direct.state = &state->completions;
         channel.completions.proxied.state = &state->proxied_completions;
@@ -34,7 +34,7 @@ struct client_parts {
     device::detail::channel_state* state;
     mlx5::shared_send_queue_state* sends;
     proxy::send_queue_state* proxied;
-    mlx5::ready_request* whole;
+    mlx5::ready_request* ready_requests;
     device::detail::call_entry* calls;
     device::detail::client_part_slot* in_parts;
 };
@@ -71,8 +71,8 @@ void write_calls(Call* calls, std::uint32_t count) noexcept {
 
 }  // namespace
 
-result<void> client_memory::allocate(std::uint32_t send_blocks) {
-    send_blocks_ = send_blocks;
+result<void> client_memory::allocate(std::uint32_t send_wqebbs) {
+    send_wqebbs_ = send_wqebbs;
     auto slots =
         memory_.allocate_slots(sizes_.slots * (sizes_.request_stride + sizes_.response_stride), sizes_.host_slots);
     if (!slots) return slots.error();
@@ -106,7 +106,7 @@ std::span<std::byte> client_memory::responses() const noexcept {
 
 std::size_t client_memory::kernel_bytes() const noexcept {
     if (sizes_.exclusive) return exclusive_client_parts(nullptr, sizes_.slots).parts.used();
-    return client_parts(nullptr, sizes_.slots, send_blocks_).parts.used();
+    return client_parts(nullptr, sizes_.slots, send_wqebbs_).parts.used();
 }
 
 const device::channel_ref& client_memory::prepare(const client_start& from) {
@@ -131,7 +131,7 @@ const device::channel_ref& client_memory::prepare(const client_start& from) {
 }
 
 void client_memory::prepare_shared(const client_start& from) {
-    const client_parts here(content_.data(), sizes_.slots, send_blocks_);
+    const client_parts here(content_.data(), sizes_.slots, send_wqebbs_);
     *here.state = {};
     std::uninitialized_value_construct_n(here.in_parts, sizes_.slots);
     here.state->receives = from.receives;
@@ -157,7 +157,7 @@ void client_memory::prepare_exclusive(const client_start& from) {
     here.channel->completions = from.completions.direct;
 
     probe_ = {};
-    probe_.ready.resize(send_blocks_);
+    probe_.ready.resize(send_wqebbs_);
     channel_.sends.direct.state = &probe_.sends;
     channel_.sends.direct.ready_requests = probe_.ready.data();
     channel_.sends.proxied.state = &probe_.proxied;
@@ -181,7 +181,7 @@ result<void> client_memory::hand_over() {
     if (sizes_.exclusive)
         end_probe();
     else
-        client_parts(kernel_block_, sizes_.slots, send_blocks_).put_into(channel_);
+        client_parts(kernel_block_, sizes_.slots, send_wqebbs_).put_into(channel_);
     if (!takes_parts_) channel_.parts = nullptr;
     auto written = memory_.upload(kernel_block_, content_);
     content_ = {};

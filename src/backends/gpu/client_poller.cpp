@@ -130,8 +130,8 @@ result<void> client_poller::make_queues() {
 
 result<void> client_poller::make_slots() {
     memory_ = std::make_unique<client_memory>(kernel_memory_, shape_, sizes_);
-    const std::uint32_t blocks = place_->port.direct.queue.wqebbs;
-    if (auto allocated = memory_->allocate(blocks); !allocated) return allocated;
+    const std::uint32_t wqebbs = place_->port.direct.queue.wqebbs;
+    if (auto allocated = memory_->allocate(wqebbs); !allocated) return allocated;
     verbs::domain& domain = *place_->domain;
     auto requests = domain.register_memory(memory_->requests(), verbs::access::send, slots_on());
     if (!requests) return requests.error();

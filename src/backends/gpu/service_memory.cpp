@@ -15,8 +15,8 @@ namespace {
 
 /// Memory that only kernels touch.
 struct kernel_parts {
-    /// `blocks`: of each send queue.
-    kernel_parts(std::byte* base, const service_sizes& sizes, std::uint32_t blocks) noexcept
+    /// `wqebbs`: of each send queue.
+    kernel_parts(std::byte* base, const service_sizes& sizes, std::uint32_t wqebbs) noexcept
         : parts(base),
           state(parts.take<device::detail::service_state>(1)),
           sessions(parts.take<device::detail::session_entry>(sizes.sessions)),
@@ -25,7 +25,7 @@ struct kernel_parts {
           ready_size(std::bit_ceil(sizes.in_flight())),
           ready(parts.take<device::detail::ready_entry>(ready_size)),
           send_states(parts.take<mlx5::shared_send_queue_state>(sizes.sessions)),
-          whole(parts.take<mlx5::ready_request>(std::size_t{sizes.sessions} * blocks)),
+          ready_requests(parts.take<mlx5::ready_request>(std::size_t{sizes.sessions} * wqebbs)),
           proxied_states(parts.take<proxy::send_queue_state>(sizes.sessions)),
           generations(parts.take<std::uint32_t>(sizes.in_flight())),
           busy(parts.take<std::uint32_t>(sizes.in_flight())),
@@ -38,7 +38,7 @@ struct kernel_parts {
     std::uint32_t ready_size;
     device::detail::ready_entry* ready;
     mlx5::shared_send_queue_state* send_states;
-    mlx5::ready_request* whole;
+    mlx5::ready_request* ready_requests;
     proxy::send_queue_state* proxied_states;
     std::uint32_t* generations;
     std::uint32_t* busy;
@@ -86,13 +86,13 @@ std::span<std::byte> service_memory::responses(std::uint32_t session) const noex
 result<void> service_memory::prepare(std::span<const device::detail::send_port> sends,
                                      const device::detail::completion_port& completions,
                                      const mlx5::shared_receive_queue_ref& receives) {
-    const std::uint32_t blocks = sends.front().direct.queue.wqebbs;
-    const std::size_t bytes = kernel_parts(nullptr, sizes_, blocks).parts.used();
+    const std::uint32_t wqebbs = sends.front().direct.queue.wqebbs;
+    const std::size_t bytes = kernel_parts(nullptr, sizes_, wqebbs).parts.used();
     auto block = memory_.allocate(bytes);
     if (!block) return block.error();
     std::vector<std::byte> content(bytes);
-    const kernel_parts there(*block, sizes_, blocks);
-    const kernel_parts here(content.data(), sizes_, blocks);
+    const kernel_parts there(*block, sizes_, wqebbs);
+    const kernel_parts here(content.data(), sizes_, wqebbs);
 
     *here.state = {};
     here.state->receives = receives;
@@ -101,7 +101,7 @@ result<void> service_memory::prepare(std::span<const device::detail::send_port> 
         device::detail::session_entry& entry = here.sessions[i];
         entry.sends = sends[i];
         entry.sends.direct.state = there.send_states + i;
-        entry.sends.direct.ready_requests = there.whole + std::size_t{i} * blocks;
+        entry.sends.direct.ready_requests = there.ready_requests + std::size_t{i} * wqebbs;
         entry.sends.proxied.state = there.proxied_states + i;
         entry.generations = there.generations + std::size_t{i} * sizes_.slots;
         entry.busy = there.busy + std::size_t{i} * sizes_.slots;

@@ -238,14 +238,14 @@ std::size_t rdma_poller::drain_events(std::span<core::link_event> out) noexcept 
     return count;
 }
 
-/// Where libibverbs posts, one that is refused finds the queue full: none is missing.
+/// libibverbs refuses a receive only when the queue is full. Then no receive is missing.
 void rdma_poller::refill_receives() noexcept {
     (void)receives_->post(shared_use_.missing, receive_chain_);
     shared_use_.missing = 0;
 }
 
-/// What a queue pair had received that was destroyed before its completions were taken does not come back by
-/// them everywhere: some devices' drivers drop them.
+/// A queue pair may be destroyed before its completions are taken. Some drivers drop these completions, so that the
+/// receives that they stand for do not come back by themselves.
 void rdma_poller::top_up() noexcept {
     top_up_due_ = false;
     shared_use_.missing = receives_->depth();

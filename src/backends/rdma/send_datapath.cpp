@@ -67,7 +67,8 @@ std::size_t rdma_link::put_head(const core::outgoing& message) noexcept {
     return use.response_into.empty() ? message.extension_bytes : write_response_target(message);
 }
 
-/// Why a call failed is for people: it goes into the slot, not where the answer was wanted, on a GPU perhaps.
+/// A failure carries a message for people. The message goes into the slot, not to the place that the client gave for
+/// the answer, which may be on a GPU.
 bool rdma_link::is_failure(std::uint32_t slot) const noexcept {
     core::slot_header header;
     core::read_header(header, config_.send->header(slot));

@@ -15,7 +15,7 @@ namespace {
 
 /// Shorter requests in memory of the host go over the host: the launch of a copy, and the look at its end, would cost
 /// more than the server's GPU needs to fetch them.
-constexpr std::size_t least_from_host = std::size_t{64} << 10;
+constexpr std::size_t min_from_host = std::size_t{64} << 10;
 /// How many ranges of a list make one piece of a copy at most.
 constexpr unsigned ranges_of_a_piece = 64;
 
@@ -74,7 +74,7 @@ bool gpu_copies::takes(const core::outgoing& message) const noexcept {
     if (!message.ranges.empty()) return std::ranges::any_of(message.ranges, on_gpu);
     if (message.payload.empty()) return false;
     if (message.region != nullptr) return message.region->gpu() != nullptr;
-    return own_pinned_ && message.payload.size() >= least_from_host;
+    return own_pinned_ && message.payload.size() >= min_from_host;
 }
 
 status gpu_copies::send(const core::outgoing& message, std::uint32_t entry) noexcept {

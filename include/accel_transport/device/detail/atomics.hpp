@@ -58,8 +58,8 @@ ACCEL_HOST_DEVICE inline void store_fenced(std::uint32_t* where, std::uint32_t v
 #endif
 }
 
-/// What was there before. What the threads that added before had written is seen, and what this one has
-/// written is seen by those that add after it.
+/// Returns the value before. Acquire and release: this thread sees what those wrote that added before it, and those
+/// that add later see what this thread wrote.
 ACCEL_HOST_DEVICE inline std::uint32_t fetch_add(std::uint32_t* where, std::uint32_t addend) noexcept {
 #if defined(__CUDA_ARCH__)
     std::uint32_t before = 0;

@@ -93,7 +93,7 @@ ACCEL_HOST_DEVICE_INLINE answered_exchange read_exchange(const owned_sessions& m
     return out;
 }
 
-/// What a client waits for: everything up to the doorbell. Room was kept when its request was taken.
+/// Everything up to the doorbell, for which the client waits. Room was kept when its request was taken.
 ACCEL_HOST_DEVICE_INLINE given_answer give_answer(owned_sessions& mine, const exchange_ref& exchange,
                                                   const answer& with) noexcept {
     const answered_exchange asked = read_exchange(mine, exchange);
@@ -117,7 +117,8 @@ ACCEL_HOST_DEVICE_INLINE given_answer give_answer(owned_sessions& mine, const ex
     return out;
 }
 
-/// What nobody waits for: one doorbell comes behind the record, and the slot is looked at again.
+/// The bookkeeping behind the answer, for which no client waits. A second doorbell follows the record, and the slot is
+/// looked at again.
 ACCEL_HOST_DEVICE_INLINE void account_for(owned_sessions& mine, const exchange_ref& exchange,
                                           const given_answer& given) noexcept {
     session_view& copy = mine.sessions[exchange.session_copy];

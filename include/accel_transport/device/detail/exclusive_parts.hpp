@@ -83,7 +83,7 @@ ACCEL_HOST_DEVICE_SELDOM inline bool file_room(owned_sessions& mine, std::uint32
     return true;
 }
 
-/// What a header is that is not of a plain request.
+/// The meaning of a header that is no plain request.
 enum class unusual : std::uint32_t { wrong, request, room };
 
 /// A header with flags of parts. A room has been dealt with.

@@ -45,7 +45,7 @@ ACCEL_HOST_DEVICE_SELDOM inline status look_again(owned_sessions& mine, std::uin
     return ++session.torn > max_torn ? refuse_wrong(mine, index) : status::again;
 }
 
-/// What is not as in most turns: no room, no good request, or one with extensions. `ok`: it is taken on all the same.
+/// The unusual turns: there is no room, the request is not a good one, or it has extensions. `ok`: it is taken on.
 ACCEL_HOST_DEVICE_SELDOM inline status look_closely(owned_sessions& mine, const turn_copies& copies,
                                                     const arrival& came, std::int64_t now, exchange_ref& out) noexcept {
     if (!has_room(copies)) return block(mine, copies.session);

@@ -202,8 +202,8 @@ ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noex
                                                     std::uint16_t counter) noexcept {
     const std::uint32_t released = load_relaxed(&shared.state->released);
     const auto distance = static_cast<std::uint16_t>(counter - static_cast<std::uint16_t>(released));
-    // What has completed was published, which may not be known here yet. But whatever those did that published the
-    // requests before is behind them for whoever gets their WQEBBs next.
+    // A request that has completed was published, although this thread may not have seen that yet. The acquire makes
+    // the stores of those who published visible before their WQEBBs are used again.
     (void)load_acquire(&shared.state->published);
     const std::uint32_t first = released + distance;
     const std::uint32_t end = end_of(shared, first);

@@ -79,7 +79,7 @@ ACCEL_HOST_DEVICE inline void store_quad(tagged_quad* where, const tagged_quad& 
 #endif
 }
 
-/// What the writer of a quad had stored before it is read after it.
+/// After a quad was read: loads from here on see what its writer stored before the quad.
 ACCEL_HOST_DEVICE inline void order_quad_before_rest() noexcept {
 #if defined(__CUDA_ARCH__)
     asm volatile("fence.acq_rel.sys;" ::: "memory");
