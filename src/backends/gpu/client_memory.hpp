@@ -35,8 +35,8 @@ class client_memory {
   public:
     client_memory(kernel_memory& from, const core::link_geometry& shape, const service_sizes& sizes) noexcept
         : memory_(from), shape_(shape), sizes_(sizes) {}
-    /// `send_blocks`: of the send queue, with `engine::direct`.
-    [[nodiscard]] result<void> allocate(std::uint32_t send_blocks);
+    /// `send_wqebbs`: of the send queue, with `engine::direct`.
+    [[nodiscard]] result<void> allocate(std::uint32_t send_wqebbs);
     [[nodiscard]] std::span<std::byte> requests() const noexcept;
     [[nodiscard]] std::span<std::byte> responses() const noexcept;
 
@@ -69,7 +69,7 @@ class client_memory {
     kernel_memory& memory_;
     core::link_geometry shape_;
     service_sizes sizes_;  ///< of one session
-    std::uint32_t send_blocks_ = 0;
+    std::uint32_t send_wqebbs_ = 0;
     std::byte* slots_ = nullptr;
     std::byte* kernel_block_ = nullptr;
     std::vector<std::byte> content_;  ///< of `kernel_block_`, while it is the host's
