@@ -14,8 +14,7 @@ LINES_AROUND = 20  # a mutant's result is good until one of them changes
 # What a test's name begins with, and the targets that it needs.
 TARGETS = (
     (r"unit(_tests)?\.", ("unit_tests",)),
-    (r"clients_tests\.", ("clients_tests",)),
-    (r"connect_tests\.", ("connect_tests", *SOFTNIC)),
+    (r"clients_tests\.", ("clients_tests", *SOFTNIC)),
     (r"rdma_tests\.", ("rdma_tests", *SOFTNIC)),
     (r"service_tests\.", ("service_tests", *SOFTNIC)),
     (r"kernel_client_tests\.", ("kernel_client_tests", *SOFTNIC)),

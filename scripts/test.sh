@@ -215,8 +215,8 @@ step_tsan() {
 }
 
 # The library, and the programs that have threads of their own. `ACCEL_TSAN=all` builds and tests all: once a week.
-tsan_programs=(clients_tests conformance_peer conformance_tests connect_tests exclusive_service_tests gateway_tests
-    hostile_tests kernel_client_tests model_server_tests owned_client_tests rdma_tests service_tests unit_tests)
+tsan_programs=(clients_tests conformance_peer conformance_tests exclusive_service_tests gateway_tests hostile_tests
+    kernel_client_tests model_server_tests owned_client_tests rdma_tests service_tests unit_tests)
 
 # Their threads do what those of other tests do, with bytes elsewhere or without keys.
 tests_of_same_threads='^conformance\.(gdr\.|.*\.on_gpu)|/fake_|^hostile_tests\.hostile/.*/insecure'

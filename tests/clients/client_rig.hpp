@@ -68,6 +68,10 @@ inline void echo_back(exchange one) {
 /// Servers and clients of this process, without keys.
 class client_rig : public ::testing::TestWithParam<std::string> {
   protected:
+    void SetUp() override {
+        for (const scheme_report& each : ctx.schemes())
+            if (each.scheme == GetParam() && !each.usable) GTEST_SKIP() << each.reason;
+    }
     [[nodiscard]] static channel_options client_options() {
         channel_options options;
         options.slots = 4;
@@ -105,7 +109,9 @@ class client_rig : public ::testing::TestWithParam<std::string> {
     context ctx = context::open({.log = log_level::off}).value();
 };
 
-#define ACCEL_OVER_LOCAL_AND_TCP(suite) \
-    INSTANTIATE_TEST_SUITE_P(over, suite, ::testing::Values("local", "tcp"), [](const auto& row) { return row.param; })
+/// `gdr` is `rdma` with the server's memory on a GPU; the conformance suite has both.
+#define ACCEL_OVER_EVERY_TRANSPORT(suite)                                                                 \
+    INSTANTIATE_TEST_SUITE_P(over, suite, ::testing::Values("local", "shm", "tcp", "zmq", "rdma", "gpu"), \
+                             [](const auto& row) { return row.param; })
 
 }  // namespace accel::tests

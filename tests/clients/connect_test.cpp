@@ -9,10 +9,6 @@ namespace {
 
 class connecting : public client_rig {
   protected:
-    void SetUp() override {
-        for (const scheme_report& each : ctx.schemes())
-            if (each.scheme == GetParam() && !each.usable) GTEST_SKIP() << each.reason;
-    }
     /// An endpoint where nobody listens any more.
     [[nodiscard]] std::string abandoned(std::string_view name) {
         server gone = serve(place(name));
@@ -154,8 +150,7 @@ TEST_P(connecting, a_reconnect_finds_another_host) {
     EXPECT_EQ(client->endpoint(), where(second));
 }
 
-INSTANTIATE_TEST_SUITE_P(over, connecting, ::testing::Values("local", "shm", "tcp", "zmq", "rdma", "gpu"),
-                         [](const auto& row) { return row.param; });
+ACCEL_OVER_EVERY_TRANSPORT(connecting);
 
 TEST(hosts, of_a_server_are_several_uris) {
     auto ctx = context::open({.log = log_level::off}).value();

@@ -481,8 +481,8 @@ TEST_P(awaiting_parts, close_ends_a_reader_with_closed) {
     EXPECT_EQ(got, std::vector<std::string>{"closed:"});
 }
 
-ACCEL_OVER_LOCAL_AND_TCP(awaiting);
-ACCEL_OVER_LOCAL_AND_TCP(awaiting_parts);
+ACCEL_OVER_EVERY_TRANSPORT(awaiting);
+ACCEL_OVER_EVERY_TRANSPORT(awaiting_parts);
 
 }  // namespace
 }  // namespace accel::tests

@@ -329,7 +329,7 @@ TEST_P(pools, threads_come_and_go_while_it_closes) {
     }
 }
 
-ACCEL_OVER_LOCAL_AND_TCP(pools);
+ACCEL_OVER_EVERY_TRANSPORT(pools);
 
 TEST(pool, refuses_bad_options_at_once) {
     auto ctx = context::open({.log = log_level::off}).value();
