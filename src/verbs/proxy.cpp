@@ -47,7 +47,7 @@ result<std::unique_ptr<proxy_engine>> proxy_engine::create(std::shared_ptr<devic
     if (options.batch < 1 || options.batch > max_batch)
         return misused(fmt::format("a batch of 1 to {} descriptors", max_batch));
     if (options.receives < 1 || options.sends < 1) return misused("neither receives nor sends may be 0");
-    if (options.turn < 1) return misused("a turn of 1 descriptor or more");
+    if (options.round < 1) return misused("a round of 1 descriptor or more");
     std::unique_ptr<proxy_engine> made(new proxy_engine(std::move(on), ring, options));
     if (auto ready = made->make_queues(); !ready) return ready.error();
     return made;

@@ -33,8 +33,8 @@ struct proxy_options {
     std::uint32_t receives = 1024;  ///< of the shared receive queue
     std::uint32_t sends = 8192;     ///< work requests of all queue pairs together
     std::uint32_t batch = 32;       ///< descriptors of one ring before the next ring is served; 1 … 64
-    /// Descriptors of all rings before other services of the thread have their turns.
-    std::uint32_t turn = std::numeric_limits<std::uint32_t>::max();
+    /// Descriptors of all rings in one round, before other services of the thread are served.
+    std::uint32_t round = std::numeric_limits<std::uint32_t>::max();
     proxy_pace pace{};  ///< of a thread of its own
 };
 
@@ -85,7 +85,7 @@ class proxy_engine final : public async_listener, public served_rings {
     /// pair are dropped; what the completion ring holds already is its taker's (`proxy::discard_completions`). Waits
     /// for one round. The queue pair ends before another is added. Any thread. False: the round did not end within
     /// `bound`, and none of this holds yet; call again.
-    bool remove(const queue_pair& pair, core::nanoseconds bound = proxy_thread::longest_turn) noexcept;
+    bool remove(const queue_pair& pair, core::nanoseconds bound = proxy_thread::max_round) noexcept;
 
     /// Calls `progress` on a thread of its own until `stop`, which waits for one round. False: a driver keeps the
     /// thread, and the engine has to stay where it is.

@@ -128,18 +128,18 @@ void proxy_engine::report_failures() noexcept {
 
 // Posting.
 
-/// A ring that a full turn leaves out is the first of the next.
+/// A ring that a full round leaves out is the first of the next.
 bool proxy_engine::post_all() noexcept {
     const std::size_t count = senders_.size();
     if (first_ >= count) first_ = 0;
     std::size_t at = first_;
-    std::uint32_t left = options_.turn;
+    std::uint32_t left = options_.round;
     for (std::size_t i = 0; i < count && left > 0 && !abandoned(); ++i) {
         left -= post_some(*senders_[at], std::min(options_.batch, left));
         at = at + 1 < count ? at + 1 : 0;
     }
     first_ = left > 0 ? first_ + 1 : at;
-    return left < options_.turn;
+    return left < options_.round;
 }
 
 /// What a kernel has written is as good as a peer's bytes: read once, then checked.

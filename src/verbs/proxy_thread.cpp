@@ -21,8 +21,8 @@
 namespace accel::verbs {
 namespace {
 
-/// How often a thread that waits for the end of a turn looks.
-constexpr std::chrono::microseconds turn_interval{20};
+/// How often a thread that waits for the end of a round looks.
+constexpr std::chrono::microseconds look_interval{20};
 
 }  // namespace
 
@@ -78,7 +78,7 @@ result<void> proxy_thread::loop::start(const std::shared_ptr<loop>& made) {
 void proxy_thread::loop::stop() noexcept {
     stop_.store(true, std::memory_order_release);
     wake_.set();
-    if (wait(longest_turn, [this] { return ended_.load(std::memory_order_acquire); })) return thread_.join();
+    if (wait(max_round, [this] { return ended_.load(std::memory_order_acquire); })) return thread_.join();
     core::log().error("proxy: a device's driver does not return; its thread is left behind");
     thread_.detach();
 }
@@ -89,7 +89,7 @@ bool proxy_thread::loop::wait(core::nanoseconds bound, const Condition& done) no
     while (!done()) {
         const core::nanoseconds now = core::now();
         if (now >= deadline) return done();
-        core::sleep_on({}, std::min(deadline, now + turn_interval));
+        core::sleep_on({}, std::min(deadline, now + look_interval));
     }
     return true;
 }
@@ -108,7 +108,7 @@ void proxy_thread::loop::add(served_rings& rings) {
     (void)tell();
 }
 
-/// Once the thread has taken this list of rings, or a later one, the turn that used the old list is over.
+/// Once the thread has taken this list of rings, or a later one, the round that used the old list is over.
 bool proxy_thread::loop::remove(const served_rings& rings, core::nanoseconds bound) noexcept {
     std::uint32_t mine = 0;
     {
@@ -157,7 +157,7 @@ void proxy_thread::loop::run() noexcept {
     ended_.store(true, std::memory_order_release);
 }
 
-/// One turn for each, so that nobody waits for more than a turn of all others.
+/// One round for each, so that nobody waits for more than a round of all others.
 bool proxy_thread::loop::serve_all() noexcept {
     bool any = false;
     if (taken_.load(std::memory_order_relaxed) != told_.load(std::memory_order_acquire)) {

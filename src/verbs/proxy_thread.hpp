@@ -25,7 +25,7 @@ struct proxy_pace {
 class served_rings {
   public:
     virtual ~served_rings() = default;
-    /// One turn, which does a bounded amount of work. False: there was nothing to do.
+    /// One round, which does a bounded amount of work. False: there was nothing to do.
     virtual bool progress() noexcept = 0;
     /// Before the thread sleeps. False: there was something to do, and the thread does not sleep.
     [[nodiscard]] virtual bool fall_asleep() noexcept = 0;
@@ -36,29 +36,29 @@ class served_rings {
     virtual void wake_up(bool news, bool events) noexcept = 0;
 };
 
-/// One thread that serves the rings of any number of services, turn by turn. It spins while one of them has something
+/// One thread that serves the rings of any number of services, round by round. It spins while one of them has something
 /// to do and for a while after; then it naps. Rings come and go while it serves others. Thread-safe.
 class proxy_thread {
   public:
     [[nodiscard]] static result<std::unique_ptr<proxy_thread>> start(const proxy_pace& pace = {});
-    /// Waits for the turn that is under way, `longest_turn` at most: then its rings have to stay where they are, for
+    /// Waits for the round that is under way, `max_round` at most: then its rings have to stay where they are, for
     /// the thread goes on when the driver lets it.
     ~proxy_thread();
     proxy_thread(const proxy_thread&) = delete;
     proxy_thread& operator=(const proxy_thread&) = delete;
 
-    /// Serves `rings`, which nobody else does, from its next turn on. They stay where they are until `remove`.
+    /// Serves `rings`, which nobody else does, from its next round on. They stay where they are until `remove`.
     void add(served_rings& rings);
-    /// When it returns true, the thread does not touch `rings` any more. Waits for its turn that is under way. False:
+    /// When it returns true, the thread does not touch `rings` any more. Waits for its round that is under way. False:
     /// that did not end within `bound`; the thread may touch them until its end, so call again.
-    [[nodiscard]] bool remove(const served_rings& rings, core::nanoseconds bound = longest_turn) noexcept;
+    [[nodiscard]] bool remove(const served_rings& rings, core::nanoseconds bound = max_round) noexcept;
     /// How many it serves.
     [[nodiscard]] std::size_t size() const noexcept;
     /// The operating system's number of the thread.
     [[nodiscard]] pid_t id() const noexcept;
 
-    /// A turn takes microseconds. One that takes so long is stuck in a device's driver.
-    static constexpr core::nanoseconds longest_turn = std::chrono::seconds{5};
+    /// A round takes microseconds. One that takes so long is stuck in a device's driver.
+    static constexpr core::nanoseconds max_round = std::chrono::seconds{5};
 
   private:
     class loop;

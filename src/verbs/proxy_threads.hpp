@@ -20,7 +20,7 @@ namespace accel::verbs {
 /// thread that is stuck in a driver does not count. Thread-safe.
 class proxy_threads {
   public:
-    /// Rings whose turn takes longer than `longest_move` stay with their thread.
+    /// Rings whose round takes longer than `longest_move` stay with their thread.
     explicit proxy_threads(const proxy_pace& pace = {},
                            core::nanoseconds longest_move = std::chrono::milliseconds{100}) noexcept
         : pace_(pace), longest_move_(longest_move) {}
@@ -33,9 +33,9 @@ class proxy_threads {
     /// holds. Others may change their threads now. `system_error`: no thread could be started.
     [[nodiscard]] result<void> add(served_rings& rings, std::uint32_t threads);
     /// When it returns true, no thread touches `rings` any more. False: one is stuck in a device's driver, and may
-    /// touch them later. Waits for one turn, `bound` at most, and as long for each that changes its thread. Nobody else
-    /// waits for a thread that is stuck, and it gets no other service.
-    [[nodiscard]] bool remove(const served_rings& rings, core::nanoseconds bound = proxy_thread::longest_turn) noexcept;
+    /// touch them later. Waits for one round, `bound` at most, and as long for each that changes its thread. Nobody
+    /// else waits for a thread that is stuck, and it gets no other service.
+    [[nodiscard]] bool remove(const served_rings& rings, core::nanoseconds bound = proxy_thread::max_round) noexcept;
     /// Processor time that threads have taken while they served `rings`, whomever else they served. 0: never added.
     [[nodiscard]] core::nanoseconds cpu_time(const served_rings& rings) const;
     [[nodiscard]] std::size_t size() const;

@@ -51,7 +51,7 @@ class verbs_proxy_share : public ::testing::Test {
         proxy_options options;
         options.receives = 64;
         options.sends = 2048;
-        options.turn = 128;
+        options.round = 128;
         made.make_engine(options, completions);
         must(threads_.add(*made.engine_, threads));
         for (std::uint32_t i = 0; i < sessions; ++i) made.connect();
@@ -170,7 +170,7 @@ TEST_F(verbs_proxy_share, a_turn_ends_after_as_many_descriptors_as_it_may_post) 
     proxied_service service;
     proxy_options options;
     options.batch = 4;
-    options.turn = 8;
+    options.round = 8;
     service.make_engine(options);
     for (int i = 0; i < 4; ++i) service.connect();
     service.engine_->progress();
@@ -211,7 +211,7 @@ TEST_F(verbs_proxy_share, idle_services_cost_little) {
 TEST_F(verbs_proxy_share, refuses_a_turn_of_nothing) {
     proxied_service service;
     proxy_options options;
-    options.turn = 0;
+    options.round = 0;
     EXPECT_THROW(service.make_engine(options), std::runtime_error);
 }
 

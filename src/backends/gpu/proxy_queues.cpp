@@ -30,8 +30,8 @@ std::uint32_t* released_word(const proxy::send_queue_ref& port) noexcept {
 
 /// How long the end of a session waits for the proxy before it tries again later.
 constexpr std::chrono::seconds longest_removal{1};
-/// What an engine on a shared thread posts before the others have their turns: some 25 µs of work.
-constexpr std::uint32_t shared_turn = 128;
+/// What an engine on a shared thread posts before the others are served: some 25 µs of work.
+constexpr std::uint32_t shared_round = 128;
 
 class proxy_queues final : public queue_set {
   public:
@@ -113,7 +113,7 @@ result<void> proxy_queues::make(const queue_depths& wanted, kernel_memory& memor
     options.receives = wanted.receives;
     options.sends = wanted.sends;
     options.arrivals = !host_takes_failures_;
-    if (is_shared()) options.turn = shared_turn;
+    if (is_shared()) options.round = shared_round;
     auto made =
         verbs::proxy_engine::create(device_, {{completions_.proxied.entries, count}, &consumed->value, 0}, options);
     if (!made) return made.error();
