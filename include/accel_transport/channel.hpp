@@ -36,7 +36,7 @@ struct call_view {
 /// How many ranges of memory one call may lend in one list.
 inline constexpr std::size_t max_ranges = 65'536;
 
-/// What one call asks for beyond its bytes.
+/// The wishes of one call beyond its bytes.
 struct submit_options {
     std::chrono::nanoseconds timeout{};  ///< from now; 0: the channel's `call_timeout`
     std::uint64_t tag = 0;               ///< handed back in the completion
@@ -54,13 +54,13 @@ struct submit_options {
     /// own bytes mean nothing; the text of a failure is there alone. `unsupported`: a range is on a GPU, or `parts` is
     /// given as well; `invalid_argument`: as for `submit`.
     std::span<const slice> response_ranges{};
-    /// What the request is for, as `channel::resolve` said. `unsupported`: the server that this channel is
+    /// The target of the request, from `channel::resolve`. `unsupported`: the server that this channel is
     /// connected to now is too old for targets. A server that has no such target answers `not_found`.
     accel::target target{};
-    /// What the payload holds, for `exchange::tensors`; read during `submit`. It travels with the header. If it does
-    /// not fit there, or the server is too old, a table is written at the head of the payload, behind which tensors
-    /// have to lie then (`place_tensors`). `invalid_argument`: one does not lie in the payload; `unsupported`: the
-    /// table would be on a GPU.
+    /// The tensors in the payload, for `exchange::tensors`; read during `submit`. It travels with the header. If it
+    /// does not fit there, or the server is too old, a table is written at the head of the payload, behind which
+    /// tensors have to lie then (`place_tensors`). `invalid_argument`: one does not lie in the payload; `unsupported`:
+    /// the table would be on a GPU.
     std::span<const tensor> tensors{};
     /// The response may come in parts, of which so many may be unread: each takes a free slot of the channel, from now
     /// on and until the call has ended and the part was released. 0: in one piece. Each part is a completion with
@@ -70,7 +70,7 @@ struct submit_options {
     /// With `parts`: the call times out when the server has room for a part and none arrives for so long; 0: no limit.
     std::chrono::nanoseconds part_timeout{};
 };
-/// What most calls ask for. One object for all of them costs less than one for each call.
+/// The options of most calls. One object for all of them costs less than one for each call.
 inline constexpr submit_options usual_options{};
 
 /// The response of a blocking `channel::call`. Owns its slot; move-only; must not outlive the channel.
@@ -102,7 +102,7 @@ struct channel_statistics {
     std::uint32_t quarantined = 0;  ///< slots waiting for a late response now
 };
 
-/// What has happened to a channel's connection.
+/// News of a channel's connection.
 enum class channel_event : std::uint8_t {
     none,
     lost,         ///< calls in flight have ended, and new ones fail until it is made anew
@@ -170,7 +170,7 @@ class ACCEL_API channel {
     /// flight on a closed or lost channel.
     [[nodiscard]] std::size_t wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept;
 
-    /// What the response says of its tensors, however the server has sent that; all lie within `c.response`. Until
+    /// The tensors that the response describes, in either form; all lie within `c.response`. Until
     /// `release`. `not_found`: nothing; `protocol_error`: nothing that makes sense; `message_too_large`: `out` has room
     /// for fewer than `count`; `unsupported`: if it says something, a GPU has it, or `response_ranges` have;
     /// `invalid_state`: `c` is no response.
@@ -201,7 +201,7 @@ class ACCEL_API channel {
     /// "tcp://host:port" of the server that it is, or was last, connected to: one of several hosts, say.
     [[nodiscard]] std::string endpoint() const;
     [[nodiscard]] bool connected() const noexcept;
-    /// What has happened to the connection, as far as `poll` or `wait` have noticed: `lost` and `reconnected` take
+    /// News of the connection, as far as `poll` or `wait` have noticed: `lost` and `reconnected` take
     /// turns, and `none` says that you know all. `event_fd` becomes readable for both. Losses in between that have been
     /// made good count once. An end by `close` is no event.
     [[nodiscard]] channel_event take_event() noexcept;

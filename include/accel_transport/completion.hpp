@@ -19,7 +19,7 @@ struct call_id {
     friend constexpr auto operator<=>(call_id, call_id) noexcept = default;
 };
 
-/// What `channel::poll` hands back: for every accepted call exactly one without `more`, its last. With
+/// The result of a call, from `channel::poll`: for every accepted call exactly one without `more`, its last. With
 /// `submit_options::parts`, parts of the response come before it, in order.
 struct completion {
     call_id id;  ///< to be released; a part has its own

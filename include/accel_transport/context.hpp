@@ -31,7 +31,7 @@ struct context_options {
     bool metrics = false;
 };
 
-/// What one scheme can do on this machine, and why.
+/// Whether one scheme works on this machine, and why.
 struct scheme_report {
     std::string scheme;
     bool usable = false;
@@ -59,7 +59,7 @@ class ACCEL_API context {
     /// Every scheme of this build, best first, and what this machine lacks for it. Not while kernels of a
     /// `gpu_service` run: it tries devices.
     [[nodiscard]] std::vector<scheme_report> schemes() const;
-    /// What channels and servers of this context have counted, also those that have ended; nothing without
+    /// The counts of this context's channels and servers, also of those that have ended; nothing without
     /// `context_options::metrics`. Any thread, while they work. Allocates, and waits for channels and servers that
     /// are made or end at this moment.
     [[nodiscard]] metrics_snapshot metrics() const;

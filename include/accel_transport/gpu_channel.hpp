@@ -76,9 +76,9 @@ class ACCEL_API gpu_channel {
     [[nodiscard]] gpu_engine engine() const noexcept;
     /// Why, in words that name the device and the GPU; for an exclusive channel also where its queues lie, and why.
     [[nodiscard]] const std::string& engine_reason() const noexcept;
-    /// Who may call through it: `exclusive` if that was asked for and the server can do its part. At a server that
-    /// announces its responses, because its library is older, the channel is shared, which the log says too. Kernels
-    /// written for an owner (`device::own`) work with either.
+    /// The threads that may call through it: `exclusive` if that was asked for and the server can do its part. At a
+    /// server that announces its responses, because its library is older, the channel is shared, which the log says
+    /// too. Kernels written for an owner (`device::own`) work with either.
     [[nodiscard]] service_sharing sharing() const noexcept;
     /// False at the latest 50 ms after the session was lost.
     [[nodiscard]] bool connected() const noexcept { return failure().reason == status::ok; }

@@ -62,12 +62,12 @@ class ACCEL_API gpu_service {
     /// As `stop()`: no kernel may be using it any more.
     ~gpu_service();
 
-    /// What kernels are given, by value. Good until `stop` has returned. Clients may connect before the
+    /// The argument of the kernels, by value. Good until `stop` has returned. Clients may connect before the
     /// first kernel runs; their requests wait for it.
     [[nodiscard]] const device::service_ref& ref() const noexcept;
     /// Where its slots are and its kernels have to run: of the options or the URI.
     [[nodiscard]] memory_kind memory() const noexcept;
-    /// What clients connect to, with the real port; without keys and options.
+    /// The endpoint for clients, with the real port; without keys and options.
     [[nodiscard]] std::string endpoint() const;
     /// `ok`; `device_lost` within a second of a kernel's fault or of the GPU's end. Clients get the same then, and new
     /// ones are refused: only a new process can serve them.

@@ -7,7 +7,7 @@
 
 namespace accel {
 
-/// What the library logs: lines of this level and above. One level for the process.
+/// The library logs lines of this level and above. One level for the process.
 enum class log_level : std::uint8_t { debug, info, warning, error, off };
 
 /// The application's logger. `line` is one sentence without time, level or newline, with control characters

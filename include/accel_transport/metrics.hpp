@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-/// What a context has counted (docs/metrics.md), as plain data, and its text for Prometheus.
+/// The counts of a context (docs/metrics.md) as plain data, and as text for Prometheus.
 namespace accel {
 
-/// What the numbers of a family are.
+/// The kind of a family's numbers.
 enum class metric_kind : std::uint8_t {
     counter,    ///< only rises while the process lives
     gauge,      ///< as it is now
@@ -45,7 +45,7 @@ struct metric_family {
     std::vector<metric> series{};
 };
 
-/// What `context::metrics` has seen. Counters of one channel are read one after the other while it works: they
+/// A snapshot by `context::metrics`. Counters of one channel are read one after the other while it works: they
 /// may be a call apart.
 struct metrics_snapshot {
     std::vector<metric_family> families{};

@@ -13,7 +13,7 @@ namespace accel {
 /// How a thread waits: spin for ever, spin for `spin` and then sleep, or sleep at once.
 enum class poll_mode : std::uint8_t { busy, adaptive, block };
 
-/// Whose work a GPU does first, where it has a choice.
+/// The work that a GPU prefers where it has a choice.
 enum class stream_priority : std::uint8_t { normal, high };
 
 /// Whether bytes are encrypted on the data path. The control plane is encrypted wherever there are keys.
@@ -23,7 +23,7 @@ enum class encryption : std::uint8_t {
     off,        ///< `tcp` sends plain bytes, and `auto://` may take any transport
 };
 
-/// Who may connect (docs/security.md). Either pinned Ed25519 keys, which `accel_keys` makes: `key_file` with
+/// The peers that may connect (docs/security.md). Either pinned Ed25519 keys, which `accel_keys` makes: `key_file` with
 /// `server_key` (client) or `authorized_keys` (server). Or certificates: `cert_file`, `key_file` and
 /// `ca_file`. Or `insecure`.
 struct security_options {
@@ -43,7 +43,7 @@ enum class gpu_engine : std::uint8_t {
     proxy,      ///< a thread of the host, which spins under load, posts for them by libibverbs; any device
 };
 
-/// Who serves a session of a `gpu_service`, or calls through a `gpu_channel`.
+/// The threads that serve a session of a `gpu_service`, or call through a `gpu_channel`.
 enum class service_sharing : std::uint8_t {
     shared,     ///< any thread of any kernel, with locks that nobody waits for; keeps the GPU busy when load is uneven
     exclusive,  ///< one thread, warp or block for each session or channel, without locks: the quickest turn

@@ -32,7 +32,7 @@ struct exchange_state;
 class server_core;
 }  // namespace core
 
-/// Whoever waits for room for a part: derive from it, see `exchange::await_part`.
+/// Derive from it to wait for room for a part (`exchange::await_part`).
 struct part_waiter {
     /// Runs on a worker's thread: must not block.
     void (*wake)(part_waiter& self) noexcept = nullptr;
@@ -65,7 +65,7 @@ class ACCEL_API exchange {
     /// `response()` likewise, for `submit_options::response_into`: `reply(length)` then answers with what has come. To
     /// write there, the other server is given all response slots of this session (rdma, gdr, gpu).
     [[nodiscard]] status response_slice(slice& out) const noexcept;
-    /// What the request says of its tensors, however the client has sent that; all lie within `request()`.
+    /// The tensors that the request describes, in either form; all lie within `request()`.
     /// `not_found`: nothing; `protocol_error`: nothing that makes sense; `message_too_large`: `out` has room for fewer
     /// than `count`; `unsupported`: if it says something, a GPU has it; `peer_lost`: the client has gone.
     [[nodiscard]] status tensors(std::span<tensor> out, std::size_t& count) const noexcept;
@@ -75,7 +75,7 @@ class ACCEL_API exchange {
     [[nodiscard]] status trace(trace_context& out) const noexcept;
     [[nodiscard]] std::uint64_t session_id() const noexcept;
     [[nodiscard]] std::string_view scheme() const noexcept;
-    /// Who calls: the client's public key ("ed25519:…"), or its certificate's first DNS name, else its common name.
+    /// The caller: the client's public key ("ed25519:…"), or its certificate's first DNS name, else its common name.
     /// Empty if the client was not authenticated: with `insecure`, and over `local`. Valid until the answer.
     [[nodiscard]] std::string_view peer() const noexcept;
     /// Time until the client gives up; zero once it has.
@@ -204,7 +204,7 @@ class ACCEL_API server {
     /// As `stop()`.
     ~server();
 
-    /// What clients connect to, one for each URI, with the real ports; without keys and options.
+    /// The endpoints for clients, one for each URI, with the real ports; without keys and options.
     [[nodiscard]] std::vector<std::string> endpoints() const;
     [[nodiscard]] server_statistics statistics() const;
 

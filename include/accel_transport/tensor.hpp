@@ -87,7 +87,7 @@ inline constexpr std::uint64_t bit_limit = std::uint64_t{1} << 60;
     return empty ? 0 : bits;
 }
 
-/// What its first byte is a multiple of, at most 8: payloads are no better aligned.
+/// The alignment of its first byte, at most 8, as payloads are no better aligned.
 [[nodiscard]] ACCEL_HOST_DEVICE constexpr std::uint64_t alignment_of(const data_type& type) noexcept {
     const std::uint64_t bytes = (std::uint64_t{type.bits} + 7) / 8;
     const std::uint64_t aligned = bytes > 8 ? 8 : bytes;

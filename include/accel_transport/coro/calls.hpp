@@ -234,7 +234,7 @@ class calls {
     friend class operation;
     friend class answer;
     friend class stream;
-    /// What is known of the call that has a slot, and of a completion of a stream that lies in it.
+    /// A slot's call, and a completion of a stream that lies in the slot.
     struct slot {
         call_id id;
         operation* waiting = nullptr;  ///< null: its coroutine is gone

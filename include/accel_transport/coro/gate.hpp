@@ -21,7 +21,7 @@ namespace accel::coro {
 /// A coroutine that starts at once, belongs to nobody and frees itself: for handlers of a server, and for loops of a
 /// program. An exception that leaves it ends the process.
 struct detached {
-    /// Of the compiler.
+    /// The compiler calls these.
     struct promise_type {
         [[nodiscard]] detached get_return_object() const noexcept { return {}; }
         [[nodiscard]] std::suspend_never initial_suspend() const noexcept { return {}; }

@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What calling kernels get: the channel, and each call.
+/// The arguments of calling kernels: the channel, and each call.
 namespace accel::device {
 
 /// A channel as kernels see it, passed by value. Owns nothing; valid until the channel has been closed.
@@ -66,7 +66,7 @@ struct call_ref {
     std::uint32_t generation = 0;
 };
 
-/// What has come of a call's response (`poll`, `wait`): a part of it, or the end. Plain data, one object for the scope.
+/// The next of a call's response (`poll`, `wait`): a part of it, or its end. Plain data, one object for the scope.
 struct arrival_ref {
     const std::byte* response = nullptr;  ///< in place, until `release`; bytes of an untrusted peer
     std::uint64_t response_bytes = 0;
@@ -76,7 +76,7 @@ struct arrival_ref {
     std::uint32_t generation = 0;
 };
 
-/// What one call asks for beyond its bytes.
+/// The wishes of one call beyond its bytes.
 struct call_options {
     std::int64_t timeout_ns = 0;  ///< from now; 0: the channel's `call_timeout`
     std::uint64_t trace_id = 0;   ///< travels to the server

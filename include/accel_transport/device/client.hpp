@@ -51,7 +51,7 @@ template <class Scope = thread_scope>
     return detail::by_first_of<Scope>([&] { return detail::wait_for_call(channel, call, timeout_ns); });
 }
 
-/// What the response of a call whose outcome is `ok` says of its tensors, until its release; otherwise as for a
+/// The tensors that the response of a call describes, if its outcome is `ok`, until its release; otherwise as for a
 /// request (`service.hpp`). A kernel describes its request with `accel::describe(call.request, …)`.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status tensors(const call_ref& call, tensor* out, std::uint32_t room,
                                                       std::uint32_t& count) noexcept {

@@ -6,11 +6,11 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What recorded kernels work on, iteration after iteration (gpu_graph.hpp). All of it is memory of their
+/// The memory that recorded kernels work on, iteration after iteration (gpu_graph.hpp). All of it is memory of their
 /// GPU, and lies at the same place in every iteration.
 namespace accel::device {
 
-/// What becomes of one request.
+/// The outcome of one request.
 struct iteration_answer {
     std::uint64_t length = 0;    ///< of the response, bytes
     status reason = status::ok;  ///< other than ok: the request fails with it …

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-/// Who calls: one thread, the threads of a warp, or those of a block. The functions of `service.hpp` and
+/// The caller: one thread, the threads of a warp, or those of a block. The functions of `service.hpp` and
 /// `client.hpp` take it as their template argument: `wait<block_scope>(service, exchange, timeout)`. All
 /// threads of the scope call together, with the same arguments; one of them does the work, and all get its
 /// status. What any of them wrote before the call comes before the work. The `exchange_ref` or `call_ref` is
@@ -16,7 +16,7 @@ namespace accel::device {
 /// One thread, by itself; also on the host.
 struct thread_scope {
     ACCEL_HOST_DEVICE static std::uint32_t rank() noexcept { return 0; }
-    /// What the scope's threads stored before is ordered before what any of them does next.
+    /// Orders the stores of the scope's threads before anything that one of them does next.
     ACCEL_HOST_DEVICE static void meet() noexcept {}
     /// The value of the thread of rank 0, and what that thread stored before. The threads have to meet before
     /// they call it again.

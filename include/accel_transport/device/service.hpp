@@ -48,7 +48,7 @@ template <class Scope = thread_scope>
     return detail::by_first_of<Scope>(look) == status::cancelled;
 }
 
-/// What a request says of its tensors, however its client has sent that; into `out`, with room for so many, and how
+/// The tensors that a request describes, in either form; into `out`, with room for so many, and how
 /// many there are. Fails as `accel::tensors` does. Any thread that has the exchange. A kernel describes its response
 /// with `accel::describe(exchange.response, …)`.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status tensors(const exchange_ref& exchange, tensor* out, std::uint32_t room,

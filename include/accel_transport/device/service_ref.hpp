@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What kernels of a service are given: the service, and each request.
+/// The arguments of a service's kernels: the service, and each request.
 namespace accel::device {
 
 /// A service as its kernels see it; passed to them by value. Owns nothing: it is good until the service has
@@ -80,7 +80,7 @@ struct exchange_ref {
     std::uint32_t slot = 0;
     std::uint32_t generation = 0;
     detail::wire::response_target target;
-    /// What an answer needs, read all at once when the request was taken. The next two: `engine::direct`.
+    /// For the answer; all of it is read at once when the request is taken. The next two: `engine::direct`.
     detail::mlx5::shared_send_queue_ref sends;
     detail::mlx5::counter_snapshot seen;
     std::uint32_t* busy = nullptr;

@@ -9,7 +9,7 @@
 /// adapter or the other processor goes by `fences.hpp`.
 namespace accel::device::detail {
 
-/// What the storing thread wrote before is seen behind it.
+/// Acquire: this thread then sees what the storing thread wrote before.
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t load_acquire(const std::uint32_t* where) noexcept {
 #if defined(__CUDA_ARCH__)
     std::uint32_t value = 0;

@@ -45,7 +45,7 @@ ACCEL_HOST_DEVICE inline void write_header(const channel_ref& channel, const cal
     write_header(channel, call, length, mlx5::load_whole(&channel.state->clock_offset));
 }
 
-/// What a call is submitted with. `now`: by `clock_ns`.
+/// The arguments of a submit. `now`: by `clock_ns`.
 ACCEL_HOST_DEVICE inline void set_terms(const channel_ref& channel, const call_options& with, std::int64_t now,
                                         call_ref& call) noexcept {
     const std::int64_t timeout = with.timeout_ns > 0 ? with.timeout_ns : channel.call_timeout_ns;

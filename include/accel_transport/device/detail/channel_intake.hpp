@@ -72,7 +72,7 @@ ACCEL_HOST_DEVICE inline std::uint64_t changed(std::uint64_t head, std::uint32_t
     for (;;) {
         const auto first = static_cast<std::uint32_t>(head);
         if (first == no_call) return no_call;
-        // Of use only if nothing has changed since.
+        // Useful only if nothing has changed since.
         const std::uint32_t next = load_relaxed(&channel.calls[first].next);
         if (hand_over(&channel.state->free, head, changed(head, next))) return first;
     }

@@ -33,7 +33,7 @@ struct parts_room {
     std::uint32_t reserved = 0;
 };
 
-/// What kernels keep of a slot, in its two uses.
+/// A slot as kernels keep it, in its two uses.
 struct alignas(16) client_part_slot {
     parts_call call;
     parts_room room;

@@ -431,7 +431,7 @@ ACCEL_HOST_DEVICE inline status cancel_parts(const Slots at, call_ref& call) noe
     return status::ok;
 }
 
-// What may be in parts.
+// Calls that may be in parts.
 
 [[nodiscard]] ACCEL_HOST_DEVICE inline status submit_any(const channel_ref& channel, call_ref& call,
                                                          std::uint64_t length, const call_options& with) noexcept {

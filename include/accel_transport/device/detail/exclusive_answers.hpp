@@ -62,7 +62,7 @@ ACCEL_HOST_DEVICE_SELDOM inline given_answer give_in_parts(owned_sessions& mine,
     return out;
 }
 
-/// What an answer needs of its exchange, read at once.
+/// The part of an exchange that its answer needs, read at once.
 struct answered_exchange {
     std::uint32_t at_hand;
     std::uint32_t slot_copy;

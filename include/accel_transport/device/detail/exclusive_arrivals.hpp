@@ -60,7 +60,7 @@ ACCEL_HOST_DEVICE_SELDOM inline bool read_extensions(const std::byte* header, st
            (out.target.length == 0 || out.response_room <= out.target.length);
 }
 
-/// What taking a request on needs of the owner's copies. All of it is read while the header is under way.
+/// The owner's copies that taking a request on needs. All of it is read while the header is under way.
 struct turn_copies {
     std::byte* header;
     slot_watch* watch_at;

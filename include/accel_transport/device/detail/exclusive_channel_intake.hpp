@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What comes in at the owner of a channel: responses, which it finds by looking at their slots, completions of its
+/// The inputs of a channel's owner: responses, which it finds by looking at their slots, completions of its
 /// sends, and the host's orders.
 namespace accel::device::detail {
 
@@ -128,7 +128,7 @@ struct channel_clock {
     channel_report* report;
 };
 
-/// What can wait: all that lies across the bus.
+/// The work that can wait: all that lies across the bus.
 ACCEL_HOST_DEVICE_SELDOM inline void look_elsewhere(owned_channel& mine, std::int64_t now) noexcept {
     constexpr std::uint32_t slots_a_look = 16;
     exclusive_channel& kept = *mine.channel.exclusive.channel;
@@ -155,7 +155,7 @@ inline void prepare_sends(const send_port& port, const completion_port& completi
     if (!by_proxy && completions.direct.count < out.limit) out.limit = completions.direct.count;
 }
 
-/// What the work requests of a slot's calls have in common.
+/// The common part of the work requests of a slot's calls.
 inline void prepare_call(const channel_ref& channel, std::uint32_t slot, prepared_call& out) noexcept {
     const peer_slots_layout& peer = channel.peer;
     std::byte* const header = header_of(channel.requests, slot);

@@ -19,7 +19,7 @@ struct alignas(16) owned_call {
     std::uint32_t torn = 0;               ///< how often the response to the last call was not seen whole
 };
 
-/// What is known of a slot's requests beforehand.
+/// The part of a slot's requests that is known beforehand.
 struct alignas(16) prepared_call {
     prepared_header header;
     mlx5::remote_segment payload_to{};  ///< where the server wants payloads, if that is not behind their headers
@@ -38,8 +38,8 @@ struct channel_counters {
     std::uint32_t cancels = 0;
 };
 
-/// What changes from call to call. The owner has a copy, and writes every change of it here as well, so that the next
-/// kernel finds it.
+/// The state that changes from call to call. The owner has a copy, and writes every change of it here as well, so that
+/// the next kernel finds it.
 struct exclusive_state : owned_sends {
     channel_counters counters;
     std::uint32_t first_free = no_call;

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What comes in at an owner of sessions: the host's orders, completions of its sends, and requests, which it
+/// The inputs of an owner of sessions: the host's orders, completions of its sends, and requests, which it
 /// finds by looking at its slots.
 namespace accel::device::detail {
 
@@ -55,7 +55,7 @@ ACCEL_HOST_DEVICE inline void prepare_answer(const exclusive_session& session, s
     out.response = header + wire::header_bytes;
 }
 
-/// What a turn needs of a session that opens.
+/// Prepares a session that opens for its turns.
 ACCEL_HOST_DEVICE inline void prepare_view(exclusive_session& session, engine by) noexcept {
     session.ring = by == engine::proxy ? reinterpret_cast<std::byte*>(session.proxied.ring) : session.sends.ring;
     session.doorbell = session.sends.doorbell;
@@ -239,7 +239,7 @@ ACCEL_HOST_DEVICE_SELDOM inline void take_orders(owned_sessions& mine, std::int6
     if (mine.checked >= mine.session_count) mine.checked = mine.first;
 }
 
-/// What can wait until there is nothing else to do.
+/// The work that can wait until there is nothing else to do.
 ACCEL_HOST_DEVICE_SELDOM inline void use_idle_time(owned_sessions& mine, std::int64_t now) noexcept {
     if (mine.last != no_session) {
         const exclusive_session& session = mine.at.sessions[mine.last];

@@ -30,8 +30,8 @@ struct alignas(8) slot_watch {
 /// finds all of it. After so many looks the peer is wrong; no correct one comes near that.
 inline constexpr std::uint32_t max_torn = 4096;
 
-/// What is known of a message's last work request, the header's, before there is a message: all but number, flags and
-/// length. And where an answer's bytes are written.
+/// The part of a message's last work request, the header's, that is known before there is a message: all but number,
+/// flags and length. And where an answer's bytes are written.
 struct alignas(16) prepared_header {
     mlx5::be32 qpn_ds{};
     mlx5::be32 immediate{};
@@ -44,7 +44,7 @@ struct alignas(16) prepared_header {
 inline constexpr std::uint32_t prepared_segments = 3;
 static_assert(sizeof(prepared_header) == 48);
 
-/// What a place has counted beside requests and answers.
+/// The counts of a place beside requests and answers.
 struct session_counters {
     std::uint64_t expired = 0;
     std::uint64_t dropped = 0;
@@ -61,11 +61,11 @@ struct owned_sends {
     std::uint32_t released = 0;  ///< the adapter is done with all before
 };
 
-/// What a turn needs of its session. Its owner has a copy (`owned_sessions::sessions`), and writes every change of it
-/// to the session as well, so that the next kernel finds it there.
+/// The part of a session that a turn needs. Its owner has a copy (`owned_sessions::sessions`), and writes every change
+/// of it to the session as well, so that the next kernel finds it there.
 struct alignas(16) session_view : owned_sends {
     std::uint64_t id = 0;
-    // Of the offer, since it was opened.
+    // From the offer, since the session was opened.
     std::uint32_t request_capacity = 0;  ///< bytes
     std::uint32_t response_capacity = 0;
     // Counters.

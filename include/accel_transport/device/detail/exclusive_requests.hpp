@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What becomes of a request whose session has one owner.
+/// One request whose session has one owner: from its header to its exchange.
 namespace accel::device::detail {
 
 /// Ends the exchange, whatever becomes of the answer.
@@ -113,8 +113,8 @@ ACCEL_HOST_DEVICE_INLINE status take_on(owned_sessions& mine, const turn_copies&
     return status::ok;
 }
 
-/// What comes before requests: the host's orders, if they have not been read for long, and a stop. `place`: what a look
-/// has found. Its session may have ended; the next look finds it if not.
+/// The work that comes before requests: the host's orders, if they have not been read for long, and a stop. `place`:
+/// what a look has found. Its session may have ended; the next look finds it if not.
 [[nodiscard]] ACCEL_HOST_DEVICE_SELDOM inline status do_else(owned_sessions& mine, std::uint32_t place,
                                                              std::int64_t now) noexcept {
     if (place == no_slot)

@@ -30,17 +30,17 @@ inline std::uint64_t shortest_of_class(std::uint32_t number) noexcept {
     return std::uint64_t{number - (octave << duration_class_bits)} << octave;
 }
 
-/// Of one recording, in its GPU's memory.
+/// The state of one recording, in its GPU's memory.
 struct graph_state {
     std::uint32_t count = 0;
     std::uint32_t stopped = 0;     ///< this iteration is the last
     std::uint64_t iterations = 0;  ///< that had requests
     std::uint64_t requests = 0;
-    /// Of all iterations, from the first request's arrival to the last response posted.
+    /// Over all iterations, from the first request's arrival to the last response posted.
     std::uint64_t total_ns = 0;
     std::uint64_t min_ns = 0;                     ///< 0: there was none
     std::int64_t reached[iteration_points] = {};  ///< in this iteration, by `clock_ns`
-    /// Of all iterations, from the point before; to the first from the first request's arrival.
+    /// Over all iterations, from the point before; the first one from the first request's arrival.
     std::uint64_t spent_ns[iteration_points] = {};
     std::uint32_t durations[duration_classes] = {};  ///< iterations of each class
 };
@@ -59,7 +59,7 @@ ACCEL_HOST_DEVICE inline void mark_point(const graph_memory& memory, iteration_p
     memory.state->reached[static_cast<std::uint32_t>(point)] = clock_ns();
 }
 
-/// What is wrong with a request; ok: nothing.
+/// The fault of a request; ok: it has none.
 ACCEL_HOST_DEVICE inline status fitness_of(const graph_iteration& iteration, const exchange_ref& exchange) noexcept {
     if (iteration.input_bytes != 0 && exchange.request_bytes != iteration.input_bytes) return status::invalid_argument;
     return exchange.response_room < iteration.output_bytes ? status::message_too_large : status::ok;
@@ -77,7 +77,7 @@ ACCEL_HOST_DEVICE bool begin_request(Service& service, const graph_iteration& it
     return fit == status::ok;
 }
 
-/// What the client gets for what the recorded kernels say.
+/// The client's answer for the outcome that the recorded kernels give.
 ACCEL_HOST_DEVICE inline answer answer_of(const exchange_ref& exchange, const iteration_answer& said) noexcept {
     if (said.reason != status::ok) return {failure_of(exchange, said.reason), said.code, 0};
     if (said.length > exchange.response_room) return {failure_of(exchange, status::message_too_large), 0, 0};

@@ -15,7 +15,7 @@ inline constexpr std::int64_t unknown_offset = INT64_MIN;
 /// A deadline that never comes: no sum with a clock's reading overflows.
 inline constexpr std::int64_t never_ns = std::int64_t{1} << 62;
 
-/// What one look leaves for the next.
+/// The state between two looks.
 struct host_clock_state {
     std::uint32_t tick_looked_at = 0;
     std::uint32_t clock_seen = 0;  ///< the last tick that was of use; 0: none yet

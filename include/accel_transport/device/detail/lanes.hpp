@@ -9,7 +9,7 @@
 /// are compared and handed on within one warp, so no step needs memory.
 namespace accel::device::detail {
 
-/// Of `thread_scope`: one.
+/// The lane of `thread_scope`: one.
 template <class Scope>
 struct lanes {
     static constexpr bool are_all = true;  ///< the scope has no other threads
@@ -26,7 +26,7 @@ struct lanes {
 };
 
 #if defined(__CUDACC__)
-/// Of a warp, or of a block's first warp.
+/// The lanes of a warp, or of a block's first warp.
 template <class Scope>
 struct warp_lanes {
     static constexpr std::uint32_t most = 32;
@@ -54,7 +54,7 @@ struct lanes<warp_scope> : warp_lanes<warp_scope> {
     __device__ static std::uint32_t count() noexcept { return most; }
     __device__ static std::uint32_t mask() noexcept { return warp_scope::all_lanes; }
 };
-/// Of a block, the lanes of its first warp.
+/// For a block, the lanes of its first warp.
 template <>
 struct lanes<block_scope> : warp_lanes<block_scope> {
     static constexpr bool are_all = false;

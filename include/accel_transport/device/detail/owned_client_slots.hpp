@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-/// What responses in parts ask of a channel's slots: here of one that has an owner (`shared_client_slots`).
+/// The slots of a channel that has an owner, as responses in parts need them (`shared_client_slots`).
 namespace accel::device::detail {
 
 /// Slots of a channel that has an owner, who finds what has come in the slots.

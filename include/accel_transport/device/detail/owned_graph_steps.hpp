@@ -11,7 +11,7 @@
 /// its threads reach it soonest. No step locks anything. Not for applications.
 namespace accel::device::detail {
 
-/// What an iteration has to begin with.
+/// The requests that an iteration begins with.
 struct gathered {
     std::uint32_t count = 0;
     bool stopped = false;  ///< the service stops: there are no requests
@@ -62,7 +62,7 @@ template <class Scope>
     return out;
 }
 
-/// What the nodes behind the first need to know. By one thread.
+/// Tells the nodes behind the first. By one thread.
 ACCEL_HOST_DEVICE inline void tell_gathered(const graph_memory& memory, const gathered& what) noexcept {
     memory.state->count = what.count;
     memory.state->stopped = what.stopped ? 1 : 0;

@@ -37,8 +37,8 @@ ACCEL_HOST_DEVICE inline void put_request(const owned_sends& queue, std::uint32_
     put_segment(at + 2 * std::size_t{mlx5::ds_bytes}, request.local);
 }
 
-/// What was prepared, and what changes from message to message. One request in a quarter of the room asks for a
-/// completion.
+/// Joins the prepared part of a request and the part that changes from message to message. One request in a quarter of
+/// the room asks for a completion.
 ACCEL_HOST_DEVICE inline small_request request_of(const owned_sends& queue, const prepared_header& prepared,
                                                   std::uint32_t wqebb, mlx5::opcode operation,
                                                   std::uint64_t bytes) noexcept {
@@ -53,7 +53,7 @@ ACCEL_HOST_DEVICE inline small_request request_of(const owned_sends& queue, cons
     return out;
 }
 
-/// What has been posted: the number of the WQEBB behind it, and its doorbell.
+/// A posted request: the number of the WQEBB behind it, and its doorbell.
 struct posted_request {
     std::uint32_t end = 0;
     std::uint64_t doorbell = 0;

@@ -25,13 +25,13 @@ struct part_rooms {
     std::uint32_t first = 0;  ///< the slot of the room lent last, plus 1; 0: there is none
 };
 
-/// What kernels keep of a slot for responses in parts, in its two uses. Of a session: one for each slot.
+/// A slot as kernels keep it for responses in parts, in its two uses. A session has one for each slot.
 struct alignas(16) part_slot {
-    // Of a call.
+    // For a call.
     std::uint64_t rooms = 0;  ///< `part_rooms` in one word, so that one step changes all of it
     std::uint64_t sent = 0;   ///< parts
     std::uint32_t named = 0;  ///< the room of the next part, as `part_rooms::first`; of whoever has the exchange
-    // Of a room.
+    // For a room.
     std::uint32_t next = 0;   ///< the one lent before it, likewise
     std::uint32_t bytes = 0;  ///< of the longest part that it takes
     std::uint32_t reserved = 0;
@@ -70,7 +70,7 @@ struct lent_room {
            out.bytes <= response_bytes && out.call_slot < slots && out.call_slot != slot && out.call_generation != 0;
 }
 
-/// What becomes of a room.
+/// The use of a room.
 enum class room_use : std::uint32_t {
     kept,
     returned,  ///< its call has ended: the two have crossed

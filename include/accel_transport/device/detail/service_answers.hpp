@@ -44,7 +44,7 @@ ACCEL_HOST_DEVICE inline void prepare_answer(const service_ref& service, const s
     if (direct) out.seen.reserved = load_relaxed(&session.sends.direct.state->reserved);
 }
 
-/// What travels back, beside the bytes.
+/// An answer, beside its bytes.
 struct answer {
     status code = status::ok;
     std::uint32_t application_code = 0;
@@ -57,14 +57,14 @@ ACCEL_HOST_DEVICE inline std::uint32_t ticks_of(std::int64_t nanoseconds) noexce
     return ticks > 0xffff'ffffLL ? 0xffff'ffffU : static_cast<std::uint32_t>(ticks);
 }
 
-/// What a kernel's failure becomes: a status that is one, and that the client knows.
+/// Turns a kernel's failure into a status that is a failure and that the client knows.
 ACCEL_HOST_DEVICE inline status failure_of(const exchange_ref& exchange, status reason) noexcept {
     const bool failure = reason != status::ok && static_cast<std::uint16_t>(reason) < status_count;
     const bool known = reason != status::not_found || exchange.target_number != 0;
     return failure && known ? reason : status::application_error;
 }
 
-/// What an answer's header repeats of its request, and where it is written.
+/// The fields that an answer's header repeats of its request, and where it is written.
 struct header_fields {
     std::byte* response;  ///< the header lies before it
     std::uint64_t trace_id;

@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What comes in at a GPU-resident service: completions, and the host's commands. One thread at a time
+/// The inputs of a GPU-resident service: completions, and the host's commands. One thread at a time
 /// looks, under a lock that nobody waits for.
 namespace accel::device::detail {
 

@@ -17,7 +17,7 @@
 /// it is for applications, which use `service_ref`.
 namespace accel::device::detail {
 
-/// What the host tells of a session before it opens it. Stays as it is while the session is open.
+/// The host's description of a session that it will open. Stays as it is while the session is open.
 struct session_offer {
     std::uint64_t id = 0;
     std::uint32_t slots = 0;
@@ -42,7 +42,7 @@ struct session_offer {
     return out;
 }
 
-/// What the host asks for.
+/// The host's requests to the kernels.
 enum class command_kind : std::uint32_t { none, open, close };
 
 /// The host's commands to the service, taken in order. `number` counts from 1 and is written last.
@@ -75,7 +75,7 @@ struct report_layout {
 struct session_report {
     std::uint32_t closed = 0;   ///< number of the command that closed it, once nothing of it is in use
     std::uint32_t failure = 0;  ///< a `status`, 16 bits, and above it the first syndrome: it is of no more use
-    // Of all sessions of the place; only where its queues have one owner.
+    // Sums over all sessions of the place; only where its queues have one owner.
     std::uint64_t requests = 0;
     std::uint64_t replies = 0;
     std::uint64_t expired = 0;
@@ -118,10 +118,10 @@ struct ready_entry {
     std::int64_t arrival = 0;  ///< by `clock_ns`
 };
 
-/// What arrivals have used up is given back for so many at a time.
+/// Receives that arrivals have used up are given back so many at a time.
 inline constexpr std::uint32_t arrivals_at_once = 16;
 
-/// What all threads of a service share.
+/// The state that all threads of a service share.
 struct service_state {
     std::uint32_t lock = 0;  ///< of all that follows
     std::uint32_t ready_head = 0;

@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What becomes of one request of a service on a GPU: it is checked when it arrives, and its answer is posted.
+/// One request of a service on a GPU: it is checked when it arrives, and its answer is posted.
 namespace accel::device::detail {
 
-/// What has arrived.
+/// An arrival.
 enum class admission : std::uint32_t {
     wrong,  ///< not what a correct client sends
     request,
@@ -66,7 +66,7 @@ ACCEL_HOST_DEVICE inline status answer_with(const service_ref& service, const ex
     return sent;
 }
 
-/// What arrived, as its client meant it. False: it is room for a part, or it is dropped, and its session with it.
+/// Reads an arrival as its client meant it. False: it is room for a part, or it is dropped, and its session with it.
 ACCEL_HOST_DEVICE inline bool look_into(const service_ref& service, const ready_entry& arrived,
                                         wire::slot_header& header, exchange_ref& out) noexcept {
     session_entry& session = service.sessions[arrived.session];
@@ -81,7 +81,7 @@ ACCEL_HOST_DEVICE inline bool look_into(const service_ref& service, const ready_
     return false;
 }
 
-/// What arrived is with the service now. False: it is none of its requests, or has been refused.
+/// The arrival is with the service now. False: it is none of its requests, or has been refused.
 ACCEL_HOST_DEVICE inline bool take_on(const service_ref& service, const ready_entry& arrived,
                                       exchange_ref& out) noexcept {
     wire::slot_header header;

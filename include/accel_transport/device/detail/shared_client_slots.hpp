@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-/// What responses in parts ask of a channel's slots: here of one that is shared.
+/// The slots of a shared channel, as responses in parts need them.
 namespace accel::device::detail {
 
 /// Slots of a shared channel. Those of a call in parts belong to the scope that has it, but for their arrival, which

@@ -14,7 +14,7 @@ namespace accel::device::detail::mlx5 {
 struct completion_queue_state {
     std::uint32_t taken = 0;         ///< completions, free-running
     std::uint32_t arm_sequence = 0;  ///< events received
-    /// Of the first error completion: queue pair (24 bits), 8 bits of each operation, vendor's syndrome,
+    /// The first error completion: queue pair (24 bits), 8 bits of each operation, vendor's syndrome,
     /// syndrome, and 1. 0: there was none. Stays, however many follow it; may be read while the poller runs.
     std::uint64_t first_failure = 0;
 };

@@ -99,7 +99,7 @@ ACCEL_HOST_DEVICE inline void flush_doorbell() noexcept {
 ACCEL_HOST_DEVICE inline void order_owner_before_completion() noexcept {
     order_loads();
 }
-/// What the adapter wrote before a flag, of a slot or in a completion, is read after the flag.
+/// Loads after a flag, of a slot or in a completion, see what the adapter wrote before the flag.
 ACCEL_HOST_DEVICE inline void order_flag_before_payload() noexcept {
     order_loads();
 }

@@ -18,7 +18,7 @@ inline constexpr std::uint32_t ds_bytes = 16;
 /// Longest work request, in DS.
 inline constexpr std::uint32_t max_ds = 63;
 
-/// What a work request does.
+/// The operation of a work request.
 enum class opcode : std::uint8_t {
     nop = 0x00,
     write = 0x08,
@@ -99,7 +99,7 @@ struct completion_entry {
     std::uint8_t signature;
     std::uint8_t owner_kind;  ///< kind, form (2 bits), solicited, owner
 };
-/// What an error completion has in place of that.
+/// The fields that an error completion has instead.
 struct error_entry {
     std::uint8_t reserved[32];
     be32 user_index;

@@ -126,7 +126,7 @@ class ring_writer {
 #endif
         advance(ds_bytes);
     }
-    /// Of an atomic segment that compares nothing: its second half is not looked at, and stays as it is.
+    /// Writes an atomic segment that compares nothing. The adapter ignores its second half, which stays as it is.
     ACCEL_HOST_DEVICE void put_addend(be64 add) noexcept {
         *reinterpret_cast<be64*>(at_) = add;
         advance(ds_bytes);
@@ -234,7 +234,7 @@ ACCEL_HOST_DEVICE inline void publish(const send_queue_ref& queue, std::uint32_t
     store_whole(queue.doorbell_record, to_be32(end & 0xffffU));
 }
 
-/// What the doorbell takes: the first 8 bytes of the last request, which begins at WQEBB `last`. They may
+/// The value for the doorbell: the first 8 bytes of the last request, which begins at WQEBB `last`. They may
 /// change as soon as others post to the same queue and the request has been published.
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::uint64_t doorbell_of(const send_queue_ref& queue,
                                                                  std::uint32_t last) noexcept {

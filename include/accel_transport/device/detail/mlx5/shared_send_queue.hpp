@@ -36,7 +36,7 @@ struct shared_send_queue_ref {
 
 inline constexpr std::uint64_t one_announced = std::uint64_t{1} << 32;
 
-/// What a poster has seen of the counters, lately: read ahead of time, it makes posting quicker. `released`
+/// The counters as a poster has seen them lately. Reading them ahead of time makes posting quicker. `released`
 /// has to have been read behind what made it so (by an acquiring load, or under a lock with it).
 struct counter_snapshot {
     std::uint64_t reserved = 0;

@@ -82,7 +82,7 @@ struct answer_way {
     std::uint32_t plain = 0;  ///< 1: without immediate data
 };
 
-/// What the host's thread knows how to post.
+/// The operations that the host's thread can post.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool is_known(mlx5::opcode operation) noexcept {
     return operation == mlx5::opcode::write || operation == mlx5::opcode::write_immediate ||
            operation == mlx5::opcode::send || operation == mlx5::opcode::send_immediate ||
@@ -129,7 +129,7 @@ ACCEL_HOST_DEVICE inline void clear(completion_entry* entries, std::uint32_t cou
     const auto wanted = static_cast<std::int32_t>(descriptors);
     std::uint32_t seen = load_relaxed(&queue.state->reserved);
     do {
-        // What others have noted may be old, and so may `seen` be: the exchange fails then.
+        // The counters that others have noted may be old, and so may `seen` be: the exchange fails then.
         if (room_between(queue, seen, load_acquire(&queue.state->released)) >= wanted) continue;
         const std::uint32_t released = mlx5::load_flag(queue.released);
         if (room_between(queue, seen, released) < wanted) return status::again;

@@ -85,8 +85,8 @@ ACCEL_HOST_DEVICE inline void order_quad_before_rest() noexcept {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 #endif
 }
-/// What this thread stored or has seen of others is seen by whoever sees the quads that it stores next. On
-/// the host each quad does that by itself.
+/// Release: whoever sees the quads that this thread stores next sees its earlier stores as well, and what it had seen.
+/// On the host each quad does that by itself.
 ACCEL_HOST_DEVICE inline void order_rest_before_quad() noexcept {
 #if defined(__CUDA_ARCH__)
     asm volatile("fence.acq_rel.sys;" ::: "memory");

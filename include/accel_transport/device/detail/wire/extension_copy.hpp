@@ -11,7 +11,7 @@
 /// read.
 namespace accel::device::detail::wire {
 
-/// What was in front of a header.
+/// A copy of the bytes in front of a header.
 struct extension_copy {
     std::uint32_t length = 0;  ///< bytes
     alignas(8) std::byte bytes[extension_room];

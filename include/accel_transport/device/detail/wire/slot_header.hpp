@@ -13,7 +13,7 @@ namespace accel::device::detail::wire {
 
 inline constexpr std::uint8_t protocol_version = 1;
 
-/// What a header precedes.
+/// The kind of message behind a header.
 enum class message_kind : std::uint8_t { request = 1, response = 2, fragment = 3 };
 
 namespace header_flag {
@@ -75,7 +75,7 @@ inline constexpr std::size_t header_bytes = sizeof(slot_header);
 inline constexpr std::uint32_t max_slots = 65'536;
 inline constexpr std::uint64_t max_payload_bytes = std::uint64_t{1} << 30;
 
-/// Version, kind, flags, extension size and status are what a correct peer of `kind` sends. For those who
+/// Version, kind, flags, extension size and status are what a correct peer of `kind` sends. Callers
 /// compare slot and length with limits of their own. Kind and flags are looked at together, and so are status
 /// and extension size, which are 0 in most messages.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool is_well_formed(const slot_header& h, message_kind kind) noexcept {

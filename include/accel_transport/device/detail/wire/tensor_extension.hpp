@@ -27,7 +27,7 @@ static_assert(sizeof(tensor_entry) == 12 && std::is_trivially_copyable_v<tensor_
     return std::size_t{rank} * sizeof(std::uint32_t);
 }
 
-/// Of the value. Each tensor is one that `lies_within` accepts.
+/// The length of the value. `lies_within` accepts each tensor.
 [[nodiscard]] ACCEL_HOST_DEVICE constexpr std::size_t tensor_value_bytes(const tensor* list,
                                                                          std::uint32_t count) noexcept {
     std::size_t bytes = 0;
@@ -35,7 +35,7 @@ static_assert(sizeof(tensor_entry) == 12 && std::is_trivially_copyable_v<tensor_
     return bytes;
 }
 
-/// Of the whole extension.
+/// The length of the whole extension.
 [[nodiscard]] ACCEL_HOST_DEVICE constexpr std::size_t tensor_extension_bytes(const tensor* list,
                                                                              std::uint32_t count) noexcept {
     return sizeof(extension_head) + (tensor_value_bytes(list, count) + 7) / 8 * 8;
@@ -119,7 +119,7 @@ ACCEL_HOST_DEVICE inline void write_tensor_extension(std::byte* to, const tensor
     return seen != status::ok ? seen : find_tensors(copy.bytes, copy.length, payload_bytes, out, room, count);
 }
 
-/// What a message says of its tensors, in front of its header or at the head of its payload.
+/// The tensors that a message describes, in front of its header or at the head of its payload.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status tensors_of_message(const std::byte* payload, std::uint64_t payload_bytes,
                                                                  std::uint32_t generation, tensor* out,
                                                                  std::uint32_t room, std::uint32_t& count) noexcept {
