@@ -30,7 +30,7 @@ struct link_geometry {
 /// Shown once by the client on a data path of its own, to prove which session it belongs to.
 using session_token = std::array<std::byte, 16>;
 
-/// What one end tells the other about its link, opaque to the core: a port, queue-pair number, keys.
+/// One end's description of its link for the other, opaque to the core: a port, queue-pair number, keys.
 /// At most 512 bytes. Travels only on the control plane.
 using link_description = std::vector<std::byte>;
 
@@ -60,7 +60,7 @@ struct link_config {
     std::uint16_t version = 1;  ///< `session_version`, as granted; for kernels, which read headers themselves
 };
 
-/// What the server granted, as far as a link needs it.
+/// The server's grants, as far as a link needs them.
 struct link_grant {
     std::uint64_t session_id = 0;
     session_token token{};
@@ -76,7 +76,7 @@ class connection {
   public:
     virtual ~connection() = default;
 
-    /// What the peer needs to reach this end. Server: valid after attach.
+    /// The description by which the peer reaches this end. Server: valid after attach.
     [[nodiscard]] virtual link_description describe() const = 0;
     /// Client: makes the data connection, by `deadline`. Server: takes the client's description
     /// (`grant.description`), does not wait for it.

@@ -20,7 +20,7 @@ namespace accel::core {
 
 class control_client;
 
-/// What a context shares between its channels and servers. Thread-safe.
+/// The state that a context shares between its channels and servers. Thread-safe.
 class context_state : public std::enable_shared_from_this<context_state> {
   public:
     /// `metrics`: its channels and servers count their calls.

@@ -14,7 +14,7 @@
 /// Nothing here knows CUDA.
 namespace accel::core {
 
-/// What one look at a GPU has found.
+/// The result of one look at a GPU.
 enum class gpu_sight : std::uint8_t {
     good,     ///< it works, or is busy
     refused,  ///< the look has failed in a way that may pass

@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-/// What fork() asks of the library. A child has copies of its parent's objects, but neither its threads nor,
+/// The consequences of fork() for the library. A child has copies of its parent's objects, but neither its threads nor,
 /// as they are shared, its sessions: it uses none of them, and ends none of them (docs/threads.md).
 namespace accel::core {
 
@@ -30,7 +30,7 @@ class process_stamp {
     std::uint32_t made_in_ = fork_generation.load(std::memory_order_relaxed);
 };
 
-/// What every use of an inherited object fails with.
+/// The status of every use of an inherited object.
 [[nodiscard]] error made_before_fork();
 
 /// Never destroys it.

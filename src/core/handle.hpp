@@ -12,7 +12,7 @@ namespace accel::core {
     std::abort();
 }
 
-/// What stands behind a public object of this type; an object that was moved from has nothing behind it.
+/// The state behind a public object of this type; an object that was moved from has nothing behind it.
 template <class Pointer>
 [[nodiscard]] auto& behind(const Pointer& handle, const char* type) noexcept {
     if (handle == nullptr) [[unlikely]]

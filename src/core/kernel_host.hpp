@@ -32,7 +32,7 @@ struct kernel_engine {
     nanoseconds cpu_time{};  ///< of the host, without the watching thread's
 };
 
-/// What to allocate for all sessions before the kernels run.
+/// The sizes to allocate for all sessions before the kernels run.
 struct kernel_options {
     std::shared_ptr<accelerator> gpus;
     accelerator_device* gpu = nullptr;  ///< null: a thread of the host acts as the kernel

@@ -79,7 +79,7 @@ class log_ring {
     alignas(64) std::atomic<std::uint64_t> claimed_{0};
     std::atomic<std::uint64_t> dropped_{0};
     alignas(64) std::atomic<std::uint64_t> taken_{0};
-    /// Of each line: its position if it is free, one more once it is published.
+    /// For each line: its position if it is free, one more once it is published.
     std::array<std::atomic<std::uint64_t>, capacity> positions_;
     std::array<log_line, capacity> lines_;
 };

@@ -30,7 +30,7 @@ using wire::protocol_version;
 using wire::slot_header;
 namespace header_flag = wire::header_flag;
 
-/// What two peers may send each other, agreed when the session opens. The layout of headers is the same in all
+/// The features that two peers may use, agreed when the session opens. The layout of headers is the same in all
 /// (`protocol_version`).
 namespace session_version {
 inline constexpr std::uint16_t oldest = 1;

@@ -35,7 +35,7 @@ namespace accel::zmq {
 [[nodiscard]] std::unique_ptr<core::backend> make_backend();
 }  // namespace accel::zmq
 namespace accel::rdma {
-/// What a scheme over verbs is, beyond its name.
+/// A scheme over verbs, beyond its name.
 struct scheme_traits {
     std::string_view name;    ///< static storage
     bool fills_gpus = false;  ///< a server's payloads lie on a GPU

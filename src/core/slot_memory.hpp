@@ -61,7 +61,7 @@ class slot_memory {
 
     /// From one payload to the next, where they are on a GPU.
     [[nodiscard]] static std::size_t gpu_stride(std::size_t capacity) noexcept;
-    /// What `create` would map on the host, for checking a limit first.
+    /// The bytes that `create` would map on the host, for checking a limit first.
     [[nodiscard]] static std::size_t size_bytes(std::uint32_t count, std::size_t capacity) noexcept;
 
   private:

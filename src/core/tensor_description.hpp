@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-/// What a message says of the tensors in its payload: in an extension of its header, or in a table at the payload's
+/// A message's description of the tensors in its payload: in an extension of its header, or in a table at the payload's
 /// head. The same at both ends. Both forms mean the same.
 namespace accel::core {
 

@@ -26,7 +26,7 @@ class current_device {
     current_device(const current_device&) = delete;
     current_device& operator=(const current_device&) = delete;
 
-    /// Of `cudaSetDevice`; 0 is success.
+    /// The result of `cudaSetDevice`; 0 is success.
     [[nodiscard]] int code() const noexcept { return code_; }
 
   private:

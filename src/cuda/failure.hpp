@@ -7,7 +7,7 @@
 
 namespace accel::cuda {
 
-/// What a failed call of the CUDA runtime means, as a sentence: `code` is its cudaError_t.
+/// The meaning of a failed call of the CUDA runtime, as a sentence: `code` is its cudaError_t.
 [[nodiscard]] error call_failed(std::string_view what, int code);
 
 /// After such a failure every further call in this process fails too.

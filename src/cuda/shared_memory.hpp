@@ -25,7 +25,7 @@ struct mapping {
 [[nodiscard]] result<core::unique_fd> export_descriptor(const std::byte* data);
 /// Another process's memory of this device. Errors: it is something else, or has fewer bytes.
 [[nodiscard]] result<mapping> map(int ordinal, int fd, std::size_t bytes);
-/// What `create` or `map` gave.
+/// Takes memory that `create` or `map` gave.
 void unmap(std::byte* data, std::size_t bytes) noexcept;
 
 }  // namespace accel::cuda::shared_memory

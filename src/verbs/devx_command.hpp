@@ -31,7 +31,7 @@ enum class opcode : std::uint16_t {
     qp_2rst = 0x50a,
 };
 
-/// Of every command, and of every answer.
+/// Fields of every command, and of every answer.
 namespace header {
 inline constexpr field opcode{0x00, 16};
 inline constexpr field object{0x48, 24};  ///< the number of a queue
@@ -141,7 +141,7 @@ class command {
 
     [[nodiscard]] const void* in() const noexcept { return in_.data(); }
     [[nodiscard]] void* out() noexcept { return out_.data(); }
-    /// Of each.
+    /// The length of each.
     [[nodiscard]] static constexpr std::size_t bytes() noexcept { return max_bytes; }
 
   private:

@@ -40,9 +40,9 @@ struct queue_memory {
 /// nothing else tells of them.
 class devx_queue_pair final : public connected_queue {
   public:
-    /// Of the memory that `sends` work requests of one WQEBB take.
+    /// The size of the memory that `sends` work requests of one WQEBB take.
     [[nodiscard]] static std::size_t memory_bytes(std::uint32_t sends) noexcept;
-    /// What that memory has to hold before `create`.
+    /// The content that this memory needs before `create`.
     [[nodiscard]] static std::vector<std::byte> initial_memory(std::uint32_t sends);
     /// `unsupported`, with the reason: the adapter, its driver or libmlx5 has no DevX, or does not take the memory.
     [[nodiscard]] static result<std::unique_ptr<devx_queue_pair>> create(std::shared_ptr<device> on, ibv_pd& domain,

@@ -16,7 +16,7 @@
 
 namespace accel::verbs {
 
-/// What a registered range is used for. A range that the peer may write is registered apart from one that is
+/// The use of a registered range. A range that the peer may write is registered apart from one that is
 /// only sent from: the peer is told no key that does more than it has to.
 enum class access : std::uint8_t {
     send,         ///< the device reads it

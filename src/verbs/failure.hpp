@@ -17,11 +17,11 @@ namespace accel::verbs {
 /// The same where memory is registered: the usual reason is the limit of locked memory.
 [[nodiscard]] error registration_failed(std::size_t size_bytes, int native);
 
-/// What an mlx5 adapter would have said.
+/// The same failure as an mlx5 adapter reports it.
 [[nodiscard]] mlx5::syndrome syndrome_of(ibv_wc_status native) noexcept;
-/// What libibverbs would have said.
+/// The same failure as libibverbs reports it.
 [[nodiscard]] ibv_wc_status native_of(mlx5::syndrome failure) noexcept;
-/// What a failed completion means for its link.
+/// The meaning of a failed completion for its link.
 [[nodiscard]] status meaning(mlx5::syndrome failure) noexcept;
 
 }  // namespace accel::verbs

@@ -11,7 +11,8 @@
 
 #include <infiniband/verbs.h>
 
-/// What a queue pair tells its peer of its port, and how it reaches the peer's: the same whoever makes it.
+/// A queue pair's description of its port for the peer, and its way to the peer's port. The same for every kind of
+/// queue pair.
 namespace accel::verbs {
 
 /// Fills in link layer, MTU and address.

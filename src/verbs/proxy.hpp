@@ -50,7 +50,7 @@ struct proxy_send_ring {
     std::span<proxy::send_descriptor> descriptors;
     std::uint32_t* released = nullptr;
     std::uint32_t first = 0;  ///< number of the first descriptor
-    /// What descriptors and completions name it by, 24 bits; nothing: the queue pair's number.
+    /// Its name in descriptors and completions, 24 bits; nothing: the queue pair's number.
     std::optional<std::uint32_t> name{};
     /// How answers travel (`proxy::post_answer`); null: there are none. Written before the first is posted.
     const proxy::answer_way* answers = nullptr;
@@ -115,10 +115,10 @@ class proxy_engine final : public async_listener, public served_rings {
 
     void on_async_event(ibv_event_type type) noexcept override;
 
-    /// What there is room for: receives, and work requests of all queue pairs that can be added.
+    /// The room: receives, and work requests of all queue pairs that can be added.
     [[nodiscard]] std::uint32_t receive_depth() const noexcept { return receives_->depth(); }
     [[nodiscard]] std::uint32_t send_depth() const noexcept { return sends_; }
-    /// Of `start`, once it runs; 0 before.
+    /// The thread of `start`, once it runs; 0 before.
     [[nodiscard]] pid_t thread_id() const noexcept { return thread_ ? thread_->id() : 0; }
 
   private:
@@ -178,7 +178,7 @@ class proxy_engine final : public async_listener, public served_rings {
     empty_receives receive_chain_;
     receive_use use_{0, receives_at_once};
 
-    // Of the thread that calls `progress`.
+    // For the thread that calls `progress`.
     std::vector<std::unique_ptr<sender>> senders_;
     std::unordered_map<std::uint32_t, sender*> by_number_;
     std::size_t first_ = 0;         ///< the sender that is served first

@@ -273,7 +273,7 @@ struct queue_sizes {
 /// thread at a time posts and takes completions.
 class queue_pair final : public connected_queue {
   public:
-    /// Of a work request. On mlx5 its place takes no more room than one that carries 128 bytes.
+    /// For one work request. On mlx5 its place takes no more room than one that carries 128 bytes.
     static constexpr std::uint32_t max_ranges = 10;
 
     /// `receives` may be null. `listener` hears of asynchronous failures.
@@ -324,7 +324,7 @@ class queue_pair final : public connected_queue {
     [[nodiscard]] std::uint32_t post_receives(std::uint32_t count, empty_receives& chain) noexcept;
 
   private:
-    /// What posting needs beside libibverbs' object. Its place does not change.
+    /// The state of posting beside libibverbs' object. Its place does not change.
     struct posting {
         mlx5_queue_pair at;  ///< without a ring: libibverbs posts
         mlx5::send_queue_state state;

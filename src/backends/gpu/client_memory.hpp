@@ -16,7 +16,7 @@
 
 namespace accel::gpu {
 
-/// What a GPU-resident channel starts from: its send port and its peer.
+/// The start of a GPU-resident channel: its send port and its peer.
 struct client_start {
     device::detail::send_port sends;
     device::detail::completion_port completions;
@@ -58,7 +58,7 @@ class client_memory {
     void prepare_exclusive(const client_start& from);
     void end_probe() noexcept;
 
-    /// What the host posts and takes with before a channel with one owner is handed over.
+    /// The queues by which the host posts and takes before a channel with one owner is handed over.
     struct probe_state {
         mlx5::shared_send_queue_state sends;
         std::vector<mlx5::ready_request> ready;

@@ -16,7 +16,7 @@
 #include <chrono>
 #include <cstdint>
 
-/// What the host's thread of a GPU-resident service or channel does while kernels run: it gives them the
+/// The work of the host's thread of a GPU-resident service or channel while kernels run: it gives them the
 /// time, and reads their reports now and then.
 namespace accel::gpu {
 
@@ -24,7 +24,7 @@ namespace accel::gpu {
 /// the GPU (core/failure_watch.hpp) knows a little later.
 class failure_blame {
   public:
-    /// Of a failure that is there: true once it would be known that the GPU is to blame. `gpu` may be null.
+    /// A failure is there. True once it would be known that the GPU is to blame. `gpu` may be null.
     [[nodiscard]] bool settled(const core::accelerator_device* gpu) noexcept {
         if (gpu == nullptr || !gpu->alive()) return true;
         if (since_ == core::nanoseconds{}) since_ = core::now();

@@ -40,7 +40,7 @@ inline void describe_slots(const core::slot_memory& slots, std::uint32_t key, bo
     out.payloads_key = key;
 }
 
-/// What the peer has declared.
+/// The peer's description of itself.
 [[nodiscard]] inline device::detail::peer_slots_layout slots_of(const verbs::endpoint& peer) noexcept {
     device::detail::peer_slots_layout out;
     out.headers = peer.slots_address + core::extension_room;

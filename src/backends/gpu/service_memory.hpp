@@ -19,7 +19,7 @@ class service_memory {
   public:
     service_memory(kernel_memory& from, const service_sizes& sizes) noexcept : memory_(from), sizes_(sizes) {}
     [[nodiscard]] result<void> allocate();
-    /// Of one session: requests, or responses.
+    /// The slots of one session: requests, or responses.
     [[nodiscard]] std::span<std::byte> requests(std::uint32_t session) const noexcept;
     [[nodiscard]] std::span<std::byte> responses(std::uint32_t session) const noexcept;
 
@@ -42,7 +42,7 @@ class service_memory {
     }
     [[nodiscard]] const device::detail::report_layout& report() const noexcept { return *report_; }
     [[nodiscard]] device::detail::orders_layout& orders() const noexcept { return *orders_; }
-    /// What kernels are told of a session's calls: the generation of the last that was cancelled, one a slot, and
+    /// News of a session's calls for kernels: the generation of the last that was cancelled, one a slot, and
     /// behind them other than 0 when the client has left.
     [[nodiscard]] std::span<std::uint32_t> cancels(std::uint32_t session) const noexcept {
         const std::size_t words = sizes_.slots + std::size_t{1};

@@ -52,7 +52,7 @@ class local_link final : public core::link {
     void* events_owner_;
     std::shared_ptr<pair> pair_;
     std::uint64_t key_ = 0;
-    // Of `pair_`, by role.
+    // The sides of `pair_`, by role.
     side* mine_ = nullptr;
     side* peer_ = nullptr;
     core::slot_memory* incoming_slots_ = nullptr;

@@ -102,7 +102,7 @@ struct side {
     std::vector<std::atomic<bool>> lent_slots;
 };
 
-/// What the two links of a connection share.
+/// The state that the two links of a connection share.
 struct pair {
     pair(std::uint32_t slots, std::shared_ptr<core::slot_memory> to_server,
          std::shared_ptr<core::slot_memory> to_client)

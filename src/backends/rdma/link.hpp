@@ -25,7 +25,7 @@ class rdma_poller;
 
 // A peer can write into a slot at any time: each byte is read once, then checked.
 
-/// What is known of the message that left from, or arrived in, a slot.
+/// The message that left from, or arrived in, a slot.
 struct slot_use {
     std::span<std::byte> response_into;  ///< client: where the answer arrives, if not in its slot
     wire::response_target target;        ///< server: where the client wants the answer
@@ -91,11 +91,11 @@ class rdma_link final : public core::link, public verbs::async_listener {
     [[nodiscard]] std::uint32_t number() const noexcept { return queue_pair_->number(); }
     /// A message has come; false if it makes no event, else that is written to `out`.
     [[nodiscard]] bool take_arrival(const mlx5::completion& completion, core::link_event& out) noexcept;
-    /// What else completes.
+    /// Any other completion.
     void on_other_completion(const mlx5::completion& completion) noexcept;
     /// The link is of no more use; the next `drain_events` says so.
     void fail(status reason) noexcept;
-    /// What is not bound to a completion: `buffer_released` and `lost`. Returns how many events it wrote.
+    /// Events that are not bound to a completion: `buffer_released` and `lost`. Returns how many events it wrote.
     [[nodiscard]] std::size_t drain_events(std::span<core::link_event> out) noexcept;
     [[nodiscard]] bool has_something_to_tell() const noexcept { return state_ == state::losing || !released_.empty(); }
     /// Posts the receives that were used up.

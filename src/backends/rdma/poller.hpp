@@ -115,7 +115,7 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
     [[nodiscard]] const verbs_options& options() const noexcept { return options_; }
     /// Payloads travel apart from their headers, to or from a GPU.
     [[nodiscard]] bool fills_gpus() const noexcept { return fills_gpus_; }
-    /// Of this poller's thread.
+    /// For this poller's thread.
     [[nodiscard]] verbs::empty_receives& receive_chain() noexcept { return receive_chain_; }
     [[nodiscard]] verbs::receive_use& shared_use() noexcept { return shared_use_; }
     /// Server: posts the shared receives that were used up.

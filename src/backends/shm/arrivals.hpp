@@ -9,7 +9,7 @@ namespace accel::shm {
 
 class shm_link;
 
-/// What a session's client gets.
+/// The descriptors for a session's client.
 struct memory_offer {
     core::unique_fd requests;
     core::unique_fd responses;

@@ -11,8 +11,8 @@
 
 namespace accel::shm {
 
-/// What a server passes to a client: the requests' segment, the responses', its poller's page; and where both have
-/// them, the memory of the requests' and the responses' slots on a GPU.
+/// The descriptors that a server passes to a client: the requests' segment, the responses', its poller's page; and
+/// where both have them, the memory of the requests' and the responses' slots on a GPU.
 using passed_descriptors = std::array<core::unique_fd, 5>;
 enum passed : std::size_t { requests_segment, responses_segment, sleep_page, gpu_requests, gpu_responses };
 inline constexpr std::size_t always_passed = 3;

@@ -20,7 +20,7 @@ namespace accel::shm {
 /// stream; nothing allocates after that.
 class gpu_copies {
   public:
-    /// What is under way for a slot.
+    /// The copy under way for a slot.
     struct copy {
         std::uint32_t slot = 0;
         bool request = false;       ///< else a response

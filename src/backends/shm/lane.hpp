@@ -20,7 +20,7 @@ class lane_writer {
     lane_writer(std::byte* entries, std::uint32_t count) noexcept
         : entries_(reinterpret_cast<lane_entry*>(entries)), mask_(count - 1) {}
 
-    /// What was written before is visible to a reader that sees the entry.
+    /// A reader that sees the entry sees everything written before it.
     void push(std::uint32_t slot) noexcept {
         lane_entry& entry = entries_[pushed_ & mask_];
         ++pushed_;

@@ -10,12 +10,12 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What lies where in shared memory (docs/protocol.md, "shm").
+/// The layout of shared memory (docs/protocol.md, "shm").
 namespace accel::shm {
 
 inline constexpr std::size_t page_bytes = 4096;
 
-/// What a client's link tells its server's.
+/// A client link's message to its server's link.
 struct client_wish {
     std::uint8_t format = 1;
     std::uint8_t maps_gpu_slots = 0;  ///< 1: it can use the slots on a GPU. A server that has none ignores it
@@ -23,7 +23,7 @@ struct client_wish {
 };
 static_assert(sizeof(client_wish) == 4);
 
-/// What an entry of a lane says beside its slot, in sessions whose client has mapped slots on a GPU.
+/// The word of a lane's entry beside its slot, in sessions whose client has mapped slots on a GPU.
 namespace entry_flag {
 inline constexpr std::uint32_t payload_on_gpu = 1U << 31;
 inline constexpr std::uint32_t response_on_gpu = 1U << 30;  ///< requests: the client takes the response from there

@@ -97,7 +97,7 @@ class shm_link final : public core::link {
         std::uint32_t generation = 0;
         bool on_gpu = false;
     };
-    /// What became of a message that was announced.
+    /// The outcome of a message that was announced.
     enum class taken : std::uint8_t { event, nothing, wrong };
 
     shm_link(shm_poller& owner, const core::link_config& config) : poller_(owner), config_(config) {}

@@ -11,7 +11,7 @@
 
 namespace accel::shm {
 
-/// What the process that did not make a segment may do there.
+/// The rights of a process that did not make the segment.
 enum class peer_access : std::uint8_t { read, write };
 
 /// Memory that two processes share: a memfd that cannot change its size, and this process's mapping of it. Where the
@@ -30,7 +30,7 @@ class segment {
     [[nodiscard]] static result<segment> map(core::unique_fd made, std::size_t bytes, peer_access own);
 
     [[nodiscard]] std::byte* base() const noexcept { return base_; }
-    /// Of a segment that this process has made: what the peer maps. The mapping does not need it.
+    /// The descriptor that the peer maps, if this process has made the segment. The mapping does not need it.
     [[nodiscard]] int fd() const noexcept { return fd_.get(); }
     [[nodiscard]] core::unique_fd release_fd() noexcept { return std::move(fd_); }
 

@@ -82,14 +82,14 @@ class tcp_link final : public core::link {
         closing,  ///< `close` was called; the kernel still reads lent or slot memory
         closed,
     };
-    /// What is known about incoming bytes.
+    /// The state of incoming bytes.
     enum class input : std::uint8_t {
         unknown,
         woken,  ///< nothing was read since a sleep
         empty,  ///< the next `progress` does not read
         ahead,  ///< likewise, and the `progress` after that does not either: `read_asleep` has read for them
     };
-    /// What happens to outgoing bytes.
+    /// The state of outgoing bytes.
     enum class output : std::uint8_t {
         open,
         blocked,   ///< the kernel takes no more

@@ -9,13 +9,13 @@
 #include <cstdint>
 #include <type_traits>
 
-/// What precedes the slot headers on a data connection (docs/protocol.md, "tcp stream").
+/// The bytes before the slot headers on a data connection (docs/protocol.md, "tcp stream").
 namespace accel::tcp {
 
 /// Payload bytes of one fragment. Longer payloads are cut, so that others can pass between the pieces.
 inline constexpr std::size_t fragment_bytes = 256 << 10;
 
-/// What a client's link asks of its server's.
+/// A client link's wishes to its server's link.
 struct client_wish {
     std::uint8_t format = 2;
     std::uint8_t flags = 0;  ///< `encrypted`

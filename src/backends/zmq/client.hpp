@@ -23,7 +23,7 @@ namespace accel::zmq {
 
 class client_link;
 
-/// What the links of one client's poller share: the descriptor to sleep on, and the active links.
+/// The state that the links of one client's poller share: the descriptor to sleep on, and the active links.
 class client_hub {
   public:
     client_hub();

@@ -11,7 +11,7 @@
 #include <optional>
 #include <span>
 
-/// What the two ends tell each other over the control plane (docs/protocol.md, section 6). With a public key
+/// The descriptions that the two ends exchange over the control plane (docs/protocol.md, section 6). With a public key
 /// the data path uses CURVE, without one PLAIN.
 namespace accel::zmq {
 

@@ -38,7 +38,7 @@ inline void take_over([[maybe_unused]] void* what) noexcept {
 
 class in_flight;
 
-/// What ZeroMQ holds of one slot: frames of its last message, and its lent payload.
+/// The memory of one slot that ZeroMQ holds: frames of its last message, and its lent payload.
 struct lent_payload {
     enum class state : std::uint8_t {
         idle,
@@ -131,7 +131,7 @@ class in_flight {
               void* link);
     ~in_flight() = default;
     void leave() noexcept;
-    /// Of a frame; the last thing that is done with it.
+    /// For a frame; the last thing that is done with it.
     static void leave(lent_payload& slot) noexcept;
 
     std::atomic<std::uint64_t> holders_{1};

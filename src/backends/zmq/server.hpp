@@ -34,7 +34,7 @@ struct server_entrance {
     owned_socket router;
 };
 
-/// What the links of one server's poller share: the ROUTER, and the link of each index. Outlives both.
+/// The state that the links of one server's poller share: the ROUTER, and the link of each index. Outlives both.
 class server_hub {
   public:
     explicit server_hub(server_entrance entrance);
@@ -51,7 +51,7 @@ class server_hub {
     void forget(const gatekeeper::entry& which) noexcept { gate_->forget(which); }
     [[nodiscard]] std::uint32_t take_index();
     void activate(server_link& opened);
-    /// Of a link that the polling thread does not know (any more).
+    /// For a link that the polling thread does not know (any more).
     void put_index(std::uint32_t index) noexcept;
 
     // The polling thread:

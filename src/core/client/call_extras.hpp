@@ -8,8 +8,8 @@
 
 namespace accel::core {
 
-/// What few calls have: lent memory, tensors, a target, a trace, parts, a copy to a GPU, a wait for the link. In the
-/// order in which they are submitted; `channel_core` sends all others itself.
+/// The parts that few calls have: lent memory, tensors, a target, a trace, parts, a copy to a GPU, a wait for the link.
+/// In the order in which they are submitted; `channel_core` sends all others itself.
 class call_extras {
   public:
     call_extras(const connect_request& request, channel_lifecycle& life, channel_calls& calls, channel_loss& loss);

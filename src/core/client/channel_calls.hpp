@@ -17,13 +17,13 @@
 
 namespace accel::core {
 
-/// What is left of the room that `poll` was given.
+/// The rest of the room that `poll` was given.
 struct completion_room {
     completion* next = nullptr;
     std::size_t left = 0;
 };
 
-/// What the header of a request says of sizes, and of its target.
+/// The sizes and the target in the header of a request.
 struct request_shape {
     std::size_t length = 0;
     std::size_t room = 0;  ///< for the response
@@ -42,7 +42,7 @@ class channel_calls {
     [[nodiscard]] channel_staging& staging() noexcept { return staging_; }
     [[nodiscard]] const channel_staging& staging() const noexcept { return staging_; }
     [[nodiscard]] part_reader& parts() noexcept { return parts_; }
-    /// Of requests, and of responses.
+    /// The ranges of requests, and of responses.
     [[nodiscard]] range_lists& gathered() noexcept { return gathered_; }
     [[nodiscard]] range_lists& scattered() noexcept { return scattered_; }
     [[nodiscard]] const range_lists& scattered() const noexcept { return scattered_; }
@@ -52,7 +52,7 @@ class channel_calls {
 
     /// A call is about to be submitted; `settle_submission` takes it back if it is not.
     void count_submission() noexcept { submitted_.add(); }
-    /// What came of it.
+    /// The outcome.
     status settle_submission(status outcome) noexcept {
         if (outcome != status::ok) submitted_.add(~std::uint64_t{0});
         return outcome;
@@ -96,7 +96,7 @@ class channel_calls {
     /// … and nothing touches lent memory any more.
     void settle_all() noexcept;
     [[nodiscard]] status release(channel_slot& slot, channel_lifecycle& over) noexcept;
-    /// Of the connection of that epoch.
+    /// Whether an application still holds responses of that epoch's connection.
     [[nodiscard]] bool hold_responses(std::uint32_t epoch) const noexcept;
     [[nodiscard]] channel_statistics statistics() const noexcept;
     /// Its completion has been handed out.

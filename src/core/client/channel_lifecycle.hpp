@@ -32,12 +32,12 @@ class channel_lifecycle {
     [[nodiscard]] bool closed() const noexcept { return state_ == state::closed; }
     /// No call can be answered any more.
     [[nodiscard]] bool over() const noexcept { return state_ != state::connected && !reconnector_; }
-    /// Of the current connection; rises with each reconnect.
+    /// The number of the current connection; rises with each reconnect.
     [[nodiscard]] std::uint32_t epoch() const noexcept { return epoch_; }
     [[nodiscard]] link& path() const noexcept { return *connection_.path; }
     [[nodiscard]] poller& events() const noexcept { return *connection_.events; }
     [[nodiscard]] session_watch& watch() const noexcept { return *connection_.session.watch; }
-    /// Of the session: what the server understands.
+    /// The version of the session, which the server understands.
     [[nodiscard]] std::uint16_t version() const noexcept { return connection_.session.version; }
     /// The server's clock minus ours.
     [[nodiscard]] nanoseconds clock_offset() const noexcept {
@@ -54,7 +54,7 @@ class channel_lifecycle {
     [[nodiscard]] nanoseconds doubt_ends() const noexcept { return doubt_ends_; }
     /// False: it has been lost before.
     [[nodiscard]] bool lose(status why) noexcept;
-    /// What calls end with on a lost connection (`loss_for`).
+    /// The status of calls on a lost connection (`loss_for`).
     [[nodiscard]] status loss() const noexcept { return loss_; }
     /// Lost: from `when` on the link no longer waits for the server. The earliest time holds.
     void release_by(nanoseconds when) noexcept { release_by_ = std::min(release_by_, when); }

@@ -11,7 +11,7 @@
 
 namespace accel::core {
 
-/// What of a call is copied over its slot.
+/// The parts of a call that are copied over its slot.
 struct staged_parts {
     bool payload = false;
     bool response = false;
@@ -33,7 +33,7 @@ class channel_staging {
     [[nodiscard]] int event_fd() const noexcept { return copied_.get(); }
     void clear_event() const noexcept;
 
-    /// Of a call that is about to be submitted.
+    /// For a call that is about to be submitted.
     [[nodiscard]] status prepare(const outgoing& message, staged_parts staged);
     /// Starts the copy of the payload into its slot.
     void copy_out(channel_slot& slot) noexcept;

@@ -18,7 +18,7 @@ namespace accel::core {
 
 class context_state;
 
-/// What a connection is made from; kept, to connect again.
+/// The request for a connection; kept, to connect again.
 struct connect_request {
     std::shared_ptr<context_state> context;
     uri peer;  ///< `auto` has been resolved

@@ -24,7 +24,7 @@ class connect_attempts {
     /// Reads the URI's hosts and the options that say how often.
     [[nodiscard]] static result<connect_attempts> plan(std::string_view text, const channel_options& options);
 
-    /// What to connect to now: one host, with its share of the time.
+    /// The next host to connect to, with its share of the time.
     [[nodiscard]] std::string uri() const;
     /// Puts into a request made from `uri` what the whole URI says.
     void restore(connect_request& made) const;

@@ -6,7 +6,7 @@
 
 namespace accel::core {
 
-/// What makes a channel's descriptor readable: those that were added, and a timer.
+/// The sources that make a channel's descriptor readable: those that were added, and a timer.
 class event_set {
   public:
     event_set() noexcept;

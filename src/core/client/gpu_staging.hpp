@@ -24,7 +24,7 @@ enum class staging_phase : std::uint8_t {
     copying_in,   ///< the response, to where it is wanted
 };
 
-/// What a call needs whose payload, or place for the response, is a GPU's memory that the link does not
+/// The copies of a call whose payload, or place for the response, is a GPU's memory that the link does not
 /// reach. One for each slot, filled while `phase` says so.
 struct staged_call {
     staging_phase phase = staging_phase::none;

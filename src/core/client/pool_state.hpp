@@ -32,11 +32,11 @@ struct pool_seat {
     bool displaced = false;              ///< made while a host was left out: not for another thread
 };
 
-/// What stands behind a pool. It lives as long as the pool, and as any thread that has a seat.
+/// The state behind a pool. It lives as long as the pool, and as any thread that has a seat.
 ///
-/// Who touches a channel: its thread while `uses` is above 0, and whoever holds the lock while it is 0 and the pool is
-/// closing or no thread has it. `enter` counts before it looks at `closing_`, and `close` sets that before it looks at
-/// the count (both sequentially consistent), so one of them notices the other.
+/// Two may touch a channel: its thread while `uses` is above 0, and whoever holds the lock while it is 0 and the pool
+/// is closing or no thread has it. `enter` counts before it looks at `closing_`, and `close` sets that before it looks
+/// at the count (both sequentially consistent), so one of them notices the other.
 class pool_state : public std::enable_shared_from_this<pool_state> {
   public:
     pool_state(std::shared_ptr<context_state> context, pool_hosts hosts, const channel_options& options,

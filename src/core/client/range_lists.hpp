@@ -30,7 +30,7 @@ class range_lists {
     /// `invalid_argument`: too many, or one is no part of its region; `message_too_large`: more than `most` bytes;
     /// `invalid_state`: memory of the parent process; `out_of_memory`.
     [[nodiscard]] status keep(std::uint32_t slot, std::span<const slice> ranges, std::size_t most) noexcept;
-    /// What was kept last.
+    /// The list that was kept last.
     [[nodiscard]] const range_list& of(std::uint32_t slot) const noexcept { return lists_[slot].kept; }
     /// How often a list has grown.
     [[nodiscard]] std::uint64_t allocations() const noexcept { return allocations_; }

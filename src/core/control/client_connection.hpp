@@ -83,7 +83,7 @@ class client_connection {
     /// Says goodbye if the connection still stands.
     void end();
 
-    /// What to wait for; a descriptor of -1 while there is nothing.
+    /// The events to wait for; a descriptor of -1 while there is nothing.
     [[nodiscard]] pollfd poll_item() const noexcept;
     /// Handles a bounded part of the input; goes on connecting.
     void progress(short events);

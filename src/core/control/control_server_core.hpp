@@ -131,7 +131,7 @@ class control_server::impl {
     std::vector<ended_session> ended_;
     std::atomic<bool> stopping_{false};
 
-    // Of the thread.
+    // For the thread alone.
     listening_clock listening_;
     std::shared_ptr<const security_identity> identity_;
     std::uint64_t key_generation_ = 0;

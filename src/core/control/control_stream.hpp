@@ -29,7 +29,7 @@ class control_stream {
 
     /// Reads once, as much as there is room for. `done`: something came.
     [[nodiscard]] tls_outcome fill() noexcept;
-    /// What has come and was not taken.
+    /// The bytes that have come and were not taken.
     [[nodiscard]] std::span<const std::byte> received() const noexcept {
         return std::span(input_).subspan(taken_, filled_ - taken_);
     }

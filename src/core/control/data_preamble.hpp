@@ -46,7 +46,7 @@ inline constexpr std::size_t max_data_answer_bytes = data_answer_head_bytes + 51
 void answer_data(data_connection& to, status code, std::string_view why) noexcept;
 /// How many bytes the answer has, once its head has come; 0: it is malformed.
 [[nodiscard]] std::size_t data_answer_bytes(std::span<const std::byte, data_answer_head_bytes> head) noexcept;
-/// Of a whole answer.
+/// For a whole answer.
 [[nodiscard]] result<void> decode_data_answer(std::span<const std::byte> bytes);
 
 }  // namespace accel::core

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-/// What the two ends of the control plane agree on when a session opens (docs/protocol.md, section 4).
+/// The agreement of the two ends of the control plane when a session opens (docs/protocol.md, section 4).
 namespace accel::core {
 
 class cancel_board;
@@ -45,7 +45,7 @@ struct session_grant {
     std::shared_ptr<cancel_board> cancels;  ///< in process: where the client says that it has cancelled calls
 };
 
-/// Who a client is.
+/// The identity of a client.
 struct client_identity {
     std::string name;     ///< its key, or its certificate's name; empty where there are no keys
     std::string address;  ///< without a port
@@ -80,7 +80,7 @@ class session_host {
     [[nodiscard]] virtual result<void> take_connection(data_connection& made, const client_identity& client) = 0;
 };
 
-/// What calls of a lost session end with, and nothing else: an orderly stop, the end of the server's GPU, or its death.
+/// The only endings of a lost session's calls: an orderly stop, the end of the server's GPU, or its death.
 [[nodiscard]] constexpr status loss_for(status why) noexcept {
     return why == status::closed || why == status::device_lost ? why : status::peer_lost;
 }

@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What a thread counts of calls. It alone writes; snapshots read meanwhile.
+/// The counters of a thread's calls. It alone writes; snapshots read meanwhile.
 namespace accel::core {
 
 /// The stages that are counted, of both roles.
@@ -45,7 +45,7 @@ class duration_histogram {
     std::array<counter, bucket_count> buckets_;
 };
 
-/// Of the calls of one target, at one end. `First`: the first of its `Count` stages.
+/// The calls of one target, at one end. `First`: the first of its `Count` stages.
 template <counted_stage First, std::size_t Count>
 struct call_series {
     static constexpr std::size_t first_stage = static_cast<std::size_t>(First);
@@ -54,7 +54,7 @@ struct call_series {
     counter request_bytes;
     counter response_bytes;
     counter parts;  ///< of responses in parts
-    /// Of the calls that ended well: their number is that of the first stage.
+    /// For the calls that ended well: their number is that of the first stage.
     std::array<duration_histogram, Count> durations;
     std::array<counter, status_count> failures;  ///< by status
 

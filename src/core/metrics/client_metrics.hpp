@@ -14,13 +14,13 @@
 
 namespace accel::core {
 
-/// What was asked of the server, for the completion that counts it.
+/// The request, for the completion that counts it.
 struct alignas(8) asked_for {
     std::uint32_t length = 0;  ///< of the request
     std::uint32_t target = 0;
 };
 
-/// What a channel counts. Its thread writes; the registry reads, and keeps the sums when the channel ends.
+/// The counters of a channel. Its thread writes; the registry reads, and keeps the sums when the channel ends.
 class client_metrics : public metrics_source {
   public:
     /// So many targets have series of their own, the first that are called; the others share one.

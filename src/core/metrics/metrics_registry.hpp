@@ -18,7 +18,7 @@ class metrics_source {
     virtual void add_to(metrics_sums& sums) const = 0;
 };
 
-/// What counts in a context, and the sums of what has ended. Thread-safe; control path only.
+/// The counters of a context, and the sums of those that have ended. Thread-safe; control path only.
 class metrics_registry {
   public:
     void add(const metrics_source& source);

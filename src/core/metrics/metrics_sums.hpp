@@ -21,7 +21,7 @@ inline constexpr std::uint64_t no_target = 0;
 inline constexpr std::uint64_t unknown_target = std::uint64_t{1} << 32;  ///< the server has no such target
 inline constexpr std::uint64_t other_targets = std::uint64_t{1} << 33;   ///< more than the client counts apart
 
-/// Whose calls they are.
+/// The calls that a series counts: at which end, of which scheme and target.
 struct series_key {
     bool at_server = false;
     std::string_view scheme;  ///< static storage
@@ -47,7 +47,7 @@ struct call_sums {
     std::array<std::uint64_t, status_count> ended{};  ///< by status
     std::array<histogram_sums, counted_stages> stages{};
 
-    /// Of one thread.
+    /// The counters of one thread.
     template <class Series>
     void read(const Series& from) noexcept {
         request_bytes = from.request_bytes.read();
@@ -63,7 +63,7 @@ struct call_sums {
     [[nodiscard]] bool is_empty() const noexcept { return parts == 0 && all_ended() == 0; }
 };
 
-/// Of the channels of one scheme.
+/// Sums over the channels of one scheme.
 struct channel_sums {
     std::uint64_t open = 0;       ///< gauge
     std::uint64_t in_flight = 0;  ///< gauge
@@ -80,9 +80,9 @@ struct metrics_sums {
     std::uint64_t open_servers = 0;    ///< gauge
     std::uint64_t open_exchanges = 0;  ///< gauge
 
-    /// Of a server: adds what it counts.
+    /// For a server: adds its counters.
     void add(const server_statistics& one) noexcept;
-    /// What is open now ends; what was counted stays.
+    /// Ends the gauges of open things; counters stay.
     void drop_gauges() noexcept;
 };
 

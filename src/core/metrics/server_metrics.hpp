@@ -13,7 +13,7 @@
 
 namespace accel::core {
 
-/// What a worker counts, by scheme and target. Its thread writes; snapshots read meanwhile.
+/// The counters of a worker, by scheme and target. Its thread writes; snapshots read meanwhile.
 class server_metrics {
   public:
     /// `targets`: in the order of the worker's `target_table`.

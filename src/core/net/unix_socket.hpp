@@ -25,7 +25,7 @@ namespace accel::core {
 /// The longest NAME.
 inline constexpr std::size_t max_socket_name = 64;
 
-/// Of the socket with this name.
+/// The address of the socket with this name.
 [[nodiscard]] socket_address unix_address(std::string_view name) noexcept;
 
 /// False: the peer of a Unix socket is another user's process. The kernel vouches for that.

@@ -12,7 +12,7 @@ namespace accel::core {
 class slot_memory;
 struct stream_lane;
 
-/// What one slot of a session has on a GPU.
+/// The GPU part of a session's slot.
 struct device_work {
     stream_lane* lane = nullptr;            ///< while a stream works for its exchange
     std::span<const std::byte> arrived;     ///< where the transport put the request
@@ -21,7 +21,7 @@ struct device_work {
     std::span<const std::byte> copied_out;  ///< set while the response is copied to `departure`
 };
 
-/// What a session has on a GPU besides its slots. `requests` and `responses` are the handler's slots where
+/// The GPU part of a session besides its slots. `requests` and `responses` are the handler's slots where
 /// the transport's are on the host; null where the transport's own are on the GPU.
 struct device_session {
     std::shared_ptr<slot_memory> requests;

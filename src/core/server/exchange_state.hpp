@@ -25,7 +25,7 @@ struct device_work;
 /// response, until that has left → idle.
 enum class exchange_phase : std::uint8_t { idle, open, room };
 
-/// What few exchanges have.
+/// The parts that few exchanges have.
 namespace exchange_extra {
 inline constexpr std::uint8_t borrowed = 1;   ///< the link must be told when the request has been read
 inline constexpr std::uint8_t described = 2;  ///< `extension_bytes` are in front of the answer's header
@@ -35,7 +35,7 @@ inline constexpr std::uint8_t returned = 16;  ///< room that is given back witho
 inline constexpr std::uint8_t queued = 32;    ///< a part that the link did not take yet
 }  // namespace exchange_extra
 
-/// What the end of an exchange has to look after.
+/// The parts that the end of an exchange has to look after.
 namespace exchange_end {
 inline constexpr std::uint8_t watched = 1;  ///< its handler has a stop token
 inline constexpr std::uint8_t in_parts = 2;

@@ -38,7 +38,7 @@ class part_credits {
         if (next_ == nullptr) next_ = pop();
         return next_;
     }
-    /// What `next` has named; null: nothing.
+    /// The room that `next` has named; null: none.
     [[nodiscard]] exchange_state* named() const noexcept { return next_; }
     /// Precondition: `named` is not null.
     exchange_state& take() noexcept { return *std::exchange(next_, nullptr); }

@@ -37,7 +37,7 @@ class session {
     [[nodiscard]] exchange_state* admit_in_parts(const link_event& event) noexcept;
     /// … and room for a part. False: the peer broke the protocol.
     [[nodiscard]] bool take_room(const link_event& event, nanoseconds at) noexcept;
-    /// Of the call in this slot.
+    /// The room that the client has given for this call's parts.
     [[nodiscard]] part_credits& parts_of(const exchange_state& call) noexcept { return parts_[call.slot]; }
     /// Hands a part to the link, or room that is given back. `again`: try later.
     [[nodiscard]] status send_part(exchange_state& part, nanoseconds at) noexcept;

@@ -31,7 +31,7 @@ class target_table {
         std::size_t any = 0;
         return find(number, any);
     }
-    /// Of all targets, in their order here.
+    /// The numbers of all targets, in their order here.
     [[nodiscard]] std::vector<std::uint32_t> numbers() const {
         std::vector<std::uint32_t> all;
         for (const entry& each : entries_) all.push_back(each.number);

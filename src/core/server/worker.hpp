@@ -32,7 +32,7 @@ class worker {
     worker(const worker&) = delete;
     worker& operator=(const worker&) = delete;
 
-    /// Of one worker: one for each URI.
+    /// The most sources of one worker: one for each URI.
     static constexpr std::size_t max_sources = 16;
 
     // Control path, before start().
@@ -49,7 +49,7 @@ class worker {
     void close_session(std::uint64_t id, status why);
     /// Closes all sessions, waits for the thread. The observer is not called any more afterwards.
     void stop();
-    /// Of this worker's own thread; 0 where the application drives it.
+    /// The id of this worker's own thread; 0 where the application drives it.
     [[nodiscard]] pid_t thread_id() const noexcept { return thread_id_.load(std::memory_order_relaxed); }
     /// Processor time of that thread, also after its end: never less than before.
     [[nodiscard]] thread_times times() const;

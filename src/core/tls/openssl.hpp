@@ -23,7 +23,7 @@ using store_ptr = std::unique_ptr<X509_STORE, openssl_free<X509_STORE_free>>;
 using bio_ptr = std::unique_ptr<BIO, openssl_free<BIO_free>>;
 using ssl_ptr = std::unique_ptr<SSL, openssl_free<SSL_free>>;
 
-/// What OpenSSL says of the last failure of this thread; empties its queue.
+/// OpenSSL's text for the last failure of this thread; empties its queue.
 [[nodiscard]] std::string openssl_failure();
 
 }  // namespace accel::core

@@ -50,7 +50,7 @@ struct traffic_secret {
     ~traffic_secret();
 };
 
-/// What OpenSSL's callbacks report about a connection. The secrets are for the kernel's TLS.
+/// The reports of OpenSSL's callbacks about a connection. The secrets are for the kernel's TLS.
 struct traffic_notes {
     std::string refused;             ///< the name of a peer that was refused
     traffic_secret client;           ///< of what the client sends
@@ -105,11 +105,11 @@ class tls_stream {
         : own_(std::move(own)), ssl_(std::move(ssl)) {}
     [[nodiscard]] static result<tls_stream> open(std::shared_ptr<const credentials> own, int fd);
     [[nodiscard]] tls_outcome outcome_of(int returned) noexcept;
-    /// What `failure` says if keys caused it; else empty.
+    /// The text of `failure` if keys caused it; else empty.
     [[nodiscard]] std::string key_failure() const;
 
     std::shared_ptr<const credentials> own_;  // outlives the connection, which calls it back
-    /// What the BIO has; OpenSSL has its address.
+    /// The data of the BIO; OpenSSL has its address.
     struct socket_use {
         int fd = -1;
         int reads_left = 0;
