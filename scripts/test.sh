@@ -99,6 +99,7 @@ step_sources() {
     python3 scripts/check_sources_test.py
     python3 scripts/check_sources.py
     python3 scripts/mutate_test.py
+    python3 scripts/clean_files_test.py
     python3 scripts/mutate.py --check
     python3 scripts/nic_test_test.py
     python3 bench/stage_plot_test.py
@@ -134,31 +135,18 @@ step_nic() {
     return "$ok"
 }
 
-# All files take longer than the rest of the checks allow. .ci/tidy-clean names those that were clean, with their
-# checksums: each run checks the others, which are new or have changed. `ACCEL_TIDY=all` checks all: once a week,
-# because a header may have changed. `note_clean_files` writes the list anew.
-files_to_tidy() {
-    python3 -c 'import json, sys; print(*sorted({c["file"] for c in json.load(sys.stdin)}), sep="\n")' \
-        <build/clang/compile_commands.json |
-        grep -E "^$root/(src|tools|examples)/" | grep -vE "/(tests|fuzz)/|\.cu$" >"$logs/tidy.all"
-    if [[ ${ACCEL_TIDY:-} == all ]]; then
-        cat "$logs/tidy.all"
-        return
-    fi
-    { sha256sum -c .ci/tidy-clean 2>/dev/null || true; } | sed -n "s|^\(.*\): OK$|$root/\1|p" >"$logs/tidy.clean"
-    grep -vxFf "$logs/tidy.clean" "$logs/tidy.all" || true
-}
-
-note_clean_files() { sed "s|^$root/||" "$logs/tidy.all" | xargs sha256sum >.ci/tidy-clean; }
-
-# Reads compile commands of clang, and builds nothing; what is generated is not checked.
+# Reads compile commands of clang, and builds nothing; what is generated is not checked. All files take longer than the
+# rest of the checks allow. .ci/tidy-clean names those that were clean: each run checks the others, which are new or
+# have changed. `ACCEL_TIDY=all` checks all, once a week, because a header may have changed, and writes the list anew.
 step_tidy() {
+    local which=due
+    if [[ ${ACCEL_TIDY:-} == all ]]; then which=all; fi
     cmake --preset clang >/dev/null
-    files_to_tidy >"$logs/tidy.files"
-    echo "clang-tidy: $(wc -l <"$logs/tidy.files") of $(wc -l <"$logs/tidy.all") files"
+    python3 scripts/clean_files.py "$which" >"$logs/tidy.files"
+    echo "clang-tidy: $(wc -l <"$logs/tidy.files") files"
     xargs -r -a "$logs/tidy.files" -P "$CMAKE_BUILD_PARALLEL_LEVEL" -n 2 clang-tidy -p build/clang --quiet \
         --warnings-as-errors='*'
-    if [[ ${ACCEL_TIDY:-} == all ]]; then note_clean_files; fi
+    if [[ $which == all ]]; then python3 scripts/clean_files.py note; fi
 }
 
 # A sanitized softnic cannot be preloaded: sanitized programs run on the release build's.
