@@ -29,7 +29,7 @@ constinit log_limiter limits;
 /// How long a flush waits for a log's thread that gets no processor.
 constexpr nanoseconds starved_patience = std::chrono::seconds{2};
 
-/// What may follow the text: how many lines like it were kept back.
+/// May follow the text: how many lines like it were kept back.
 constexpr std::size_t room_for_unsaid = 64;
 
 /// In a child its threads are gone, and its locks are as they were: nothing of it can be used.
@@ -217,7 +217,7 @@ void log_writer::remove(const std::shared_ptr<log_sink>& sink) noexcept {
     }
     const std::lock_guard lock(sink->mutex);
     sink->ended = true;
-    // What the function holds goes now, unless this is called by the function itself.
+    // Releases the captures of the function now, unless the function itself calls this.
     if (!on_log_thread) sink->function = nullptr;
 }
 

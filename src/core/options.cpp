@@ -19,7 +19,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-/// What may stand behind a number, and what it multiplies it by.
+/// A unit behind a number, and its factor.
 struct unit {
     std::string_view name;
     std::uint64_t factor;

@@ -56,7 +56,7 @@ bool is_host(std::string_view text, bool bracketed) {
            });
 }
 
-/// What is wrong with a part of a URI; empty: nothing.
+/// The fault of a part of a URI; empty: it has none.
 using complaint = std::string;
 
 complaint read_port(std::string_view text, uri& out) {

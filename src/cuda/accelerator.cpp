@@ -16,7 +16,7 @@
 namespace accel::cuda {
 namespace {
 
-/// What a pointer of the application's is.
+/// The kind of memory behind an application's pointer.
 result<memory_kind> kind_of(const void* memory) {
     if (!driver_loaded()) return memory_kind::host();
     cudaPointerAttributes found{};
@@ -114,7 +114,7 @@ result<bool> cuda_accelerator::pin(void* memory, std::size_t bytes) {
     return call_failed(fmt::format("{} bytes of host memory cannot be pinned for the GPU", bytes), code);
 }
 
-/// What an emulated adapter has for registers is memory.
+/// The registers of an emulated adapter are plain memory.
 result<bool> cuda_accelerator::pin_registers(void* page, std::size_t bytes) {
     const auto code =
         cudaHostRegister(page, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped | cudaHostRegisterIoMemory);

@@ -19,7 +19,7 @@ result<void> checked(std::string_view what, cudaError_t code) {
     return call_failed(what, code);
 }
 
-/// What the application recorded will not do; unless the GPU has failed.
+/// The error for work that cannot be recorded so, unless the GPU has failed.
 error refused(std::string_view what, cudaError_t code) {
     error out = call_failed(what, code);
     if (out.code == status::system_error) out.code = status::invalid_argument;

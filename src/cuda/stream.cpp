@@ -39,7 +39,7 @@ result<std::unique_ptr<stream>> stream::create(int ordinal, stream_priority prio
 stream::~stream() {
     const current_device current(ordinal_);
     if (stream_ != nullptr) {
-        // What was finished may still be about to call back.
+        // A callback of finished work may still be under way.
         (void)cudaStreamSynchronize(stream_);
         (void)cudaStreamDestroy(stream_);
     }
@@ -76,7 +76,7 @@ void stream::copy_piece(std::byte* to, const std::byte* from, std::size_t bytes)
 }
 
 unsigned stream::pieces_under_way() noexcept {
-    // What has failed has ended as well.
+    // A failed piece has ended as well.
     while (pieces_ > 0 && cudaEventQuery(piece_events_[first_piece_]) != cudaErrorNotReady) {
         first_piece_ = (first_piece_ + 1) % max_pieces;
         --pieces_;

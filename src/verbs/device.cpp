@@ -63,7 +63,7 @@ struct device_list {
     }
 };
 
-/// What `device=` names: "mlx5_0" or "mlx5_0:2".
+/// The value of `device=`: "mlx5_0" or "mlx5_0:2".
 struct wanted_device {
     std::string name;
     std::uint8_t port = 0;  ///< 0: the first that is active

@@ -26,7 +26,7 @@
 namespace accel::verbs {
 
 #if ACCEL_HAS_DEVX
-/// What libmlx5 has for DevX (rdma-core 23), and for dma-bufs (rdma-core 43), which may be missing.
+/// The functions of libmlx5 for DevX (rdma-core 23), and for dma-bufs (rdma-core 43), which may be missing.
 struct devx::functions {
     decltype(&::mlx5dv_init_obj) init_object = nullptr;
     decltype(&::mlx5dv_devx_umem_reg) register_memory = nullptr;
@@ -65,7 +65,7 @@ std::uint32_t log_size_for(std::uint32_t sends) noexcept {
 std::size_t whole_pages(std::size_t bytes) noexcept {
     return (bytes + page_bytes - 1) / page_bytes * page_bytes;
 }
-/// Of the send queue, and of the completion queue: WQEBBs and completions have 64 bytes each.
+/// The bytes of the send queue, and of the completion queue: WQEBBs and completions have 64 bytes each.
 std::size_t ring_bytes(std::uint32_t log_size) noexcept {
     return whole_pages(std::size_t{mlx5::wqebb_bytes} << log_size);
 }

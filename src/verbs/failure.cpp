@@ -45,7 +45,7 @@ constexpr std::array failures{
     failure_row{IBV_WC_RNR_RETRY_EXC_ERR, mlx5::syndrome::receiver_not_ready, status::peer_lost},
     failure_row{IBV_WC_REM_ABORT_ERR, mlx5::syndrome::remote_aborted, status::peer_lost},
 };
-/// What the other side has no word for.
+/// The row for failures that the other side has no word for.
 constexpr failure_row unknown{IBV_WC_GENERAL_ERR, mlx5::syndrome::local_queue_pair, status::system_error};
 
 template <class Word>

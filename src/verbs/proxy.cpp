@@ -13,8 +13,8 @@
 namespace accel::verbs {
 namespace {
 
-/// What a device makes of the depth that is asked for may be twice as much, and while queue pairs come and go
-/// some receives are posted before the completions of others have been taken.
+/// A device may make the receive queue twice as deep as asked. While queue pairs come and go, some receives are posted
+/// before the completions of others have been taken.
 constexpr std::uint32_t completions_per_receive = 3;
 
 error misused(std::string what) {
@@ -205,7 +205,7 @@ bool proxy_engine::stop() noexcept {
     return true;
 }
 
-/// What had completed before the queue was armed makes no event. A ring without room has to wait for its taker, which
+/// A completion from before the queue was armed makes no event. A ring without room has to wait for its taker, which
 /// makes none either.
 bool proxy_engine::fall_asleep() noexcept {
     if (abandoned()) return true;

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-/// What the proxy's thread does in a round.
+/// One round of the proxy's thread.
 namespace accel::verbs {
 namespace {
 
@@ -142,7 +142,7 @@ bool proxy_engine::post_all() noexcept {
     return left < options_.round;
 }
 
-/// What a kernel has written is as good as a peer's bytes: read once, then checked.
+/// The words of a kernel are trusted no more than a peer's: each is read once, then checked.
 std::uint32_t proxy_engine::post_some(sender& from, std::uint32_t most) noexcept {
     const send_queue_credits& credits = from.pair->credits();
     std::uint32_t unsignalled = credits.unsignalled();
@@ -203,8 +203,8 @@ void proxy_engine::refill(std::uint32_t receives) noexcept {
     use_.missing = 0;
 }
 
-/// What a queue pair had received that was destroyed before its completions were taken never comes back by
-/// them: some devices' drivers drop them.
+/// A queue pair may be destroyed before its completions are taken. Some drivers drop these completions, so that the
+/// receives that they stand for do not come back by themselves.
 void proxy_engine::top_up() noexcept {
     if (any_removed_) refill(receives_->depth());
 }

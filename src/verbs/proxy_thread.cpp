@@ -26,7 +26,7 @@ constexpr std::chrono::microseconds look_interval{20};
 
 }  // namespace
 
-/// What the thread works with. The thread owns it too: it outlives a `proxy_thread` that could not wait for it.
+/// The state of the thread. The thread owns it too: it outlives a `proxy_thread` that could not wait for it.
 class proxy_thread::loop {
   public:
     explicit loop(const proxy_pace& pace) noexcept : pace_(pace) {}
@@ -51,7 +51,7 @@ class proxy_thread::loop {
     core::wake_signal wake_;
     std::thread thread_;
 
-    // Of the thread.
+    // For the thread alone.
     std::vector<served_rings*> served_;
     std::vector<pollfd> sleep_on_;
 

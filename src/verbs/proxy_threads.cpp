@@ -64,9 +64,9 @@ std::size_t proxy_threads::size() const {
     return threads_.size();
 }
 
-// Who serves whom.
+// Services and their threads.
 
-/// Of those that stay.
+/// Counts the services that stay.
 std::size_t proxy_threads::threads_wanted() const noexcept {
     std::uint32_t most = 0;
     std::size_t services = 0;
@@ -87,7 +87,7 @@ std::size_t proxy_threads::sound_threads() const noexcept {
     return static_cast<std::size_t>(std::ranges::count_if(threads_, [&](const auto& each) { return is_sound(*each); }));
 }
 
-/// Of the sound ones.
+/// Among the sound threads.
 proxy_thread& proxy_threads::least_busy(const proxy_thread* except) const noexcept {
     proxy_thread* least = nullptr;
     for (const auto& each : threads_) {

@@ -20,7 +20,7 @@ constexpr std::size_t max_posted_at_once = queue_pair::max_at_once;
 
 std::atomic<std::uint32_t> next_serial{1};
 
-/// What libibverbs hands back with the completion of a send, in 64 bits. A receive has 0.
+/// The id of a send, which libibverbs hands back with its completion, in 64 bits. A receive has 0.
 struct send_id {
     std::uint32_t serial = 0;  ///< of the queue pair
     mlx5::opcode operation = mlx5::opcode::nop;
@@ -94,7 +94,7 @@ unsigned flags_of(const mlx5::work_request& request) noexcept {
     return out;
 }
 
-/// What libibverbs is given: requests one behind the other, and their ranges.
+/// Work requests for libibverbs, one behind the other, and their ranges.
 struct verbs_chain {
     std::array<ibv_send_wr, max_posted_at_once> requests;
     std::array<ibv_sge, max_posted_at_once * queue_pair::max_ranges> ranges;
@@ -120,7 +120,7 @@ struct verbs_chain {
 
 }  // namespace
 
-/// Of a failed completion libibverbs sets the id, the status, the queue pair and the vendor's error only.
+/// In a failed completion libibverbs sets the id, the status, the queue pair and the vendor's error only.
 /// Sends have an id, receives have none.
 mlx5::completion from_verbs(const ibv_wc& from) noexcept {
     if (from.status != IBV_WC_SUCCESS) [[unlikely]]

@@ -30,7 +30,7 @@ std::uint32_t* released_word(const proxy::send_queue_ref& port) noexcept {
 
 /// How long the end of a session waits for the proxy before it tries again later.
 constexpr std::chrono::seconds longest_removal{1};
-/// What an engine on a shared thread posts before the others are served: some 25 µs of work.
+/// An engine on a shared thread posts so many descriptors before the others are served: some 25 µs of work.
 constexpr std::uint32_t shared_round = 128;
 
 class proxy_queues final : public queue_set {

@@ -8,7 +8,7 @@
 namespace accel::gpu {
 
 result<void> share_sends(kernel_memory& with, const mlx5::send_queue_ref& queue) {
-    /// What a doorbell takes.
+    /// The size of a doorbell.
     constexpr std::uint32_t doorbell_bytes = 8;
     auto ring = with.share(queue.ring, std::size_t{queue.wqebbs} * mlx5::wqebb_bytes);
     if (!ring) return ring;

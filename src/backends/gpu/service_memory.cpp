@@ -121,7 +121,7 @@ result<void> service_memory::prepare(std::span<const device::detail::send_port> 
     return memory_.upload(*block, content);
 }
 
-/// What kernels and host exchange.
+/// The memory that kernels and host share.
 void service_memory::name_shared_parts() noexcept {
     service_.session_count = sizes_.sessions;
     service_.orders = orders_;

@@ -39,7 +39,7 @@ class rdma_backend final : public core::backend {
 
     [[nodiscard]] core::probe_result probe() override {
         auto found = devices_.open({}, {});
-        // Whoever connects or listens without a descriptor hears of that.
+        // A lack of descriptors is reported when somebody connects or listens.
         if (!found) return {core::out_of_descriptors(found.error().native), found.error().message};
         if (auto registered = try_to_register(*found); !registered)
             return {false, fmt::format("{}: {}", (*found)->name(), registered.error().message)};

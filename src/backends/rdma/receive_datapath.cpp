@@ -127,7 +127,7 @@ void rdma_poller::keep(int got) noexcept {
     return sane;
 }
 
-/// Of a send, or a failure.
+/// The completion of a send, or a failure.
 void rdma_link::on_other_completion(const mlx5::completion& completion) noexcept {
     const bool sent = !verbs::is_receive(completion);
     if (sent && !queue_pair_->has_sent(completion)) return;

@@ -102,7 +102,7 @@ void shm_link::find_lanes() noexcept {
 core::link_description shm_link::describe() const {
     if (is_server()) return {};
     client_wish wish;
-    // Whoever has used no GPU by now need not begin to. Its server is asked for no memory that would not be used.
+    // A program that has used no GPU yet asks for no slots there, so that its server reserves none in vain.
     wish.maps_gpu_slots = poller_.gpus() != nullptr && !poller_.gpus()->opened().empty() ? 1 : 0;
     core::link_description out(sizeof wish);
     std::memcpy(out.data(), &wish, sizeof wish);

@@ -135,7 +135,8 @@ inline bool shm_link::fill(link_event& event, std::uint32_t slot) noexcept {
     return count + (copies_ == nullptr ? take_last(rest) : take_last_by_gpu(rest));
 }
 
-/// What the server sent before it went, then the loss. It may write on: no more is taken than a lane holds.
+/// The messages that the server sent before it went, then the loss. It may write on: no more is taken than a lane
+/// holds.
 std::size_t shm_link::take_last(std::span<link_event> out) noexcept {
     std::size_t count = 0;
     std::uint32_t slot = 0;

@@ -111,7 +111,7 @@ shm_link::taken shm_link::place_by_gpu(link_event& event, target& wanted, bool o
     return taken::nothing;
 }
 
-/// What has been copied: requests are announced, responses are told.
+/// Finished copies: requests are announced, responses are told.
 std::size_t shm_link::take_copied(std::span<link_event> out) noexcept {
     if (copies_ == nullptr || !copies_->active()) return 0;
     std::size_t count = 0;

@@ -61,7 +61,7 @@ void stream_reader::targets(read_targets& out, std::size_t most) noexcept {
         begin_ = 0;
     }
     if (left_ > 0) target_ != nullptr ? out.add(target_, left_) : aim_at_ranges(out, most);
-    // What comes behind the section, if all of the section is named.
+    // The bytes behind the section, if all of the section is named.
     if (out.bytes == left_ && out.count < most) out.add(staging_.data() + end_, staging_.size() - end_);
 }
 

@@ -315,7 +315,7 @@ bool client_poller::may_receive_asleep(core::nanoseconds until) const noexcept {
     return !vain_ && hub_->active.size() == 1 && hub_->returned->expected() == 0 && is_long(until);
 }
 
-/// Of any session.
+/// Until a message of any session comes.
 bool server_poller::doze(int other_fd, core::nanoseconds until) noexcept {
     if (!may_receive_asleep(until)) return sleep(other_fd, until);
     has_early_ = early_.wait(hub_->router.get());

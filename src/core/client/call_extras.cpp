@@ -15,7 +15,7 @@ call_extras::call_extras(const connect_request& request, channel_lifecycle& life
                          channel_loss& loss)
     : request_(request), life_(life), calls_(calls), loss_(loss) {}
 
-/// Of what most calls leave out.
+/// Checks the options that most calls leave out.
 status call_extras::check_more(const submit_options& options) const noexcept {
     const bool named = options.target.number != 0;
     if (named && life_.version() < session_version::targets) return status::unsupported;
@@ -42,7 +42,7 @@ bool call_extras::is_staged(const region_state* lent, bool written) const noexce
     return lent != nullptr && lent->gpu() != nullptr && !life_.path().reaches(*lent, written);
 }
 
-/// What the payload holds: in front of the header, before it is stamped, or in the payload itself.
+/// Writes the description of the tensors: in front of the header, before it is stamped, or into the payload itself.
 status call_extras::describe(outgoing& message, const submit_options& options) const noexcept {
     if (options.tensors.empty()) return status::ok;
     // Its slot, or memory that the application has lent for this.

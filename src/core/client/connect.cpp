@@ -113,7 +113,7 @@ result<session_grant> ask_server(const connect_request& request, const connectio
                                                    watch, deadline);
 }
 
-/// Of a scheme whose peers the kernel knows.
+/// For a scheme whose peers the kernel knows.
 security_options no_keys() {
     security_options none;
     none.insecure = true;

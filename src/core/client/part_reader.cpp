@@ -17,7 +17,7 @@ void part_reader::start(const channel_slot& slot, const submit_options& options,
     for (std::uint32_t i = 0; i < options.parts; ++i) lend(*slots_.take_free(), id, over);
 }
 
-/// What the link does not take waits in the backlog. If the link has failed, that finds out.
+/// A message that the link does not take waits in the backlog. The backlog finds out if the link has failed.
 void part_reader::lend(channel_slot& slot, call_id id, const channel_lifecycle& over) noexcept {
     const call_id own = slot.content.id;
     places_[own.slot] = {id};

@@ -310,7 +310,7 @@ void client_connection::on_refused(const control_message& message, const refused
     if (const auto call = take_call(message.request)) call->complete(std::move(why));
 }
 
-/// What is wrong with a grant; empty if it fits the request.
+/// The fault of a grant; empty if it fits the request.
 std::string client_connection::unsound(const session_request& asked, const session_grant& grant) const {
     if (!same(grant.granted, asked.wanted)) return "slots or sizes";
     if (grant.version < asked.version_min || grant.version > asked.version_max) return "a protocol version";

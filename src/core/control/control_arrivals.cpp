@@ -212,7 +212,7 @@ bool control_server::impl::still_admitted(const server_connection& which) const 
     return tls == nullptr || which.key_generation == key_generation_ || tls->admitted_by(*identity_->keys);
 }
 
-/// What a connection is for: a control connection says so in 8 bytes, a data connection in 64.
+/// A connection says its purpose first: a control connection in 8 bytes, a data connection in 64.
 void control_server::impl::read_greeting(server_connection& which) {
     const auto read = which.stream.fill();
     const auto bytes = which.stream.received();

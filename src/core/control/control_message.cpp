@@ -272,7 +272,7 @@ bool walk_kind(reader& in, kind what, control_message& message, std::index_seque
         ...);
 }
 
-/// What every message begins with.
+/// The beginning of every message.
 struct message_head {
     std::uint32_t magic = 0x4c454341;  // "ACEL"
     std::uint16_t version = control_version;

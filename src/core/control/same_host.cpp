@@ -22,8 +22,8 @@ std::uint64_t hash_of(std::span<const std::byte> bytes) noexcept {
     return hash;
 }
 
-/// Of the kernel that runs, of the network namespace, in which the names of abstract sockets hold, and of the user. A
-/// thread may change the latter two at any time, so they are asked for anew. Empty where the kernel does not say.
+/// Names the running kernel, the network namespace, in which the names of abstract sockets hold, and the user. A thread
+/// may change the latter two at any time, so they are asked for anew. Empty where the kernel does not say.
 std::string prefix() {
     struct {
         boot_identity kernel = read_boot_identity();

@@ -5,7 +5,7 @@
 
 namespace accel::core {
 
-/// Of a target, failed, or a part.
+/// A call for a target, a failed one, or a part.
 [[gnu::noinline]] void client_metrics::count_apart(const completion& c, const asked_for& asked) noexcept {
     client_series& to = series_of(asked.target);
     if (c.more) {

@@ -43,8 +43,8 @@ void exchange_server::use(std::unique_ptr<gpu_exchanges> gpu) noexcept {
     gpu_->serve(request);
 }
 
-/// Who serves a target; null: nobody. Once for each request, which counts there from now on. Before protocol version 2
-/// the number means nothing.
+/// The handler of a target; null: there is none. Once for each request, which counts there from now on. Before protocol
+/// version 2 the number means nothing.
 const handler* exchange_server::find_target(exchange_state& request, std::uint32_t number) const noexcept {
     const bool names = request.owner->version >= session_version::targets;
     std::size_t index = 0;
@@ -152,7 +152,7 @@ void exchange_server::send(exchange_state& answered) noexcept {
     to.of(counted_stage::queue).add(queued);
 }
 
-/// Of a target, with stages, or failed.
+/// An answer for a target, with stages, or a failed one.
 [[gnu::noinline]] void exchange_server::count_apart(exchange_state& answered) const noexcept {
     server_series& to = *std::exchange(answered.counts, answered.owner->counts());
     to.request_bytes.add(answered.request.size());

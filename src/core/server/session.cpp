@@ -72,7 +72,7 @@ status session::drop(const exchange_state& answered) noexcept {
     return status::peer_lost;
 }
 
-/// Of a lent answer that did not leave, and of an exchange whose handler asked to be stopped.
+/// For a lent answer that did not leave, and for an exchange whose handler asked to be stopped.
 [[gnu::noinline]] void session::end_extras(exchange_state& answered) noexcept {
     if (answered.leases != nullptr) std::exchange(answered.leases, nullptr)->fetch_sub(1, std::memory_order_release);
     const std::uint8_t ends = answered.ends.exchange(0, std::memory_order_relaxed);

@@ -77,7 +77,7 @@ std::size_t worker::progress() noexcept {
     serve_event(from, event);
 }
 
-/// Of a client that is gone or has cancelled calls. A request that was cancelled on its way is refused as one that is
+/// For a client that is gone or has cancelled calls. A request that was cancelled on its way is refused as one that is
 /// too late.
 [[gnu::noinline]] void worker::on_unusual_event(session& from, const link_event& event) noexcept {
     if (from.gone()) return;
@@ -220,7 +220,7 @@ std::size_t worker::serve() noexcept {
     if (woken) wake_.clear();
     for (const auto& source : sources_) source->disarm();
     const std::size_t events = progress();
-    // Whoever has woken this thread may have set the signal only now, for nothing.
+    // A late waker may have set the signal only now, for nothing.
     if (events == 0 && !woken) wake_.clear();
     return events;
 }

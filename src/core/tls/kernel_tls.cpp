@@ -17,7 +17,7 @@
 #include <openssl/params.h>
 #include <sys/socket.h>
 
-// Of linux/tls.h and sys/socket.h, where those are older.
+// From linux/tls.h and sys/socket.h, for older systems.
 #ifndef SOL_TLS
 #define SOL_TLS 282
 #endif

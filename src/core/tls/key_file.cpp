@@ -57,14 +57,14 @@ result<std::string> read_all(int fd, const std::filesystem::path& path) {
     return text;
 }
 
-/// What nobody but a file's owner may do with it.
+/// The rights that nobody but a file's owner may have.
 struct file_rule {
     mode_t forbidden;
     const char* done_by_others;
     const char* remedy;
 };
 constexpr file_rule secret_file{077, "read", "600"};
-/// Whoever can write a file of trusted keys can let anybody in.
+/// A user who can write a file of trusted keys can let anybody in.
 constexpr file_rule trusted_file{022, "changed", "go-w"};
 
 result<void> check_mode(int fd, const std::filesystem::path& path, std::string_view option, const file_rule& rule) {
@@ -180,7 +180,7 @@ pkey_ptr parse_ed25519_pem(std::string_view text) {
     return key;
 }
 
-/// Of any kind that OpenSSL knows. Null: there is none, or it needs a pass phrase.
+/// A key of any kind that OpenSSL knows. Null: there is none, or it needs a pass phrase.
 pkey_ptr parse_private_key(std::string_view text) {
     if (pkey_ptr key = parse_ed25519_pem(text)) return key;
     const bio_ptr memory(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
