@@ -19,11 +19,13 @@ struct deferred_doorbell {
     bool pending = false;
 };
 
-/// Steps 3 and 4: all requests before block `end` are the adapter's. Rings the deferred doorbell; the
+/// Steps 3 and 4: all requests before WQEBB `end` are the adapter's. Rings the deferred doorbell; the
 /// doorbell of this request, `value`, is deferred until the next request or `ring`.
 ACCEL_HOST_DEVICE inline void publish_and_defer(const mlx5::send_queue_ref& queue, std::uint32_t end,
                                                 std::uint64_t value, deferred_doorbell& deferred) noexcept {
-    mlx5::order_wqe_before_record_and_record_before_doorbell();
+    // Both at once: this request is whole before the record counts it, and the record that counts the one before is in
+    // memory before that one's doorbell rings.
+    mlx5::order_stores_to_device();
     if (deferred.pending) {
         mlx5::store_whole(queue.doorbell, deferred.value);
         mlx5::flush_doorbell();
@@ -44,11 +46,11 @@ ACCEL_HOST_DEVICE inline void ring(const mlx5::send_queue_ref& queue, deferred_d
                                                    deferred_doorbell& deferred) noexcept {
     const mlx5::request_size size = mlx5::size_of(request);
     if (size.ds > mlx5::max_ds) return status::message_too_large;
-    const std::uint32_t blocks = mlx5::wqebbs_of(size.ds);
+    const std::uint32_t wqebbs = mlx5::wqebbs_of(size.ds);
     std::uint32_t first = 0;
-    if (const status taken = mlx5::reserve(queue, blocks, first); taken != status::ok) return taken;
+    if (const status taken = mlx5::reserve(queue, wqebbs, first); taken != status::ok) return taken;
     mlx5::fill(queue, first, request, size);
-    publish_and_defer(queue, first + blocks, mlx5::doorbell_of(queue, first, request, size), deferred);
+    publish_and_defer(queue, first + wqebbs, mlx5::doorbell_of(queue, first, request, size), deferred);
     return status::ok;
 }
 

@@ -84,11 +84,6 @@ ACCEL_HOST_DEVICE inline void order_doorbell_record_before_doorbell() noexcept {
 #endif
     order_stores_to_device();
 }
-/// Both at once, for requests that follow each other: the next one is whole before the doorbell record counts
-/// it, and the record that counts the one before is in memory before that one's doorbell rings.
-ACCEL_HOST_DEVICE inline void order_wqe_before_record_and_record_before_doorbell() noexcept {
-    order_stores_to_device();
-}
 /// The doorbell leaves the processor now, and before the next one.
 ACCEL_HOST_DEVICE inline void flush_doorbell() noexcept {
 #if !defined(__CUDA_ARCH__)
