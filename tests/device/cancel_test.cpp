@@ -97,7 +97,7 @@ TEST_P(device_cancel, of_a_call_stops_its_work_and_frees_its_slot) {
     }
 }
 
-TEST_P(device_cancel, of_one_call_is_not_of_the_next_in_its_slot) {
+TEST_P(device_cancel, of_a_call_leaves_the_next_one_in_its_slot_alone) {
     channel_options one_slot = options(patience(60s));
     one_slot.slots = 1;
     channel client = rig_.connect(one_slot);

@@ -132,7 +132,7 @@ TEST_P(parts_liar, correct_parts_are_taken) {
     EXPECT_TRUE(eventually(patience(5s), [&] { return device::begin(rig->mine, other) == status::ok; }));
 }
 
-TEST_P(parts_liar, what_ends_the_session) {
+TEST_P(parts_liar, wrong_headers_end_the_session) {
     using spoil = std::function<bare_client::request(const streamed_to&)>;
     const auto part_with = [](const std::function<void(core::slot_header&)>& change) -> spoil {
         return [change](const streamed_to& rig) {

@@ -255,7 +255,7 @@ TEST_P(client_parts, calls_without_parts_end_through_the_same_functions) {
     expect_all(call, what);
 }
 
-TEST_P(client_parts, what_cannot_be_asked_for) {
+TEST_P(client_parts, wrong_numbers_and_times_are_refused) {
     device::call_ref call;
     ASSERT_EQ(device::begin(mine_, call), status::ok);
     EXPECT_EQ(device::submit(mine_, call, 8, {.parts = slots}), status::invalid_argument);

@@ -393,7 +393,7 @@ TEST_P(device_client, channels_come_and_go) {
     }
 }
 
-TEST_P(device_client, what_it_cannot_be_is_refused) {
+TEST_P(device_client, options_that_no_kernel_can_serve_are_refused) {
     rig.listen();
     rig.wanted.reconnect = true;
     EXPECT_EQ(rig.try_connect().error().code, status::invalid_argument);

@@ -284,7 +284,7 @@ TEST_P(recorded_service, stops_under_load) {
     EXPECT_EQ(seen.requests, seen.replies + seen.dropped);
 }
 
-TEST_P(recorded_service, what_cannot_be_is_refused) {
+TEST_P(recorded_service, wrong_shapes_are_refused) {
     listen();
     const auto nothing = [](CUstream_st*, const device::graph_iteration&) { return result<void>{}; };
     for (const gpu_graph_options& wrong :

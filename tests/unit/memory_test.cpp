@@ -40,7 +40,7 @@ TEST_F(memory, of_ones_own_can_be_registered) {
     EXPECT_EQ(made.value().size(), own.size());
 }
 
-TEST_F(memory, what_cannot_be_had_is_refused) {
+TEST_F(memory, impossible_sizes_and_devices_are_refused) {
     EXPECT_EQ(ctx_.allocate(0).code(), status::invalid_argument);
     EXPECT_FALSE(ctx_.allocate(huge));
     EXPECT_FALSE(ctx_.allocate(std::size_t{1} << 60));
