@@ -16,7 +16,7 @@ __global__ void shared_turns(device::service_ref service, turn_log log) {
         if (found == status::again) continue;
         if (found != status::ok) break;
         (void)device::reply<warp_scope>(service, exchange, echo<warp_scope>(exchange));
-        watch.note(begin, exchange.arrival);
+        watch.note(begin, exchange);
     }
     watch.end();
 }

@@ -52,10 +52,10 @@ __device__ std::uint64_t echo(const device::exchange_ref& exchange) {
 class stopwatch {
   public:
     __device__ explicit stopwatch(const turn_log& log) : log_(log), cycles_(cycles_now()), ns_(device::clock_ns()) {}
-    /// A turn ends now. `arrival`: the exchange's.
-    __device__ void note(long long begin, std::int64_t arrival) {
+    /// A turn ends now. The exchange is read behind the clock.
+    __device__ void note(long long begin, const device::exchange_ref& exchange) {
         const auto took = static_cast<std::uint32_t>(cycles_now() - begin);
-        const auto seen = static_cast<std::uint32_t>(device::clock_ns() - arrival);
+        const auto seen = static_cast<std::uint32_t>(device::clock_ns() - exchange.arrival);
         if (threadIdx.x == 0 && count_ < log_.capacity) {
             log_.cycles[std::size_t{blockIdx.x} * log_.capacity + count_] = took;
             log_.seen[std::size_t{blockIdx.x} * log_.capacity + count_] = seen;
@@ -92,7 +92,7 @@ __global__ void exclusive_turns(device::service_ref service, turn_log log) {
         // As `reply` does, with a look at the clock behind the doorbell.
         (void)device::detail::by_first_of<Scope>([&] {
             const auto given = device::detail::give_answer(mine, exchange, {status::ok, 0, length});
-            watch.note(begin, exchange.arrival);
+            watch.note(begin, exchange);
             device::detail::account_for(mine, exchange, given);
             return status::ok;
         });

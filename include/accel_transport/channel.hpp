@@ -36,7 +36,7 @@ struct call_view {
 /// How many ranges of memory one call may lend in one list.
 inline constexpr std::size_t max_ranges = 65'536;
 
-/// The wishes of one call beyond its bytes.
+/// Options of one call.
 struct submit_options {
     std::chrono::nanoseconds timeout{};  ///< from now; 0: the channel's `call_timeout`
     std::uint64_t tag = 0;               ///< handed back in the completion

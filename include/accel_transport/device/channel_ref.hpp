@@ -76,7 +76,7 @@ struct arrival_ref {
     std::uint32_t generation = 0;
 };
 
-/// The wishes of one call beyond its bytes.
+/// Options of one call.
 struct call_options {
     std::int64_t timeout_ns = 0;  ///< from now; 0: the channel's `call_timeout`
     std::uint64_t trace_id = 0;   ///< travels to the server

@@ -15,7 +15,7 @@ namespace accel::tcp {
 /// Payload bytes of one fragment. Longer payloads are cut, so that others can pass between the pieces.
 inline constexpr std::size_t fragment_bytes = 256 << 10;
 
-/// A client link's wishes to its server's link.
+/// A client link's requests to its server's link.
 struct client_wish {
     std::uint8_t format = 2;
     std::uint8_t flags = 0;  ///< `encrypted`

@@ -52,7 +52,7 @@ struct alignas(64) channel_slot {
     completion content;
     trace_context trace;  ///< of the last call that had one
 
-    /// The request's wishes to the server. As one number, which takes one store.
+    /// The options of the request that the server sees. As one number, which takes one store.
     void ask(std::size_t length, std::uint32_t target) noexcept {
         static_assert(max_payload_bytes <= 0xFFFF'FFFF);
         asked = std::bit_cast<asked_for>(length | std::uint64_t{target} << 32);

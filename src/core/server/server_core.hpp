@@ -133,7 +133,7 @@ class server_core : private session_observer, private metrics_source {
     std::uint16_t next_data_port_ = 0;
 
     mutable std::mutex mutex_;
-    /// The holdings of one client.
+    /// The resources that one client holds.
     struct share {
         std::uint32_t sessions = 0;
         std::size_t memory_bytes = 0;
