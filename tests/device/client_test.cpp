@@ -5,10 +5,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace accel::tests {
 namespace {
+
+using label = std::pair<std::string_view, std::string_view>;
 
 class device_client : public ::testing::TestWithParam<client_case> {
   protected:
@@ -35,6 +40,41 @@ TEST_P(device_client, echoes_every_size) {
     EXPECT_EQ(seen.completed, 9U);
     EXPECT_EQ(seen.ended_early, 0U);
     EXPECT_EQ(seen.stale, 0U);
+}
+
+TEST_P(device_client, the_metrics_of_a_context_count_its_calls) {
+    const auto at = [](context& ctx, std::string_view name, std::initializer_list<label> labels = {}) {
+        return ctx.metrics().sum(name, labels);
+    };
+    context& caller = rig.services.client_context;
+    EXPECT_EQ(at(caller, "accel_kernel_channels"), 0);
+    open();
+    EXPECT_EQ(at(caller, "accel_kernel_channels"), 1);
+    for (std::uint64_t i = 0; i < 9; ++i) EXPECT_EQ(call_once(ref(), 100, i), status::ok);
+    device::call_ref call;
+    ASSERT_EQ(begin_call(ref(), call), status::ok);
+    ASSERT_EQ(submit_wish(ref(), call, wish::hold), status::ok);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return rig.held() == 1; }));
+    EXPECT_TRUE(eventually(patience(5s), [&] {
+        (void)device::poll(ref(), call);
+        return at(caller, "accel_kernel_calls_in_flight") == 1;
+    })) << "kernels report now and then";
+    device::cancel(ref(), call);
+    EXPECT_EQ(device::release(ref(), call), status::ok);
+    rig.release();
+    const double kernels = rig.kind.kernels_answer ? 1 : 0;
+    context& answerer = rig.services.server_context;
+    EXPECT_TRUE(eventually(patience(5s), [&] { return at(answerer, "accel_kernel_replies_total") == 10 * kernels; }));
+    rig.channel->close();
+    EXPECT_EQ(at(caller, "accel_kernel_channels"), 0);
+    EXPECT_EQ(at(caller, "accel_kernel_calls_in_flight"), 0);
+    EXPECT_EQ(at(caller, "accel_kernel_calls_total", {{"outcome", "answered"}}), 9);
+    EXPECT_EQ(at(caller, "accel_kernel_calls_total", {{"outcome", "ended_early"}}), 1);
+
+    rig.stop_server();
+    EXPECT_EQ(at(answerer, "accel_kernel_requests_total"), 10 * kernels);
+    EXPECT_EQ(at(answerer, "accel_kernel_replies_total"), 10 * kernels);
+    EXPECT_EQ(at(answerer, "accel_sessions_opened_total"), 1);
 }
 
 TEST_P(device_client, calls_name_their_target) {

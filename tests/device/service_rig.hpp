@@ -152,11 +152,11 @@ class service_rig {
     }
 
   private:
-    context own_context_ = context::open().value();
+    context own_context_ = context::open({.metrics = true}).value();
 
   public:
     context& server_context;
-    context client_context = context::open().value();
+    context client_context = context::open({.metrics = true}).value();
     server_options options;
     std::string query;  ///< of the URI
     std::unique_ptr<gpu_service> service;

@@ -47,6 +47,30 @@ void arrival_seeds(const seed_folder& to) {
     to.add("a_slot_that_is_not_there", bytes{0, 3, 255});
 }
 
+/// The same where the server's slots lie on a GPU too. `message`: in slot 1, of 45 bytes.
+void shm_gpu_seeds(const seed_folder& to, const bytes& message) {
+    const bytes server{2};
+    const bytes client{3, 0, 0, 0};  // the right descriptors, and all of them
+    const bytes look{6};
+    const bytes announced_on_host{2, 1, 0};
+    const bytes announced_on_gpu{2, 1, 1};
+    const bytes answer_wanted_there{2, 1, 3};
+    const bytes call{5, 1, 100, 4 + 8};  // from the GPU, and the response goes there; the copy ends at once
+    const bytes slow_call{5, 1, 100, 4 + 1};
+    to.add("gpu_request", joined({server, message, announced_on_gpu, look, {5, 1, 100}}));
+    to.add("gpu_request_and_answer", joined({server, message, answer_wanted_there, look, {5, 1, 100}}));
+    to.add("gpu_slot_beyond", joined({server, {2, 253, 3}, look}));
+    to.add("gpu_response", joined({client, call, look, message, announced_on_gpu, look, look, look}));
+    to.add("gpu_response_on_the_host", joined({client, call, look, message, announced_on_host, look}));
+    to.add("gpu_response_twice", joined({client, call, look, message, announced_on_gpu, announced_on_gpu, look}));
+    to.add("gpu_response_too_early", joined({client, slow_call, look, message, announced_on_gpu, look}));
+    to.add("gpu_response_for_nobody", joined({client, call, look, {5, 1, 0, 2}, message, announced_on_gpu, look}));
+    to.add("gpu_response_on_the_host_is_wanted", joined({client, {5, 1, 100, 8}, message, announced_on_host, look}));
+    to.add("gpu_requests_are_other_memory", joined({{3, 4, 0, 0}, call, look}));
+    to.add("gpu_responses_are_a_device", joined({{3, 0, 7, 0}, call, look}));
+    to.add("gpu_half", bytes{3, 0, 0, 255});
+}
+
 /// Steps as fuzz_shm_peer takes them.
 void shm_seeds(const seed_folder& to) {
     const bytes server{0};
@@ -86,6 +110,7 @@ void shm_seeds(const seed_folder& to) {
     to.add("no_descriptors", bytes{1, 0, 0, 0, 1});
     to.add("refusal", bytes{1, 0, 0, 0, 2 + 4 * 6, 8, 0, 2, 0, 'n', 'o'});
     to.add("half_an_answer", bytes{1, 0, 0, 0, 2 + 4 * 2, 0, 0});
+    shm_gpu_seeds(to, message(1, 5, 0));
 }
 
 /// Steps as fuzz_channel takes them. Numbers of calls are slots; the first one that is free is 0.

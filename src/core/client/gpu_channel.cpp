@@ -5,6 +5,7 @@
 #include "core/device_names.hpp"
 #include "core/kernel_host.hpp"
 #include "core/log.hpp"
+#include "core/metrics/metrics_registry.hpp"
 #include "core/stream_wait.hpp"
 
 #include <accel_transport/device/client.hpp>
@@ -21,15 +22,17 @@
 /// The host's end of a channel whose calls come from a GPU.
 namespace accel {
 
-struct gpu_channel::state {
+struct gpu_channel::state : private core::metrics_source {
     state(core::connect_request wanted, core::kernel_connection opened)
         : request(std::move(wanted)),
           made(std::move(opened)),
           kernels(*made.events),
           channel(kernels.channel()),
           engine(made.events->engine()),
-          watcher([this] { watch(); }) {}
-    ~state() { close(); }
+          watcher([this] { watch(); }) {
+        if (request.context->metrics() != nullptr) request.context->metrics()->add(*this);
+    }
+    ~state() override { close(); }
     state(const state&) = delete;
     state& operator=(const state&) = delete;
 
@@ -80,6 +83,7 @@ struct gpu_channel::state {
                 mlx5::load_whole(&report.ended_early), mlx5::load_whole(&report.stale),
                 mlx5::load_whole(&report.quarantined)};
     }
+    void add_to(core::metrics_sums& sums) const override { sums.kernels.add(statistics()); }
     /// No kernel uses it any more.
     void close() {
         if (closed) return;
@@ -88,6 +92,7 @@ struct gpu_channel::state {
         watcher.join();
         if (auto read = kernels.finish_report(); !read)
             core::limited_log(request.peer.host).warn("gpu: {}", read.error().message);
+        if (request.context->metrics() != nullptr) request.context->metrics()->remove(*this);
         (void)made.path->close();
         if (!lost) core::close_session(request, made.session);
         closed = true;

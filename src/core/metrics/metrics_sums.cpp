@@ -39,6 +39,23 @@ std::uint64_t call_sums::all_ended() const noexcept {
     return std::accumulate(ended.begin(), ended.end(), std::uint64_t{0});
 }
 
+void kernel_sums::add(const gpu_service_statistics& one) noexcept {
+    requests += one.requests;
+    replies += one.replies;
+    expired += one.expired;
+    dropped += one.dropped;
+}
+
+void kernel_sums::add(const gpu_channel_statistics& one) noexcept {
+    ++channels;
+    // The report is read field by field while kernels write it.
+    in_flight += one.submitted - std::min(one.submitted, one.completed + one.ended_early);
+    answered += one.completed;
+    ended_early += one.ended_early;
+    stale += one.stale;
+    quarantined += one.quarantined;
+}
+
 void metrics_sums::add(const server_statistics& one) noexcept {
     servers.sessions += one.sessions;
     servers.memory_bytes += one.memory_bytes;
@@ -52,6 +69,7 @@ void metrics_sums::add(const server_statistics& one) noexcept {
 
 void metrics_sums::drop_gauges() noexcept {
     for (auto& [scheme, each] : channels) each.open = each.in_flight = 0;
+    kernels.channels = kernels.in_flight = kernels.quarantined = 0;
     servers.sessions = 0;
     servers.memory_bytes = servers.gpu_memory_bytes = 0;
     open_servers = open_exchanges = 0;
@@ -167,6 +185,27 @@ void list_channels(family_list& out, const metrics_sums& sums) {
          metric_kind::counter, &channel_sums::copied_range_bytes);
 }
 
+/// Requests that kernels answer, and calls that they make.
+void list_kernels(family_list& out, const kernel_sums& all) {
+    using enum metric_kind;
+    out.single("accel_kernel_requests_total", "Requests that kernels have taken.", counter, number(all.requests));
+    out.single("accel_kernel_replies_total", "Replies that kernels have posted.", counter, number(all.replies));
+    out.single("accel_kernel_expired_requests_total", "Requests for kernels that came past their deadline.", counter,
+               number(all.expired));
+    out.single("accel_kernel_dropped_requests_total",
+               "Requests for kernels whose client was gone or broke the protocol.", counter, number(all.dropped));
+    out.single("accel_kernel_channels", "Channels of kernels that are open.", gauge, number(all.channels));
+    out.single("accel_kernel_calls_in_flight", "Calls of kernels, submitted and not yet ended.", gauge,
+               number(all.in_flight));
+    out.begin("accel_kernel_calls_total", "Calls of kernels that have ended.", counter);
+    out.add({{"outcome", "answered"}}, number(all.answered));
+    out.add({{"outcome", "ended_early"}}, number(all.ended_early));
+    out.single("accel_kernel_stale_responses_total", "Late responses that kernels recognised and dropped.", counter,
+               number(all.stale));
+    out.single("accel_kernel_quarantined_slots", "Slots of kernels that wait for a late response.", gauge,
+               number(all.quarantined));
+}
+
 void list_servers(family_list& out, const metrics_sums& sums) {
     const server_statistics& all = sums.servers;
     using enum metric_kind;
@@ -194,6 +233,7 @@ metrics_snapshot families_of(const metrics_sums& sums, const target_names& names
     list_calls(out, sums, names);
     list_channels(out, sums);
     list_servers(out, sums);
+    list_kernels(out, sums.kernels);
     return out.take();
 }
 

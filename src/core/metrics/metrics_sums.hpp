@@ -3,6 +3,8 @@
 
 #include "core/metrics/call_series.hpp"
 
+#include <accel_transport/gpu_channel.hpp>
+#include <accel_transport/gpu_service.hpp>
 #include <accel_transport/metrics.hpp>
 #include <accel_transport/server.hpp>
 
@@ -72,10 +74,30 @@ struct channel_sums {
     std::uint64_t copied_range_bytes = 0;
 };
 
+/// Sums over the services and channels whose messages kernels handle, as the kernels last reported.
+struct kernel_sums {
+    std::uint64_t requests = 0;
+    std::uint64_t replies = 0;
+    std::uint64_t expired = 0;
+    std::uint64_t dropped = 0;
+
+    std::uint64_t channels = 0;   ///< gauge
+    std::uint64_t in_flight = 0;  ///< gauge
+    std::uint64_t answered = 0;
+    std::uint64_t ended_early = 0;
+    std::uint64_t stale = 0;
+    std::uint64_t quarantined = 0;  ///< gauge
+
+    /// Only what its kernels counted; the host counts sessions and time as for every server.
+    void add(const gpu_service_statistics& one) noexcept;
+    void add(const gpu_channel_statistics& one) noexcept;
+};
+
 /// All that a context has counted.
 struct metrics_sums {
     std::map<series_key, call_sums> calls;
     std::map<std::string_view, channel_sums> channels;  ///< by scheme
+    kernel_sums kernels;
     server_statistics servers;
     std::uint64_t open_servers = 0;    ///< gauge
     std::uint64_t open_exchanges = 0;  ///< gauge

@@ -3,6 +3,7 @@
 #include "core/device_names.hpp"
 #include "core/kernel_host.hpp"
 #include "core/server/gpu_service_state.hpp"
+#include "core/server/kernel_reports.hpp"
 #include "core/stream_wait.hpp"
 
 #include <accel_transport/device/service.hpp>
@@ -85,17 +86,6 @@ std::string gpu_service::endpoint() const {
 
 namespace {
 
-/// Each owner reports of its own sessions.
-void add_reports(const device::service_ref& service, gpu_service_statistics& out) noexcept {
-    for (std::uint32_t i = 0; i < service.session_count; ++i) {
-        const device::detail::session_report& report = service.session_reports[i];
-        out.requests += mlx5::load_whole(&report.requests);
-        out.replies += mlx5::load_whole(&report.replies);
-        out.expired += mlx5::load_whole(&report.expired);
-        out.dropped += mlx5::load_whole(&report.dropped);
-    }
-}
-
 gpu_service_statistics statistics_of(const core::server_core& core) {
     gpu_service_statistics out;
     const server_statistics seen = core.statistics();
@@ -106,16 +96,7 @@ gpu_service_statistics statistics_of(const core::server_core& core) {
     out.cpu_user = seen.cpu_user;
     out.cpu_kernel = seen.cpu_kernel;
     out.cpu_proxy = core.kernels().engine().cpu_time;
-    const device::service_ref& service = core.kernels().service();
-    if (service.exclusive.sessions != nullptr) {
-        add_reports(service, out);
-        return out;
-    }
-    const device::detail::report_layout& report = *service.report;
-    out.requests = mlx5::load_whole(&report.requests);
-    out.replies = mlx5::load_whole(&report.replies);
-    out.expired = mlx5::load_whole(&report.expired);
-    out.dropped = mlx5::load_whole(&report.dropped);
+    core::read_reports(core.kernels().service(), out);
     return out;
 }
 

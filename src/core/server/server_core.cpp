@@ -6,6 +6,7 @@
 #include "core/log.hpp"
 #include "core/net/unix_socket.hpp"
 #include "core/pacing.hpp"
+#include "core/server/kernel_reports.hpp"
 #include "core/server/thread_times.hpp"
 
 #include <algorithm>
@@ -275,6 +276,11 @@ server_statistics server_core::statistics() const {
 void server_core::add_to(metrics_sums& sums) const {
     sums.add(statistics());
     ++sums.open_servers;
+    if (kernels_ != nullptr) {
+        gpu_service_statistics reported;
+        read_reports(kernels_->service(), reported);
+        sums.kernels.add(reported);
+    }
     for (const worker* each : workers_) {
         const server_metrics* const metrics = each->exchanges().metrics();
         if (metrics != nullptr) metrics->add_to(sums);
