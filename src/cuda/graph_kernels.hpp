@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/detail/owned_graph_steps.hpp>
+#include <accel_transport/device/detail/graph/owned_steps.hpp>
 
 struct CUstream_st;
 

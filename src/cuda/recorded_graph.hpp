@@ -3,7 +3,7 @@
 
 #include "core/accelerator.hpp"
 
-#include <accel_transport/device/detail/graph_steps.hpp>
+#include <accel_transport/device/detail/graph/steps.hpp>
 
 #include <functional>
 #include <memory>

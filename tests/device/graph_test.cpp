@@ -6,7 +6,7 @@
 #include "device/service_rig.hpp"
 #include "gpu/fake_stream.hpp"
 
-#include <accel_transport/device/detail/graph_steps.hpp>
+#include <accel_transport/device/detail/graph/steps.hpp>
 #include <accel_transport/device/graph.hpp>
 #include <accel_transport/gpu_graph.hpp>
 

@@ -3,7 +3,7 @@
 // clients do what no correct client does. Correct clients are in graph_test.cpp.
 #include "device/bare_service.hpp"
 
-#include <accel_transport/device/detail/owned_graph_steps.hpp>
+#include <accel_transport/device/detail/graph/owned_steps.hpp>
 
 #include <algorithm>
 #include <array>

@@ -336,7 +336,7 @@ class kernel_calls {
     fake_sends sends_;
     std::vector<std::byte> requests_ = std::vector<std::byte>(slots * stride);
     std::vector<std::byte> responses_ = std::vector<std::byte>(slots * stride);
-    std::vector<device::detail::client_part_slot> parts_ = std::vector<device::detail::client_part_slot>(slots);
+    std::vector<device::detail::channel_part_slot> parts_ = std::vector<device::detail::channel_part_slot>(slots);
     std::vector<std::uint32_t> cancels_ = std::vector<std::uint32_t>(slots);
     device::detail::channel_orders orders_;
     device::detail::channel_report report_;

@@ -3,7 +3,7 @@
 
 #include "gpu/fake_stream.hpp"
 
-#include <accel_transport/device/detail/owned_graph_steps.hpp>
+#include <accel_transport/device/detail/graph/owned_steps.hpp>
 
 #include <chrono>
 #include <functional>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times that kernels tell and are told, where their clock and the other end's differ.
-#include <accel_transport/device/detail/channel_calls.hpp>
-#include <accel_transport/device/detail/service_answers.hpp>
+#include <accel_transport/device/detail/channel/calls.hpp>
+#include <accel_transport/device/detail/service/answers.hpp>
 
 #include <array>
 #include <cstddef>

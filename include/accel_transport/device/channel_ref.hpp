@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/detail/channel_layout.hpp>
-#include <accel_transport/device/detail/client_part_slots.hpp>
-#include <accel_transport/device/detail/exclusive_channel_layout.hpp>
+#include <accel_transport/device/detail/channel/exclusive_layout.hpp>
+#include <accel_transport/device/detail/channel/layout.hpp>
+#include <accel_transport/device/detail/channel/part_slots.hpp>
 #include <accel_transport/device/detail/layout_version.hpp>
 #include <accel_transport/status.hpp>
 #include <accel_transport/trace.hpp>
@@ -28,11 +28,11 @@ struct channel_ref {
     const detail::channel_orders* orders = nullptr;
     detail::channel_report* report = nullptr;
     std::int64_t call_timeout_ns = 0;
-    std::uint32_t plain_requests = 0;           ///< 1: the server looks at the last word of its headers
-    std::uint32_t traces = 0;                   ///< 1: the server knows traces
-    std::uint32_t* cancels = nullptr;           ///< of each slot: the generation of the last call cancelled
-    detail::client_part_slot* parts = nullptr;  ///< one a slot; null: the server does not know responses in parts
-    detail::exclusive_channel_ref exclusive;    ///< `service_sharing::exclusive`, which has no `state`
+    std::uint32_t plain_requests = 0;            ///< 1: the server looks at the last word of its headers
+    std::uint32_t traces = 0;                    ///< 1: the server knows traces
+    std::uint32_t* cancels = nullptr;            ///< of each slot: the generation of the last call cancelled
+    detail::channel_part_slot* parts = nullptr;  ///< one a slot; null: the server does not know responses in parts
+    detail::exclusive_channel_ref exclusive;     ///< `service_sharing::exclusive`, which has no `state`
 };
 
 /// A channel that one thread, warp or block owns (`own`): an object of its scope, in shared memory for a warp or a

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <accel_transport/device/channel_ref.hpp>
-#include <accel_transport/device/detail/client_parts.hpp>
+#include <accel_transport/device/detail/channel/parts.hpp>
 #include <accel_transport/device/detail/wire/tensor_extension.hpp>
 #include <accel_transport/device/scope.hpp>
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <accel_transport/device/clock.hpp>
-#include <accel_transport/device/detail/exclusive_requests.hpp>
-#include <accel_transport/device/detail/service_requests.hpp>
+#include <accel_transport/device/detail/service/exclusive_requests.hpp>
+#include <accel_transport/device/detail/service/requests.hpp>
 #include <accel_transport/device/detail/wire/tensor_extension.hpp>
 #include <accel_transport/device/detail/wire/trace_extension.hpp>
 #include <accel_transport/device/scope.hpp>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/detail/exclusive_layout.hpp>
 #include <accel_transport/device/detail/layout_version.hpp>
-#include <accel_transport/device/detail/service_layout.hpp>
+#include <accel_transport/device/detail/service/exclusive_layout.hpp>
+#include <accel_transport/device/detail/service/layout.hpp>
 
 #include <cstddef>
 #include <cstdint>

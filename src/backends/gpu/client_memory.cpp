@@ -18,7 +18,7 @@ struct client_parts {
           proxied(parts.take<proxy::send_queue_state>(1)),
           ready_requests(parts.take<mlx5::ready_request>(send_wqebbs)),
           calls(parts.take<device::detail::call_entry>(slots)),
-          in_parts(parts.take<device::detail::client_part_slot>(slots)) {}
+          in_parts(parts.take<device::detail::channel_part_slot>(slots)) {}
     /// Makes `channel` use these.
     void put_into(device::channel_ref& channel) const noexcept {
         channel.state = state;
@@ -36,7 +36,7 @@ struct client_parts {
     proxy::send_queue_state* proxied;
     mlx5::ready_request* ready_requests;
     device::detail::call_entry* calls;
-    device::detail::client_part_slot* in_parts;
+    device::detail::channel_part_slot* in_parts;
 };
 
 /// The same for a channel with one owner.
@@ -46,7 +46,7 @@ struct exclusive_client_parts {
           channel(parts.take<device::detail::exclusive_channel>(1)),
           prepared(parts.take<device::detail::prepared_call>(slots)),
           calls(parts.take<device::detail::owned_call>(slots)),
-          in_parts(parts.take<device::detail::client_part_slot>(slots)) {}
+          in_parts(parts.take<device::detail::channel_part_slot>(slots)) {}
     void put_into(device::channel_ref& out) const noexcept {
         out.exclusive.channel = channel;
         out.exclusive.prepared = prepared;
@@ -57,7 +57,7 @@ struct exclusive_client_parts {
     device::detail::exclusive_channel* channel;
     device::detail::prepared_call* prepared;
     device::detail::owned_call* calls;
-    device::detail::client_part_slot* in_parts;
+    device::detail::channel_part_slot* in_parts;
 };
 
 /// All slots are free, the first one on top.

@@ -4,7 +4,7 @@
 #include "core/device_names.hpp"
 
 #include <accel_transport/device/detail/mlx5/fences.hpp>
-#include <accel_transport/device/detail/service_layout.hpp>
+#include <accel_transport/device/detail/service/layout.hpp>
 
 #include <algorithm>
 #include <bit>

@@ -4,7 +4,7 @@
 #include "core/server/gpu_service_state.hpp"
 #include "core/stream_wait.hpp"
 
-#include <accel_transport/device/detail/graph_steps.hpp>
+#include <accel_transport/device/detail/graph/steps.hpp>
 #include <accel_transport/gpu_graph.hpp>
 
 #include <algorithm>

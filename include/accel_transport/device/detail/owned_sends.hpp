@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/detail/exclusive_layout.hpp>
+#include <accel_transport/device/detail/service/exclusive_layout.hpp>
 
 #include <cstddef>
 #include <cstdint>

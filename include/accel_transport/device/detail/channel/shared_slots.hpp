@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/detail/channel_calls.hpp>
+#include <accel_transport/device/detail/channel/calls.hpp>
 
 #include <cstdint>
 
@@ -9,8 +9,8 @@
 namespace accel::device::detail {
 
 /// Slots of a shared channel. Those of a call in parts belong to the scope that has it, but for their arrival, which
-/// any thread notices. `owned_client_slots` has the same functions.
-struct shared_client_slots {
+/// any thread notices. `owned_channel_slots` has the same functions.
+struct shared_channel_slots {
     static constexpr call_phase room_come = call_phase::room_arrived;   ///< of a room that has come back
     static constexpr call_phase last_come = call_phase::parts_arrived;  ///< of a call whose last response is there
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/detail/exclusive_calls.hpp>
+#include <accel_transport/device/detail/channel/exclusive_calls.hpp>
 
 #include <cstdint>
 
-/// The slots of a channel that has an owner, as responses in parts need them (`shared_client_slots`).
+/// The slots of a channel that has an owner, as responses in parts need them (`shared_channel_slots`).
 namespace accel::device::detail {
 
 /// Slots of a channel that has an owner, who finds what has come in the slots.
-struct owned_client_slots {
+struct owned_channel_slots {
     static constexpr call_phase room_come = call_phase::lent;
     static constexpr call_phase last_come = call_phase::in_parts;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/detail/graph_steps.hpp>
+#include <accel_transport/device/detail/graph/steps.hpp>
 
 #include <cstddef>
 #include <cstdint>

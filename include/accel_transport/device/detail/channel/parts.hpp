@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/detail/client_part_slots.hpp>
-#include <accel_transport/device/detail/owned_client_slots.hpp>
-#include <accel_transport/device/detail/shared_client_slots.hpp>
+#include <accel_transport/device/detail/channel/owned_slots.hpp>
+#include <accel_transport/device/detail/channel/part_slots.hpp>
+#include <accel_transport/device/detail/channel/shared_slots.hpp>
 #include <accel_transport/device/detail/wire/trace_extension.hpp>
 
 #include <cstddef>
@@ -12,13 +12,13 @@
 /// Responses in parts, at calling kernels. A call that takes n unread parts lends n slots: each goes to the server as
 /// room for one part, comes back with it, and goes again when the part has been released. Parts are numbered: a
 /// server's threads may send in another order than they count. Calls without parts come by none of these functions.
-/// `Slots`: `shared_client_slots` or `owned_client_slots`.
+/// `Slots`: `shared_channel_slots` or `owned_channel_slots`.
 namespace accel::device::detail {
 
-ACCEL_HOST_DEVICE inline shared_client_slots slots_of(const channel_ref& channel) noexcept {
+ACCEL_HOST_DEVICE inline shared_channel_slots slots_of(const channel_ref& channel) noexcept {
     return {channel};
 }
-ACCEL_HOST_DEVICE inline owned_client_slots slots_of(owned_channel& mine) noexcept {
+ACCEL_HOST_DEVICE inline owned_channel_slots slots_of(owned_channel& mine) noexcept {
     return {mine};
 }
 
@@ -45,7 +45,7 @@ ACCEL_HOST_DEVICE inline void put_rooms_back(const Slots& at, parts_call& of) no
 template <class Slots>
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool take_rooms(const Slots& at, const call_ref& call,
                                                        std::uint32_t wanted) noexcept {
-    client_part_slot* const parts = at.of().parts;
+    channel_part_slot* const parts = at.of().parts;
     parts_call& of = parts[call.slot].call;
     of = {};
     for (std::uint32_t i = 0; i < wanted; ++i) {
@@ -89,7 +89,7 @@ template <class Slots>
 /// In front of the request, so that the server finds it.
 template <class Slots>
 [[nodiscard]] ACCEL_HOST_DEVICE inline status lend_rooms(const Slots& at, parts_call& of) noexcept {
-    const client_part_slot* const parts = at.of().parts;
+    const channel_part_slot* const parts = at.of().parts;
     for (std::uint32_t next = of.rooms; next != 0; next = parts[next - 1].room.next) {
         if (!at.move(next - 1, parts[next - 1].room.generation, call_phase::begun, call_phase::lent))
             return status::invalid_state;
@@ -253,7 +253,7 @@ ACCEL_HOST_DEVICE inline void hand_out(const Slots& at, parts_call& of, std::uin
 /// Looks at the rooms of a call. `ok`: `out` is its next part; `again`: that has not come; `protocol_error`.
 template <class Slots>
 [[nodiscard]] ACCEL_HOST_DEVICE inline status next_part_of(const Slots& at, parts_call& of, arrival_ref& out) noexcept {
-    client_part_slot* const parts = at.of().parts;
+    channel_part_slot* const parts = at.of().parts;
     for (std::uint32_t* link = &of.rooms; *link != 0;) {
         const std::uint32_t slot = *link - 1;
         parts_room& room = parts[slot].room;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <accel_transport/device/clock.hpp>
-#include <accel_transport/device/detail/channel_intake.hpp>
+#include <accel_transport/device/detail/channel/intake.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/detail/channel_layout.hpp>
-#include <accel_transport/device/detail/exclusive_layout.hpp>
+#include <accel_transport/device/detail/channel/layout.hpp>
 #include <accel_transport/device/detail/host_clock_sync.hpp>
+#include <accel_transport/device/detail/service/exclusive_layout.hpp>
 
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/detail/service_parts.hpp>
+#include <accel_transport/device/detail/service/parts.hpp>
 
 #include <cstddef>
 #include <cstdint>

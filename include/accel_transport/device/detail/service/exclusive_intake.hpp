@@ -2,8 +2,8 @@
 #pragma once
 
 #include <accel_transport/device/clock.hpp>
-#include <accel_transport/device/detail/exclusive_slots.hpp>
 #include <accel_transport/device/detail/lanes.hpp>
+#include <accel_transport/device/detail/service/exclusive_slots.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/detail/exclusive_answers.hpp>
-#include <accel_transport/device/detail/exclusive_arrivals.hpp>
+#include <accel_transport/device/detail/service/exclusive_answers.hpp>
+#include <accel_transport/device/detail/service/exclusive_arrivals.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -4,7 +4,7 @@
 #include <accel_transport/device/detail/mlx5/completion_queue.hpp>
 #include <accel_transport/device/detail/mlx5/send_queue.hpp>
 #include <accel_transport/device/detail/proxy/queue.hpp>
-#include <accel_transport/device/detail/service_layout.hpp>
+#include <accel_transport/device/detail/service/layout.hpp>
 
 #include <cstddef>
 #include <cstdint>

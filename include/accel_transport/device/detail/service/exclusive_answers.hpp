@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/detail/exclusive_intake.hpp>
 #include <accel_transport/device/detail/owned_sends.hpp>
-#include <accel_transport/device/detail/service_answers.hpp>
+#include <accel_transport/device/detail/service/answers.hpp>
+#include <accel_transport/device/detail/service/exclusive_intake.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -3,7 +3,7 @@
 
 #include <accel_transport/device/channel_ref.hpp>
 #include <accel_transport/device/clock.hpp>
-#include <accel_transport/device/detail/channel_calls.hpp>
+#include <accel_transport/device/detail/channel/calls.hpp>
 #include <accel_transport/device/detail/loaded_quad.hpp>
 #include <accel_transport/device/detail/owned_sends.hpp>
 

@@ -4,7 +4,7 @@
 #include <accel_transport/device/detail/engine.hpp>
 #include <accel_transport/device/detail/host_clock_sync.hpp>
 #include <accel_transport/device/detail/mlx5/receive_queue.hpp>
-#include <accel_transport/device/detail/part_slots.hpp>
+#include <accel_transport/device/detail/service/part_slots.hpp>
 #include <accel_transport/device/detail/slots_layout.hpp>
 #include <accel_transport/device/detail/wire/response_target.hpp>
 #include <accel_transport/device/detail/wire/slot_header.hpp>

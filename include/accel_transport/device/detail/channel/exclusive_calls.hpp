@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/detail/exclusive_channel_intake.hpp>
+#include <accel_transport/device/detail/channel/exclusive_intake.hpp>
 
 #include <cstddef>
 #include <cstdint>

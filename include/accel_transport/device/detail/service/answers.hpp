@@ -2,7 +2,7 @@
 #pragma once
 
 #include <accel_transport/device/clock.hpp>
-#include <accel_transport/device/detail/service_intake.hpp>
+#include <accel_transport/device/detail/service/intake.hpp>
 
 #include <cstddef>
 #include <cstdint>

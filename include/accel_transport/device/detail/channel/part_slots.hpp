@@ -34,7 +34,7 @@ struct parts_room {
 };
 
 /// A slot as kernels keep it, in its two uses.
-struct alignas(16) client_part_slot {
+struct alignas(16) channel_part_slot {
     parts_call call;
     parts_room room;
 };
