@@ -9,7 +9,7 @@
 #include <cstdint>
 
 /// Posts a batch of requests with one doorbell, by all threads of a scope together. Each thread says how many
-/// blocks its own requests take (`reserve`) and writes them (`fill`). Then one thread publishes and rings.
+/// WQEBBs its own requests take (`reserve`) and writes them (`fill`). Then one thread publishes and rings.
 /// Requests lie in the order of the threads' ranks. All threads of the scope call each step, and all get the
 /// same status. No step waits for the adapter.
 namespace accel::bench {
@@ -26,7 +26,7 @@ struct wqebb_sum {
 
 /// Where in a batch the requests of one thread lie.
 struct batch_share {
-    std::uint32_t first = 0;  ///< this thread's first block
+    std::uint32_t first = 0;  ///< this thread's first WQEBB
     std::uint32_t end = 0;    ///< of the batch
     bool closes = false;      ///< the batch's last request is this thread's: it publishes and rings
 };
@@ -83,7 +83,7 @@ struct sum_of<block_scope> {
 };
 #endif
 
-/// Step 1: `mine` blocks for this thread, 0 being none. `again`: so many are not free for all.
+/// Step 1: `mine` WQEBBs for this thread, 0 being none. `again`: so many are not free for all.
 /// `message_too_large`: the ring has not so many. Either way nothing was taken, for no thread.
 ACCEL_UNCHECKED_CALLS
 template <class Scope>
@@ -138,12 +138,12 @@ ACCEL_HOST_DEVICE_INLINE void ring_early(const mlx5::send_queue_ref& queue, cons
 /// Of so many requests; more than `max` only says so.
 ACCEL_HOST_DEVICE_INLINE std::uint32_t wqebbs_of_all(const mlx5::work_request* requests, std::uint32_t count,
                                                      std::uint32_t max) noexcept {
-    std::uint32_t blocks = 0;
-    for (std::uint32_t i = 0; i < count && blocks <= max; ++i) {
+    std::uint32_t wqebbs = 0;
+    for (std::uint32_t i = 0; i < count && wqebbs <= max; ++i) {
         const mlx5::request_size size = mlx5::size_of(requests[i]);
-        blocks = size.ds > mlx5::max_ds ? max + 1 : blocks + mlx5::wqebbs_of(size.ds);
+        wqebbs = size.ds > mlx5::max_ds ? max + 1 : wqebbs + mlx5::wqebbs_of(size.ds);
     }
-    return blocks <= max ? blocks : max + 1;
+    return wqebbs <= max ? wqebbs : max + 1;
 }
 
 /// All steps: `count` requests of this thread, and those of the others, with one doorbell.
@@ -153,8 +153,8 @@ template <class Scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status post(const mlx5::send_queue_ref& queue,
                                                    const mlx5::work_request* requests, std::uint32_t count) noexcept {
     batch_share share;
-    const std::uint32_t blocks = wqebbs_of_all(requests, count, queue.wqebbs);
-    if (const status taken = reserve<Scope>(queue, blocks, share); taken != status::ok) return taken;
+    const std::uint32_t wqebbs = wqebbs_of_all(requests, count, queue.wqebbs);
+    if (const status taken = reserve<Scope>(queue, wqebbs, share); taken != status::ok) return taken;
     std::uint32_t at = share.first;
     std::uint64_t doorbell = 0;
     for (std::uint32_t i = 0; i < count; ++i) {

@@ -18,7 +18,7 @@ constexpr std::uint64_t max_requests = std::uint64_t{4} << 20;
 
 template <bool Carried>
 void post_all(cpu_ring& to, const post_plan& plan) noexcept {
-    const std::uint32_t needed = plan.batch * plan.blocks;
+    const std::uint32_t needed = plan.batch * plan.wqebbs;
     for (std::uint64_t posted = 0; posted < plan.requests; posted += plan.batch) {
         play_adapter(to.queue, needed);
         batch_share share;
@@ -39,8 +39,8 @@ double ns_to_post(const post_plan& plan, bool carried) {
 
 }  // namespace
 
-cpu_ring::cpu_ring(std::uint32_t queue_pair) : blocks(std::size_t{ring_blocks} * mlx5::wqebb_bytes) {
-    queue = {blocks.data(), ring_blocks, queue_pair, &record, &doorbell, &state};
+cpu_ring::cpu_ring(std::uint32_t queue_pair) : wqebbs(std::size_t{ring_wqebbs} * mlx5::wqebb_bytes) {
+    queue = {wqebbs.data(), ring_wqebbs, queue_pair, &record, &doorbell, &state};
 }
 
 const std::vector<std::byte>& carried_bytes() {
@@ -55,7 +55,7 @@ const std::vector<std::byte>& carried_bytes() {
 post_plan plan_of(const post_case& what) {
     post_plan plan;
     plan.batch = what.batch;
-    plan.blocks = blocks_for(what.payload_bytes, what.carried);
+    plan.wqebbs = wqebbs_for(what.payload_bytes, what.carried);
     plan.payload_bytes = what.payload_bytes;
     plan.payload = what.carried ? reinterpret_cast<std::uintptr_t>(carried_bytes().data()) : some_local;
     plan.remote = some_remote;

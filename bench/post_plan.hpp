@@ -9,12 +9,12 @@
 /// What `gpu_post_bench` posts, made by one function wherever it runs: WRITEs of one length to a ring.
 namespace accel::bench {
 
-/// Requests of one queue. The n-th begins at block n × `blocks`, and names memory there, so that each differs
+/// Requests of one queue. The n-th begins at WQEBB n × `wqebbs`, and names memory there, so that each differs
 /// and all can be made again to compare.
 struct post_plan {
     std::uint64_t requests = 0;  ///< a multiple of `batch`
     std::uint32_t batch = 1;     ///< requests a doorbell, of all threads that post together
-    std::uint32_t blocks = 1;    ///< of each request
+    std::uint32_t wqebbs = 1;    ///< of each request
     std::uint32_t payload_bytes = 0;
     std::uint64_t payload = 0;  ///< address: of registered memory, or of what is carried
     std::uint64_t remote = 0;
@@ -23,9 +23,9 @@ struct post_plan {
 };
 
 template <bool Carried>
-ACCEL_HOST_DEVICE_INLINE mlx5::work_request request_at(const post_plan& plan, std::uint32_t block, bool last,
+ACCEL_HOST_DEVICE_INLINE mlx5::work_request request_at(const post_plan& plan, std::uint32_t wqebb, bool last,
                                                        mlx5::local_range& range) noexcept {
-    range = {plan.payload + (Carried ? 0 : block), plan.payload_bytes, plan.local_key};
+    range = {plan.payload + (Carried ? 0 : wqebb), plan.payload_bytes, plan.local_key};
     mlx5::work_request request;
     request.operation = mlx5::opcode::write;
     request.flags = last ? mlx5::flag_signalled : std::uint8_t{0};
@@ -33,12 +33,12 @@ ACCEL_HOST_DEVICE_INLINE mlx5::work_request request_at(const post_plan& plan, st
     request.ranges = 1;
     request.first = &range;
     request.remote_key = plan.remote_key;
-    request.remote_address = plan.remote + block;
+    request.remote_address = plan.remote + wqebb;
     return request;
 }
 
-/// Blocks of a request of this length.
-inline std::uint32_t blocks_for(std::uint32_t payload_bytes, bool carried) noexcept {
+/// WQEBBs of a request of this length.
+inline std::uint32_t wqebbs_for(std::uint32_t payload_bytes, bool carried) noexcept {
     const mlx5::local_range range{0, payload_bytes, 0};
     mlx5::work_request request;
     request.carries_bytes = carried;
@@ -53,8 +53,8 @@ ACCEL_HOST_DEVICE_INLINE std::uint64_t fill_share(const mlx5::send_queue_ref& qu
                                                   const batch_share& share, std::uint32_t count) noexcept {
     std::uint64_t doorbell = 0;
     std::uint32_t at = share.first;
-    for (std::uint32_t i = 0; i < count; ++i, at += plan.blocks) {
-        const bool last = at + plan.blocks == share.end;
+    for (std::uint32_t i = 0; i < count; ++i, at += plan.wqebbs) {
+        const bool last = at + plan.wqebbs == share.end;
         mlx5::local_range range;
         const mlx5::work_request request = request_at<Carried>(plan, at, last, range);
         const mlx5::request_size size = mlx5::size_of(request);

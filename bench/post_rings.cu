@@ -22,7 +22,7 @@ namespace {
 constexpr unsigned long long longest_ns = 3'000'000'000;
 constexpr unsigned host_patience_ms = 5'000;
 constexpr std::uint32_t batches_between_looks = 1024;
-constexpr std::size_t ring_bytes = std::size_t{ring_blocks} * mlx5::wqebb_bytes;
+constexpr std::size_t ring_bytes = std::size_t{ring_wqebbs} * mlx5::wqebb_bytes;
 constexpr std::size_t line_bytes = 64;
 constexpr std::uint32_t max_queues_each = 4;  // processor
 
@@ -70,7 +70,7 @@ __global__ void post_many(post_plan plan, ring_set memory, kernel_bounds bounds,
     mlx5::send_queue_state state;
     mlx5::send_queue_ref queue;
     queue.ring = memory.rings + index * ring_bytes;
-    queue.wqebbs = ring_blocks;
+    queue.wqebbs = ring_wqebbs;
     queue.queue_pair = queue_pair_of(index);
     queue.doorbell_record = reinterpret_cast<mlx5::be32*>(memory.records + index * line_bytes);
     queue.doorbell = reinterpret_cast<std::uint64_t*>(memory.doorbells + index * line_bytes);
@@ -86,9 +86,9 @@ __global__ void post_many(post_plan plan, ring_set memory, kernel_bounds bounds,
             report.outcome = Scope::of_first(over ? 1 : 0) != 0 ? status::timed_out : status::ok;
             if (report.outcome != status::ok) break;
         }
-        if (first) play_adapter(queue, plan.batch * plan.blocks);
+        if (first) play_adapter(queue, plan.batch * plan.wqebbs);
         batch_share share;
-        report.outcome = reserve<Scope>(queue, count * plan.blocks, share);
+        report.outcome = reserve<Scope>(queue, count * plan.wqebbs, share);
         if (report.outcome != status::ok) break;
         const std::uint64_t doorbell = fill_share<Carried>(queue, plan, share, count);
         tell<Scope, How, Place>(queue, share, doorbell, deferred);
@@ -259,7 +259,7 @@ result<post_row> rings_on_gpu::measure(const post_case& what, double millisecond
     const std::uint32_t threads = threads_of(what);
     if (what.batch == 0 || what.batch % threads != 0 || threads > 1024 || what.queues > max_queues_)
         return refused("a batch of so many requests, or so many queues, cannot be posted");
-    if (what.batch * plan.blocks > ring_blocks) return refused("the ring cannot hold such a batch");
+    if (what.batch * plan.wqebbs > ring_wqebbs) return refused("the ring cannot hold such a batch");
     if (what.carried && what.payload_bytes > max_carried) return refused("a request cannot carry so much");
     plan.requests = std::uint64_t{what.batch} * 256;
     // Twice: the first loads the kernel.

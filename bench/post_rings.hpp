@@ -41,7 +41,7 @@ struct post_case {
 };
 
 /// Blocks of each ring.
-inline constexpr std::uint32_t ring_blocks = 1024;
+inline constexpr std::uint32_t ring_wqebbs = 1024;
 
 struct post_row {
     double ns_per_request = 0;  ///< of one poster; median over the repeats

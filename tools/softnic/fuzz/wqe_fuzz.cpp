@@ -10,7 +10,7 @@ using namespace accel::softnic;
 
 /// What every caller relies on, whatever the bytes were.
 void check(const send_request& request, decode_status status, std::size_t size) {
-    if (request.blocks == 0 || request.inlined.size() > size) std::abort();
+    if (request.wqebbs == 0 || request.inlined.size() > size) std::abort();
     if (status != decode_status::ok) return;
     std::uint64_t total = 0;
     for (const segment& piece : request.segments) {

@@ -223,7 +223,7 @@ enum class devx_service : std::uint8_t { reliable = 0, initiator = 5 };
 
 class devx_qp {
   public:
-    static constexpr std::uint32_t log_send_blocks = 6;
+    static constexpr std::uint32_t log_send_wqebbs = 6;
     static constexpr std::uint32_t log_receives = 4;
     static constexpr std::uint32_t receive_bytes = 16u << log_receives;
 
@@ -240,7 +240,7 @@ class devx_qp {
         put(prm::qpc::user_index, 0x321);
         put(prm::qpc::cqn_snd, send.number());
         put(prm::qpc::cqn_rcv, receive.number());
-        put(prm::qpc::log_sq_size, log_send_blocks);
+        put(prm::qpc::log_sq_size, log_send_wqebbs);
         put(prm::qpc::log_rq_size, log_receives);
         put(prm::qpc::dbr_umem_id, memory_.id());
         put(prm::qpc::dbr_addr, record_offset);
@@ -320,7 +320,7 @@ class devx_qp {
     [[nodiscard]] std::uint32_t* record() const { return reinterpret_cast<std::uint32_t*>(memory_.at(record_offset)); }
     [[nodiscard]] std::byte* slot(std::uint16_t index) const {
         const std::size_t receives = service_ == devx_service::reliable ? receive_bytes : 0;
-        return memory_.at(receives + std::size_t{index % (1u << log_send_blocks)} * 64);
+        return memory_.at(receives + std::size_t{index % (1u << log_send_wqebbs)} * 64);
     }
     std::size_t fill(const devx_work& what, std::array<std::byte, 64>& block) const {
         std::size_t size = sizeof(mlx5_wqe_ctrl_seg);

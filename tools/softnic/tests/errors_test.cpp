@@ -136,7 +136,7 @@ TEST_F(pair, garbage_work_requests_are_errors) {
 }
 
 TEST_F(pair, a_doorbell_for_more_than_the_ring_holds_is_fatal) {
-    qp.set_send_record(static_cast<std::uint16_t>(test_qp::send_blocks + 1));
+    qp.set_send_record(static_cast<std::uint16_t>(test_qp::send_wqebbs + 1));
     qp.ring();
     ASSERT_TRUE(on.settle());
     EXPECT_EQ(qp.qp->state, qp_state::error);

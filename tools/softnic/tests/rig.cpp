@@ -114,7 +114,7 @@ test_qp::test_qp(nic& on, test_cq& send, test_cq& receive, std::uint32_t pd, qp_
     options.user_index = 0x777;
     options.user_handle = reinterpret_cast<std::uint64_t>(this);
     options.send_buffer = reinterpret_cast<std::uint64_t>(send_.data());
-    options.send_blocks = send_blocks;
+    options.send_wqebbs = send_wqebbs;
     options.doorbell_record = reinterpret_cast<std::uint64_t>(record_);
     options.receives = {reinterpret_cast<std::uint64_t>(receive_.data()), reinterpret_cast<std::uint64_t>(record_),
                         receives, receive_shift};

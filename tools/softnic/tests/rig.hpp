@@ -77,7 +77,7 @@ class test_qp {
     test_qp(const test_qp&) = delete;
     test_qp& operator=(const test_qp&) = delete;
 
-    static constexpr std::uint32_t send_blocks = 64;
+    static constexpr std::uint32_t send_wqebbs = 64;
     static constexpr std::uint32_t receives = 32;
     static constexpr std::uint32_t receive_shift = 6;
 
@@ -89,18 +89,18 @@ class test_qp {
     void post_receive(std::span<const segment> pieces);
     /// Reads the doorbell record, as the register would make the device do.
     void ring();
-    [[nodiscard]] std::byte* block(std::uint16_t index) { return send_.data() + 64 * (index % send_blocks); }
+    [[nodiscard]] std::byte* block(std::uint16_t index) { return send_.data() + 64 * (index % send_wqebbs); }
     void set_send_record(std::uint16_t produced);
     [[nodiscard]] std::uint16_t produced() const { return produced_; }
     /// Free blocks, if everything up to `completed` is done.
     [[nodiscard]] std::uint32_t room(std::uint16_t completed) const {
-        return send_blocks - static_cast<std::uint16_t>(produced_ - completed);
+        return send_wqebbs - static_cast<std::uint16_t>(produced_ - completed);
     }
 
   private:
     nic& nic_;
     std::vector<std::byte> receive_ = std::vector<std::byte>(receives << receive_shift);
-    std::vector<std::byte> send_ = std::vector<std::byte>(send_blocks * 64);
+    std::vector<std::byte> send_ = std::vector<std::byte>(send_wqebbs * 64);
     alignas(8) std::uint32_t record_[2]{};
     std::uint16_t produced_ = 0;
     std::uint16_t receives_produced_ = 0;

@@ -81,7 +81,7 @@ TEST(send_wqe, mixes_inline_and_pointer_segments) {
     EXPECT_FALSE(out.segments[0].inlined);
     EXPECT_TRUE(out.segments[1].inlined);
     EXPECT_EQ(out.inlined.size(), 30u);
-    EXPECT_EQ(out.blocks, 2u);
+    EXPECT_EQ(out.wqebbs, 2u);
 }
 
 TEST(send_wqe, reuse_leaves_nothing_behind) {

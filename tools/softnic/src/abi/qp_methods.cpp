@@ -38,7 +38,7 @@ int check_driver_part(const mlx5_ib_create_qp& driver) {
 void set_rings(const mlx5_ib_create_qp& driver, queue_pair_options& options) {
     options.user_index = driver.uidx;
     options.doorbell_record = driver.db_addr;
-    options.send_blocks = driver.sq_wqe_count;
+    options.send_wqebbs = driver.sq_wqe_count;
     options.uar_page = driver.bfreg_index;
     const std::uint32_t receives = options.shared_receives ? 0 : driver.rq_wqe_count;
     options.receives = {driver.buf_addr, driver.db_addr, receives, driver.rq_wqe_shift};
@@ -60,7 +60,7 @@ void set_dynamic(const mlx5_ib_create_qp& driver, queue_pair_options& options) {
     if (options.type != qp_type::dynamic_target) return;
     options.access_key = driver.access_key;
     options.send_cq = nullptr;
-    options.send_blocks = 0;
+    options.send_wqebbs = 0;
     options.receives = {};
     options.doorbell_record = {};
 }
@@ -205,7 +205,7 @@ int query_qp(context& target, command& request) {
     const auto& attributes = qp->attributes;
     ib_uverbs_query_qp_resp answer{};
     answer.dest = path_to(attributes.destination);
-    answer.max_send_wr = qp->options.send_blocks;
+    answer.max_send_wr = qp->options.send_wqebbs;
     answer.max_recv_wr = qp->options.receives.entries;
     answer.max_send_sge = limits::max_segments;
     answer.max_recv_sge = limits::max_segments;

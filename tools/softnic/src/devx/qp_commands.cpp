@@ -66,9 +66,9 @@ result place_qp_queues(call& what, queue_pair_options& options) {
     const bool initiator = options.type == qp_type::dynamic_initiator;
     if (get(qpc::rq_type) == rq_regular && !initiator) receives.entries = std::uint32_t{1} << get(qpc::log_rq_size);
     receives.stride_shift = get(qpc::log_rq_stride) + smallest_stride_shift;
-    if (get(qpc::no_sq) == 0) options.send_blocks = std::uint32_t{1} << get(qpc::log_sq_size);
+    if (get(qpc::no_sq) == 0) options.send_wqebbs = std::uint32_t{1} << get(qpc::log_sq_size);
     const std::uint64_t receive_bytes = std::uint64_t{receives.entries} << receives.stride_shift;
-    const std::uint64_t send_bytes = std::uint64_t{options.send_blocks} * wqe_block_bytes;
+    const std::uint64_t send_bytes = std::uint64_t{options.send_wqebbs} * wqebb_bytes;
     place queues;
     place record;
     const result in_umem =
@@ -140,8 +140,8 @@ void describe_queues(described& to, const queue_pair_options& options) {
     to.set(qpc::pd, options.pd);
     to.set(qpc::uar_page, options.uar_page);
     to.set(qpc::user_index, options.user_index);
-    to.set(qpc::no_sq, options.send_blocks == 0 ? 1 : 0);
-    to.set(qpc::log_sq_size, log2_or_0(options.send_blocks));
+    to.set(qpc::no_sq, options.send_wqebbs == 0 ? 1 : 0);
+    to.set(qpc::log_sq_size, log2_or_0(options.send_wqebbs));
     to.set(qpc::log_rq_size, log2_or_0(options.receives.entries));
     const std::uint32_t shift = std::max(options.receives.stride_shift, smallest_stride_shift);
     to.set(qpc::log_rq_stride, shift - smallest_stride_shift);

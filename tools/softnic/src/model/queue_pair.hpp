@@ -25,7 +25,7 @@ struct queue_pair_options {
     std::uint32_t user_index = 0;
     std::uint64_t user_handle = 0;
     queue_memory send_buffer;
-    std::uint32_t send_blocks = 0;  ///< WQEBBs, power of two, or 0
+    std::uint32_t send_wqebbs = 0;  ///< WQEBBs, power of two, or 0
     queue_memory doorbell_record;   ///< two big-endian words: receive, send
     receive_queue_options receives;
     bool signal_all = false;

@@ -74,20 +74,20 @@ void flush_flights(hca& nic, queue_pair& qp, std::uint32_t from) {
 /// WQEs that were posted but never fetched. Their size is needed to find the next one.
 void flush_unfetched(hca& nic, queue_pair& qp) {
     auto& requester = qp.requester;
-    if (qp.options.send_blocks == 0) return;
+    if (qp.options.send_wqebbs == 0) return;
     requester.seen.clear();
     std::uint32_t left = std::min<std::uint32_t>(static_cast<std::uint16_t>(requester.produced - requester.consumed),
-                                                 qp.options.send_blocks);
+                                                 qp.options.send_wqebbs);
     while (left > 0) {
         std::array<std::byte, 16> control{};
-        const std::uint32_t slot = requester.consumed & (qp.options.send_blocks - 1);
-        if (!qp.options.send_buffer.read(std::uint64_t{slot} * wqe_block_bytes, control.data(), control.size())) break;
+        const std::uint32_t slot = requester.consumed & (qp.options.send_wqebbs - 1);
+        if (!qp.options.send_buffer.read(std::uint64_t{slot} * wqebb_bytes, control.data(), control.size())) break;
         const std::size_t size = std::max<std::size_t>(send_wqe_bytes(control), 1);
-        const auto blocks = static_cast<std::uint32_t>((size + wqe_block_bytes - 1) / wqe_block_bytes);
+        const auto wqebbs = static_cast<std::uint32_t>((size + wqebb_bytes - 1) / wqebb_bytes);
         const auto opcode = static_cast<std::uint8_t>(be32toh(load_as<mlx5_wqe_ctrl_seg>(control).opmod_idx_opcode));
         put_send_error(nic, qp, requester.consumed, opcode, flushed);
-        requester.consumed = static_cast<std::uint16_t>(requester.consumed + blocks);
-        left -= std::min(left, blocks);
+        requester.consumed = static_cast<std::uint16_t>(requester.consumed + wqebbs);
+        left -= std::min(left, wqebbs);
     }
     requester.consumed = requester.produced;
 }

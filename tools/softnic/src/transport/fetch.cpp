@@ -20,17 +20,17 @@ using wqe_buffer = std::array<std::byte, 1024>;
 /// Copies the WQE at `index` out of the ring, around its end if need be. Empty if the ring is not mapped any
 /// more.
 std::span<const std::byte> read_wqe(const queue_pair& qp, std::uint16_t index, wqe_buffer& buffer) {
-    const auto read_block = [&](std::uint32_t block) {
-        const std::uint32_t slot = (index + block) & (qp.options.send_blocks - 1);
-        return qp.options.send_buffer.read(std::uint64_t{slot} * wqe_block_bytes,
-                                           buffer.data() + block * wqe_block_bytes, wqe_block_bytes);
+    const auto read_wqebb = [&](std::uint32_t wqebb) {
+        const std::uint32_t slot = (index + wqebb) & (qp.options.send_wqebbs - 1);
+        return qp.options.send_buffer.read(std::uint64_t{slot} * wqebb_bytes, buffer.data() + wqebb * wqebb_bytes,
+                                           wqebb_bytes);
     };
-    if (!read_block(0)) return {};
+    if (!read_wqebb(0)) return {};
     const std::size_t size = send_wqe_bytes(std::span(buffer).first<16>());
-    const auto blocks = static_cast<std::uint32_t>((size + wqe_block_bytes - 1) / wqe_block_bytes);
-    for (std::uint32_t block = 1; block < blocks; ++block)
-        if (!read_block(block)) return {};
-    return std::span(buffer).first(std::max(size, wqe_block_bytes));
+    const auto wqebbs = static_cast<std::uint32_t>((size + wqebb_bytes - 1) / wqebb_bytes);
+    for (std::uint32_t wqebb = 1; wqebb < wqebbs; ++wqebb)
+        if (!read_wqebb(wqebb)) return {};
+    return std::span(buffer).first(std::max(size, wqebb_bytes));
 }
 
 std::uint64_t hash_of(std::span<const std::byte> bytes) {
@@ -53,8 +53,8 @@ void remember_wqes(hca& nic, queue_pair& qp, std::uint16_t from) {
         const auto wqe = trimmed(read_wqe(qp, index, buffer));
         if (wqe.empty()) return;
         requester.seen.emplace_back(index, hash_of(wqe));
-        const auto blocks = (wqe.size() + wqe_block_bytes - 1) / wqe_block_bytes;
-        index = static_cast<std::uint16_t>(index + std::max<std::size_t>(blocks, 1));
+        const auto wqebbs = (wqe.size() + wqebb_bytes - 1) / wqebb_bytes;
+        index = static_cast<std::uint16_t>(index + std::max<std::size_t>(wqebbs, 1));
     }
     if (requester.fetch_after == 0) requester.fetch_after = nic.now + nic.random() % latest_fetch_ns;
 }
@@ -111,7 +111,7 @@ std::uint32_t count_packets(const send_request& request, std::uint32_t mtu) {
 }  // namespace
 
 void on_doorbell(hca& nic, queue_pair& qp) {
-    if (qp.options.send_blocks == 0 || (!qp.sends_packets() && qp.state != qp_state::error)) return;
+    if (qp.options.send_wqebbs == 0 || (!qp.sends_packets() && qp.state != qp_state::error)) return;
     std::uint32_t record = 0;
     auto& requester = qp.requester;
     if (!qp.options.doorbell_record.load32(MLX5_SND_DBR * sizeof record, record)) {
@@ -123,7 +123,7 @@ void on_doorbell(hca& nic, queue_pair& qp) {
     if (requester.produced == before) return;
     requester.rang_ns = nic.wire_now;
     nic.schedule(qp);
-    if (static_cast<std::uint16_t>(requester.produced - requester.consumed) > qp.options.send_blocks) {
+    if (static_cast<std::uint16_t>(requester.produced - requester.consumed) > qp.options.send_wqebbs) {
         fmt::print(stderr, "softnic: queue pair {:#x}: doorbell for more WQEs than the ring holds\n", qp.number);
         requester.consumed = requester.produced;
         if (qp.state != qp_state::error) completions::fail_queue_pair(nic, qp, IBV_EVENT_QP_FATAL);
@@ -160,7 +160,7 @@ bool fetch(hca& nic, queue_pair& qp) {
     next.received = 0;
     next.message = ++nic.messages;
     requester.next_psn = psn::add(requester.next_psn, next.packets);
-    requester.consumed = static_cast<std::uint16_t>(requester.consumed + next.request.blocks);
+    requester.consumed = static_cast<std::uint16_t>(requester.consumed + next.request.wqebbs);
     ++requester.newest;
     ++nic.count.wqes;
     if (nic.log.on()) {

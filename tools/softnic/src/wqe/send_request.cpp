@@ -227,7 +227,7 @@ const opcode_row* find_opcode(std::uint8_t opcode, bool datagram) {
 
 void start(send_request& out, const send_expectation& expected) {
     out.index = expected.index;
-    out.blocks = 1;
+    out.wqebbs = 1;
     out.length = 0;
     out.segments.clear();
     out.segments.reserve(usual_segments);
@@ -298,7 +298,7 @@ decode_status decode_send(std::span<const std::byte> wqe, const send_expectation
     if (size == 0 || size > wqe.size()) return decode_status::empty;
     if (((head >> 8) & 0xffff) != expected.index) return decode_status::wrong_index;
     if (qpn_ds >> 8 != expected.qpn) return decode_status::wrong_queue;
-    out.blocks = static_cast<std::uint16_t>((size + wqe_block_bytes - 1) / wqe_block_bytes);
+    out.wqebbs = static_cast<std::uint16_t>((size + wqebb_bytes - 1) / wqebb_bytes);
     const opcode_row* row = find_opcode(out.opcode, expected.datagram);
     if (row == nullptr) return decode_status::unknown_opcode;
     take_control(control, *row, out);

@@ -13,7 +13,7 @@
 /// Work queue elements as the device reads them: layout from infiniband/mlx5dv.h, checked field by field.
 namespace accel::softnic {
 
-inline constexpr std::size_t wqe_block_bytes = 64;       ///< a WQEBB: the stride of the send queue
+inline constexpr std::size_t wqebb_bytes = 64;           ///< a WQEBB: the stride of the send queue
 inline constexpr std::size_t max_send_wqe_bytes = 1008;  ///< `ds` counts 16-byte units in six bits
 inline constexpr std::uint32_t max_message_bytes = 1u << 30;
 
@@ -58,7 +58,7 @@ struct window_request {
 /// nothing.
 struct send_request {
     std::uint16_t index = 0;   ///< the producer index it was posted with; goes back in the CQE
-    std::uint16_t blocks = 1;  ///< how many WQEBBs it took
+    std::uint16_t wqebbs = 1;  ///< how many WQEBBs it took
     std::uint8_t opcode = 0;   ///< mlx5 opcode, echoed in the CQE
     operation kind = operation::nop;
     bool signalled = false;
@@ -108,7 +108,7 @@ enum class decode_status : std::uint8_t {
 /// How many bytes the WQE starting with these 16 says it has; 0 if its `ds` is not valid.
 [[nodiscard]] std::size_t send_wqe_bytes(std::span<const std::byte, 16> control);
 
-/// Decodes one contiguous WQE. Always fills index, blocks and opcode, also on failure, for the error CQE.
+/// Decodes one contiguous WQE. Always fills index, wqebbs and opcode, also on failure, for the error CQE.
 [[nodiscard]] decode_status decode_send(std::span<const std::byte> wqe, const send_expectation& expected,
                                         send_request& out);
 
