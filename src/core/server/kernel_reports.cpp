@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/server/kernel_reports.hpp"
 
+#include "core/device_names.hpp"
+
 #include <accel_transport/device/service.hpp>
 
 namespace accel::core {
