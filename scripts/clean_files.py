@@ -4,7 +4,8 @@
 
     clean_files.py all    every source of the library, the tools and the examples
     clean_files.py due    those whose code has changed since clang-tidy found nothing in them
-    clean_files.py note   writes the list of clean ones, .ci/tidy-clean, anew: all of them are clean
+    clean_files.py note   writes the list of clean ones, .ci/tidy-clean, anew: all of them are clean. Sources that this
+                          build does not have keep their lines
 
 Reads build/clang/compile_commands.json. Lines with nothing but a comment are no code, unless they speak to clang-tidy
 (NOLINT).
@@ -45,15 +46,24 @@ def line_of(path):
     return f"{sum_of((TOP / path).read_text(encoding='utf-8'))}  {path}\n"
 
 
+def clean_elsewhere(lines, files):
+    """Of these lines those of sources that `files` lacks, as long as they are still true."""
+    paths = {line: Path(line.split("  ", 1)[1].rstrip("\n")) for line in lines}
+    return [line for line, path in paths.items()
+            if path not in files and (TOP / path).is_file() and line == line_of(path)]
+
+
 def main():
     if len(sys.argv) != 2 or sys.argv[1] not in ("all", "due", "note"):
         print(__doc__, file=sys.stderr)
         return 2
     files = all_files()
+    known = CLEAN.read_text(encoding="utf-8").splitlines(True) if CLEAN.is_file() else []
     if sys.argv[1] == "note":
-        CLEAN.write_text("".join(map(line_of, files)), encoding="utf-8")
+        lines = [*map(line_of, files), *clean_elsewhere(known, files)]
+        CLEAN.write_text("".join(sorted(lines, key=lambda line: line.split("  ", 1)[1])), encoding="utf-8")
         return 0
-    clean = set(CLEAN.read_text(encoding="utf-8").splitlines(True)) if sys.argv[1] == "due" else set()
+    clean = set(known) if sys.argv[1] == "due" else set()
     for path in files:
         if line_of(path) not in clean:
             print(TOP / path)

@@ -28,6 +28,12 @@ class CleanFiles(unittest.TestCase):
         for path in ("tests/unit/uri_test.cpp", "tools/softnic/tests/rig.cpp", "tools/softnic/fuzz/a.cpp", "src/a.cu"):
             self.assertFalse(clean_files.is_checked(Path(path)), path)
 
+    def test_sources_of_other_builds_stay_clean_until_they_change(self):
+        own, other = Path("scripts/clean_files.py"), Path("scripts/clean_files_test.py")
+        lines = [clean_files.line_of(own), clean_files.line_of(other), "0" * 64 + "  scripts/check_sources.py\n",
+                 "0" * 64 + "  src/gone.cpp\n"]
+        self.assertEqual([lines[1]], clean_files.clean_elsewhere(lines, [own]))
+
 
 if __name__ == "__main__":
     unittest.main()
