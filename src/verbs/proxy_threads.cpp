@@ -99,7 +99,6 @@ proxy_thread& proxy_threads::least_busy(const proxy_thread* except) const noexce
 
 /// False: the thread that has them is stuck, and keeps them.
 bool proxy_threads::move(seat& which, proxy_thread& to) noexcept {
-    if (which.leaves) return false;
     if (which.by != nullptr && !which.by->remove(*which.rings, longest_move_)) {
         which.by->add(*which.rings);
         return false;

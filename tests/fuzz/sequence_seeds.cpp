@@ -69,6 +69,10 @@ void shm_gpu_seeds(const seed_folder& to, const bytes& message) {
     to.add("gpu_requests_are_other_memory", joined({{3, 4, 0, 0}, call, look}));
     to.add("gpu_responses_are_a_device", joined({{3, 0, 7, 0}, call, look}));
     to.add("gpu_half", bytes{3, 0, 0, 255});
+    const bytes cancelled{5, 1, 0, 2 + 1};
+    const bytes copies_end{5, 2, 0, 8};
+    to.add("gpu_server_dies_under_a_cancelled_call",
+           joined({client, slow_call, cancelled, {4, 255}, copies_end, {7}, look}));
 }
 
 /// Steps as fuzz_shm_peer takes them.

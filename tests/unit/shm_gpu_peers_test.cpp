@@ -277,6 +277,22 @@ TEST_F(shm_gpu_server, answer_to_a_request_that_has_not_left_ends_it) {
     EXPECT_TRUE(server.path->close());
 }
 
+TEST_F(shm_gpu_server, memory_that_comes_back_is_told_before_the_loss) {
+    connect();
+    gpus->device().held = true;
+    send(1, part(0, 10), {});
+    EXPECT_FALSE(server.path->retract(1)) << "the GPU still reads the payload";
+    server.socket.reset();
+    gpus->device().held = false;
+    settle();
+    std::vector<link_event> seen;
+    for (int looks = 0; looks < 3; ++looks)
+        for (const link_event& each : server.poll(true)) seen.push_back(each);
+    ASSERT_EQ(seen.size(), 2U);
+    EXPECT_EQ(seen[0].kind, event_kind::buffer_released);
+    EXPECT_EQ(seen[1].kind, event_kind::lost);
+}
+
 /// Whatever is announced, and whenever: a payload that the host may read lies on the host.
 TEST_F(shm_gpu_server, anything_may_be_announced) {
     std::mt19937 random(1);

@@ -131,7 +131,8 @@ std::size_t shm_link::take_copied(std::span<link_event> out) noexcept {
     return count;
 }
 
-/// As `take_last`, of a client. Responses that are being copied come before the loss.
+/// As `take_last`, of a client. Responses that are being copied come before the loss, and so does memory that a copy
+/// has left.
 std::size_t shm_link::take_last_by_gpu(std::span<link_event> out) noexcept {
     std::size_t count = take_copied(out);
     std::uint32_t entry = 0;
@@ -141,7 +142,7 @@ std::size_t shm_link::take_last_by_gpu(std::span<link_event> out) noexcept {
         if (got == taken::event) ++count;
         if (got == taken::wrong) last_left_ = 0;
     }
-    const bool more = count == out.size() || copies_->receives();
+    const bool more = count == out.size() || copies_->receives() || !released_.empty();
     return more ? count : tell_loss(out, count);
 }
 
