@@ -113,6 +113,19 @@ TEST(part_credits, whoever_is_called_has_the_exchange) {
     }
 }
 
+TEST(part_credits, room_that_comes_while_somebody_begins_to_wait_is_told) {
+    part_credits parts;
+    exchange_state room;
+    counting_waiter waiter;
+    parts.start(1);
+    EXPECT_TRUE(parts.await(waiter, [&] {
+        parts.add(room);  // as the worker's thread does
+        return false;
+    }));
+    EXPECT_EQ(parts.next(), &room);
+    EXPECT_EQ(waiter.calls, 0);
+}
+
 TEST(part_credits, no_call_is_missed_between_two_threads) {
     constexpr int rounds = 3000;
     part_credits parts;
