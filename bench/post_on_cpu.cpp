@@ -39,8 +39,8 @@ double ns_to_post(const post_plan& plan, bool carried) {
 
 }  // namespace
 
-cpu_ring::cpu_ring(std::uint32_t queue_pair) : wqebbs(std::size_t{ring_wqebbs} * mlx5::wqebb_bytes) {
-    queue = {wqebbs.data(), ring_wqebbs, queue_pair, &record, &doorbell, &state};
+cpu_ring::cpu_ring(std::uint32_t queue_pair) : ring(std::size_t{ring_wqebbs} * mlx5::wqebb_bytes) {
+    queue = {ring.data(), ring_wqebbs, queue_pair, &record, &doorbell, &state};
 }
 
 const std::vector<std::byte>& carried_bytes() {

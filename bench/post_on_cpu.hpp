@@ -15,7 +15,7 @@ struct cpu_ring {
     cpu_ring(const cpu_ring&) = delete;
     cpu_ring& operator=(const cpu_ring&) = delete;
 
-    std::vector<std::byte> wqebbs;
+    std::vector<std::byte> ring;
     mlx5::be32 record{};
     std::uint64_t doorbell = 0;
     mlx5::send_queue_state state;

@@ -251,7 +251,7 @@ result<bool> rings_on_gpu::is_as_on_cpu(const post_case& what, post_plan plan, s
                              part{&doorbell, memory.doorbells + queue * line_bytes, sizeof doorbell}})
         if (auto done = cuda_done(cudaMemcpy(each.to, each.from, each.bytes, cudaMemcpyDefault), "a copy"); !done)
             return done.error();
-    return ring == wanted.blocks && record == wanted.record && doorbell == wanted.doorbell;
+    return ring == wanted.ring && record == wanted.record && doorbell == wanted.doorbell;
 }
 
 result<post_row> rings_on_gpu::measure(const post_case& what, double milliseconds, unsigned repeats) {

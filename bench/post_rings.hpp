@@ -40,7 +40,7 @@ struct post_case {
     bool carried = false;  ///< the payload is in the request
 };
 
-/// Blocks of each ring.
+/// WQEBBs of each ring.
 inline constexpr std::uint32_t ring_wqebbs = 1024;
 
 struct post_row {

@@ -102,7 +102,7 @@ class fuzzed_end {
     void announce() {
         const std::uint8_t choice = input_.byte();
         const std::uint8_t flags = knows_gpu() ? input_.byte() : 0;
-        peer_.writes->announce((choice < 250 ? choice % geometry.slots : 0x0fff'ff00U + choice) |
+        peer_.writes->announce((choice < 250 ? choice % geometry.slots : 0xffff'ff00U + choice) |
                                ((flags & 1U) != 0 ? payload_on_gpu : 0) | ((flags & 2U) != 0 ? response_on_gpu : 0));
     }
     void sleep() { peer_.sleep->store(input_.byte()); }
