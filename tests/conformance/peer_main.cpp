@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The other process of the tests that kill or stop one. Usage:
-//   conformance_peer serve URI echo|hold PEER_TIMEOUT_MS     writes its URI; then for each line "count" a
-//   number conformance_peer client URI CALLS BYTES once|stream      writes "in_flight" when its calls are on
-//   their way
+//   conformance_peer serve URI echo|hold PEER_TIMEOUT_MS
+//       writes its URI; then for each line "count" a number
+//   conformance_peer client URI CALLS BYTES once|stream
+//       writes "in_flight" when its calls are on their way
+//   conformance_peer calls URI SESSIONS CALLS BYTES SEED
+//       CALLS of up to BYTES in each of SESSIONS at once; writes how many were right, wrong and failed
 #include "handler_memory.hpp"
 #include "held_exchanges.hpp"
 #include "patience.hpp"
 #include "payload.hpp"
+#include "run_calls.hpp"
 #include "security_way.hpp"
 
 #include <accel_transport/accel_transport.hpp>
@@ -17,6 +21,7 @@
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -94,6 +99,36 @@ int client(context& ctx, const std::string& uri, unsigned calls, std::size_t byt
     }
 }
 
+int call_all(context& ctx, const std::string& uri, unsigned sessions, std::uint64_t calls, std::size_t bytes,
+             std::uint64_t seed) {
+    channel_options options;
+    options.slots = 16;
+    options.request_bytes = options.response_bytes = bytes;
+    options.connect_timeout = 10s * tests::time_factor();
+    options.peer_timeout = 2s * tests::time_factor();
+    options.call_timeout = 10s * tests::time_factor();
+    options.security = tests::usual_security(false);
+    std::vector<channel> channels;
+    for (unsigned i = 0; i < sessions; ++i) {
+        auto connected = channel::connect(ctx, uri, options);
+        if (!connected) return fail(connected.error().message);
+        channels.push_back(std::move(*connected));
+    }
+    std::vector<tests::tally> all(sessions);
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < sessions; ++i)
+        threads.emplace_back([&, i] { all[i] = tests::run_calls(channels[i], calls, seed + i * calls, bytes); });
+    for (std::thread& each : threads) each.join();
+    tests::tally sum;
+    for (const tests::tally& each : all) {
+        sum.right += each.right;
+        sum.wrong += each.wrong;
+        sum.failed += each.failed;
+    }
+    std::cout << sum.right << ' ' << sum.wrong << ' ' << sum.failed << std::endl;
+    return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -108,5 +143,8 @@ int main(int argc, char** argv) {
     if (arguments.size() == 5 && arguments[0] == "client")
         return client(*opened, arguments[1], static_cast<unsigned>(std::stoul(arguments[2])), std::stoul(arguments[3]),
                       arguments[4] == "stream");
+    if (arguments.size() == 6 && arguments[0] == "calls")
+        return call_all(*opened, arguments[1], static_cast<unsigned>(std::stoul(arguments[2])),
+                        std::stoull(arguments[3]), std::stoul(arguments[4]), std::stoull(arguments[5]));
     return fail("see the head of peer_main.cpp for its arguments");
 }

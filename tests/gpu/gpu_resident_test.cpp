@@ -2,20 +2,13 @@
 // GPU-resident services with real kernels: what tests/device does with threads in their place. By both
 // engines: the GPU drives the device's queues, or a thread of the host posts for it. And with one owner for each
 // session, a block or a warp.
-#include "conformance/patience.hpp"
-#include "conformance/payload.hpp"
-#include "gpu/gpu_resident_kernels.hpp"
+#include "gpu/gpu_resident_rig.hpp"
 #include "gpu/requests_wanted.hpp"
-#include "loopback.hpp"
-
-#include <accel_transport/accel_transport.hpp>
-#include <accel_transport/gpu_service.hpp>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <iostream>
 #include <memory>
 #include <span>
@@ -29,107 +22,9 @@
 namespace accel::tests {
 namespace {
 
-/// How kernels reach the device, and who serves a session.
-enum class way { direct, proxy, exclusive };
-
-class gpu_resident_service : public ::testing::Test {
-  protected:
-    void SetUp() override {
-        stream_ = open_stream();
-        if (stream_ == nullptr) GTEST_SKIP() << "there is no GPU";
-        options_.max_slots = 16;
-        options_.max_request_bytes = options_.max_response_bytes = std::size_t{64} << 10;
-        options_.security.insecure = true;
-        options_.peer_timeout = patience(2s);
-    }
-    void TearDown() override {
-        if (stream_ == nullptr) return;
-        if (service_) {
-            EXPECT_EQ(service_->stop(stream_, patience(10s)), status::ok);
-        }
-        EXPECT_STREQ(stream_failure(stream_), "");
-        close_stream(stream_);
-    }
-    [[nodiscard]] virtual way served() const = 0;
-    [[nodiscard]] gpu_engine engine() const { return served() == way::proxy ? gpu_engine::proxy : gpu_engine::direct; }
-    void serve(kernel_work work, int blocks, int threads, kernel_times* times = nullptr) {
-        const bool exclusive = served() == way::exclusive;
-        options_.verbs.engine = engine();
-        if (exclusive) options_.verbs.sharing = service_sharing::exclusive;
-        auto made = gpu_service::listen(server_context_, "gpu://" + own_loopback() + ":0", options_);
-        if (!made && made.error().code == status::unsupported) GTEST_SKIP() << made.error().message;
-        ASSERT_TRUE(made.ok()) << made.error().message;
-        service_ = std::make_unique<gpu_service>(std::move(*made));
-        ASSERT_EQ(service_->engine(), engine());
-        const auto launch = exclusive ? launch_owners : launch_gpu_resident;
-        ASSERT_TRUE(launch(service_->ref(), work, blocks, threads, times, stream_));
-    }
-    [[nodiscard]] std::string cpu_used() const {
-        const auto seen = service_->statistics();
-        const auto ms = [](std::chrono::nanoseconds time) {
-            return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(time).count());
-        };
-        return "CPU of the service's thread: " + ms(seen.cpu_user + seen.cpu_kernel) +
-               " ms, of the proxy's: " + ms(seen.cpu_proxy) + " ms";
-    }
-    [[nodiscard]] channel connect(std::uint32_t slots = 8) {
-        channel_options wanted;
-        wanted.slots = slots;
-        wanted.request_bytes = wanted.response_bytes = 4096;
-        wanted.security.insecure = true;
-        wanted.peer_timeout = patience(2s);
-        wanted.call_timeout = patience(10s);
-        auto made = channel::connect(client_context_, service_->endpoint(), wanted);
-        if (!made) throw std::runtime_error(made.error().message);
-        return std::move(*made);
-    }
-
-    context server_context_ = context::open().value();
-    context client_context_ = context::open().value();
-    server_options options_ = gpu_service::defaults();
-    std::unique_ptr<gpu_service> service_;
-    CUstream_st* stream_ = nullptr;
-};
-
 class gpu_resident : public gpu_resident_service, public ::testing::WithParamInterface<way> {
     [[nodiscard]] way served() const override { return GetParam(); }
 };
-
-struct tally {
-    std::uint64_t right = 0;
-    std::uint64_t wrong = 0;
-    std::uint64_t failed = 0;
-};
-
-/// Keeps all slots of a channel full.
-tally run_calls(channel& client, std::uint64_t total, std::uint64_t seed, std::size_t largest) {
-    tally out;
-    std::uint64_t submitted = 0;
-    std::array<completion, 16> done;
-    while (out.right + out.wrong + out.failed < total) {
-        call_view call;
-        while (submitted < total && client.begin(call) == status::ok) {
-            const std::size_t size = submitted * 37 % (largest + 1);
-            fill(call.request.first(size), seed + submitted);
-            submit_options with;
-            with.tag = submitted;
-            if (client.submit(call.id, size, with) != status::ok) {
-                (void)client.release(call.id);
-                break;
-            }
-            ++submitted;
-        }
-        const std::size_t got = client.wait(done, patience(10s));
-        if (got == 0) return out;
-        for (std::size_t i = 0; i < got; ++i) {
-            const std::size_t size = done[i].tag * 37 % (largest + 1);
-            const bool equal = done[i].response.size() == size && matches(done[i].response, seed + done[i].tag);
-            ++(done[i].status != status::ok ? out.failed : equal ? out.right : out.wrong);
-            (void)client.release(done[i].id);
-        }
-    }
-    return out;
-}
 
 TEST_P(gpu_resident, echoes_every_size) {
     serve(kernel_work::echo, 1, 64);
@@ -215,13 +110,8 @@ TEST_P(gpu_resident_sessions, all_answers_right) {
               << right.load() << " right; " << cpu_used() << " in " << took.count() << " s\n";
 }
 
-std::string name_of(way served) {
-    if (served == way::exclusive) return "exclusive";
-    return served == way::proxy ? "proxy" : "direct";
-}
-const auto ways = ::testing::Values(way::direct, way::proxy, way::exclusive);
-INSTANTIATE_TEST_SUITE_P(by, gpu_resident, ways, [](const auto& row) { return name_of(row.param); });
-INSTANTIATE_TEST_SUITE_P(by, gpu_resident_sessions, ::testing::Combine(ways, ::testing::Values(1, 4, 16, 64)),
+INSTANTIATE_TEST_SUITE_P(by, gpu_resident, every_way(), [](const auto& row) { return name_of(row.param); });
+INSTANTIATE_TEST_SUITE_P(by, gpu_resident_sessions, ::testing::Combine(every_way(), ::testing::Values(1, 4, 16, 64)),
                          [](const auto& row) {
                              return name_of(std::get<0>(row.param)) + "_" + std::to_string(std::get<1>(row.param));
                          });

@@ -161,7 +161,19 @@ TEST_F(cuda_plugin, work_on_a_device_that_failed_ends_with_an_error) {
     EXPECT_EQ(run(IBV_WR_RDMA_WRITE, 1000, *source, *target).status, IBV_WC_LOC_PROT_ERR);
 }
 
+/// UCX and NCCL look for it before they register GPU memory.
+constexpr const char* peer_memory_module = "/sys/module/nvidia_peermem/version";
+
+TEST_F(cuda_plugin, shows_the_module_that_programs_look_for) {
+    EXPECT_EQ(::access(peer_memory_module, R_OK), 0) << std::strerror(errno);
+}
+
 struct without_peer_memory : cuda_plugin {};
+
+TEST_F(without_peer_memory, there_is_no_module) {
+    EXPECT_EQ(::access(peer_memory_module, F_OK), -1);
+    EXPECT_EQ(errno, ENOENT);
+}
 
 TEST_F(without_peer_memory, registration_is_refused) {
     EXPECT_EQ(enrol(from), nullptr);

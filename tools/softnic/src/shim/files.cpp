@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Replacements for what opens and looks at files: /sys/class/infiniband* is our tree, /dev/infiniband/uverbsN
-// is us. Also the fortified variants, which programs built with _FORTIFY_SOURCE call instead.
+// Replacements for what opens and looks at files: /sys/class/infiniband* and /sys/module/nvidia_peermem are our
+// tree, /dev/infiniband/uverbsN is us. Also the fortified variants, which programs built with _FORTIFY_SOURCE call
+// instead.
 #include "shim/installation.hpp"
 #include "shim/real.hpp"
 #include "shim/sysfs.hpp"

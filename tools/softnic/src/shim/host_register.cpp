@@ -3,6 +3,7 @@
 // it for ours, which are pages of ordinary memory, and takes them without.
 #include "shim/host_register.hpp"
 
+#include "shim/late_function.hpp"
 #include "shim/real.hpp"
 
 #include <atomic>
@@ -40,14 +41,17 @@ bool is_page_of_command_file(std::uint64_t address) {
     return ours;
 }
 
-template <class Real>
-int register_with(Real real, void* at, std::size_t size, unsigned flags) {
+using register_function = int(void* at, std::size_t size, unsigned flags);
+
+int register_with(register_function* real, void* at, std::size_t size, unsigned flags) {
     if (real == nullptr) return cuda_not_supported;
     const bool ours = (flags & io_memory) != 0 && is_page_of_command_file(reinterpret_cast<std::uint64_t>(at));
     return real(at, size, ours ? flags & ~io_memory : flags);
 }
 
-using register_function = int(void* at, std::size_t size, unsigned flags);
+accel::softnic::late_function runtimes{"libcudart", "cudaHostRegister"};
+accel::softnic::late_function drivers{"libcuda.so", "cuMemHostRegister_v2"};
+
 std::atomic<register_function*> found_by_name{nullptr};
 
 int register_by_name(void* at, std::size_t size, unsigned flags) {
@@ -64,8 +68,8 @@ void* accel::softnic::stand_in_for_host_register(void* real) {
 }
 
 SOFTNIC_EXPORT int cudaHostRegister(void* at, std::size_t size, unsigned flags) {
-    return register_with(SOFTNIC_REAL_LATE(cudaHostRegister), at, size, flags);
+    return register_with(reinterpret_cast<register_function*>(runtimes.find()), at, size, flags);
 }
 SOFTNIC_EXPORT int cuMemHostRegister_v2(void* at, std::size_t size, unsigned flags) {
-    return register_with(SOFTNIC_REAL_LATE(cuMemHostRegister_v2), at, size, flags);
+    return register_with(reinterpret_cast<register_function*>(drivers.find()), at, size, flags);
 }

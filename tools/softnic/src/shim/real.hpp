@@ -56,10 +56,3 @@ struct libc_functions {
 }  // namespace accel::softnic
 
 #define SOFTNIC_REAL(name) (::accel::softnic::libc().name)
-
-/// The same for a function of a library that may be loaded later.
-#define SOFTNIC_REAL_LATE(name)                                                                    \
-    ([] {                                                                                          \
-        static const auto function = reinterpret_cast<decltype(&::name)>(dlsym(RTLD_NEXT, #name)); \
-        return function;                                                                           \
-    }())

@@ -23,8 +23,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view class_prefix = "/sys/class/infiniband";
+constexpr std::string_view peer_memory_module = "/sys/module/nvidia_peermem";
 constexpr std::string_view node_prefix = "/dev/infiniband/uverbs";
-constexpr int tree_version = 2;
+constexpr int tree_version = 3;
 
 void put(const fs::path& file, std::string_view text) {
     fs::create_directories(file.parent_path());
@@ -100,6 +101,7 @@ void put_device(const fs::path& root, const device& of) {
 void put_tree(const fs::path& root, const settings& from) {
     put(root / "class/infiniband_verbs/abi_version", "6");
     fs::create_directories(root / "class/infiniband");
+    put(root / "module/nvidia_peermem/version", "softnic");
     for (std::size_t index = 0; index < from.devices.size(); ++index)
         put_device(root, device(static_cast<int>(index), from.devices[index]));
     put(root / "complete", "");
@@ -142,13 +144,25 @@ const std::string& root() {
 
 thread_local bool making_tree = false;
 
+bool begins_with(const char* path, std::string_view prefix) {
+    return std::strncmp(path, prefix.data(), prefix.size()) == 0;
+}
+
+/// Programs take the module for a promise that ibv_reg_mr takes GPU memory. Where it does not, there is none, whatever
+/// the machine has.
+bool hides(const char* path) {
+    const settings* from = installation::get().configuration();
+    const bool takes = from == nullptr || (from->peer_memory && from->cuda != cuda_dma::off);
+    return !takes && begins_with(path, peer_memory_module);
+}
+
 }  // namespace
 
 const char* redirect(const char* path, std::string& buffer) {
     if (path == nullptr || making_tree) return nullptr;
-    if (std::strncmp(path, class_prefix.data(), class_prefix.size()) == 0) {
+    if (begins_with(path, class_prefix) || begins_with(path, peer_memory_module)) {
         making_tree = true;
-        buffer = root() + (path + std::strlen("/sys"));
+        buffer = (hides(path) ? "/nonexistent" : root()) + (path + std::strlen("/sys"));
         making_tree = false;
         return buffer.c_str();
     }
@@ -156,7 +170,7 @@ const char* redirect(const char* path, std::string& buffer) {
 }
 
 int device_node(const char* path) {
-    if (path == nullptr || std::strncmp(path, node_prefix.data(), node_prefix.size()) != 0) return -1;
+    if (path == nullptr || !begins_with(path, node_prefix)) return -1;
     const char* number = path + node_prefix.size();
     int index = -1;
     const char* end = number + std::strlen(number);

@@ -5,9 +5,9 @@
 
 namespace accel::softnic::sysfs {
 
-/// If `path` names something of the RDMA subsystem, where our copy of it is: a small tree of files in
-/// /dev/shm, made when first asked for, the same for all processes with the same devices. Null: not ours, use
-/// `path` itself. `buffer` holds the result.
+/// If `path` names something of the RDMA subsystem, or the module nvidia_peermem, where our copy of it is: a small
+/// tree of files in /dev/shm, made when first asked for, the same for all processes with the same devices. Null: not
+/// ours, use `path` itself. `buffer` holds the result.
 const char* redirect(const char* path, std::string& buffer);
 
 /// N of "/dev/infiniband/uverbsN", or -1.
