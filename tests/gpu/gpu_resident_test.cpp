@@ -62,7 +62,7 @@ TEST_P(gpu_resident, a_call_one_after_the_other) {
     serve(kernel_work::echo, 1, 64, times);
     if (IsSkipped()) return;
     channel client = connect();
-    constexpr int calls = 20'000;
+    constexpr int calls = 5'000;
     const auto begin = std::chrono::steady_clock::now();
     const tally got = run_calls(client, 1000, 1, 64);
     EXPECT_EQ(got.right, 1000U);

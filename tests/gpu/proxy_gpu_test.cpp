@@ -120,10 +120,10 @@ TEST_F(gpu_proxy, one_thread_asks_one_after_the_other) {
     ask(1, 20'000);
 }
 TEST_F(gpu_proxy, a_warp_asks_at_once) {
-    ask(32, 5'000);
+    ask(32, 2'500);
 }
 TEST_F(gpu_proxy, two_warps_share_a_ring_that_is_smaller_than_they_are) {
-    ask(64, 5'000);
+    ask(64, 2'500);
 }
 
 TEST_F(gpu_proxy, one_thread_posts_as_fast_as_it_can) {
