@@ -210,10 +210,10 @@ inline security_options insecure() {
     return options;
 }
 
-/// What the library logs while this lives.
+/// What the library logs while this lives, warnings and errors, whatever the process logged before.
 class log_capture {
   public:
-    log_capture() = default;
+    log_capture() { logger::set_level(log_level::warning); }
     log_capture(const log_capture&) = delete;
     log_capture& operator=(const log_capture&) = delete;
     /// All that was logged before the call.

@@ -4,6 +4,7 @@
 
 #include "conformance/patience.hpp"
 #include "core/control/session.hpp"
+#include "core/log.hpp"
 #include "core/log_sink.hpp"
 #include "core/log_writer.hpp"
 
@@ -62,6 +63,7 @@ TEST(failure_watch, tells_of_a_fault_and_looks_no_more) {
 }
 
 TEST(failure_watch, says_once_that_a_gpu_refuses_its_looks) {
+    core::logger::set_level(log_level::warning);
     std::mutex mutex;
     std::string lines;
     const core::log_registration sink{[&](log_level, std::string_view line) {
