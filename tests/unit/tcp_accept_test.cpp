@@ -212,6 +212,14 @@ TEST_F(tcp_accept, token_is_no_good_after_the_session_ended) {
     EXPECT_EQ(server->lost.size(), 1U);
 }
 
+TEST_F(tcp_accept, token_is_no_good_when_the_session_ends_before_its_client_has_come) {
+    EXPECT_TRUE(server->path->close());
+    const core::data_preamble p = good_preamble(77);
+    const core::unique_fd late = raw_connection(world.door.port());
+    write_all(late, &p, sizeof p);
+    EXPECT_EQ(answer_to(late), status::unauthorized);
+}
+
 TEST_F(tcp_accept, preamble_may_come_byte_by_byte_with_requests_behind_the_answer) {
     const core::unique_fd peer = raw_connection(world.door.port());
     const core::data_preamble p = good_preamble(77);
