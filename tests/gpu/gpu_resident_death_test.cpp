@@ -37,16 +37,24 @@ class gpu_resident_deaths : public gpu_resident_service, public ::testing::WithP
             ADD_FAILURE() << failure.what();
         }
     }
-    /// Starts a client a second and kills it while its calls are in flight, until `done`; how many, at least one.
+    /// Starts a client, and kills it while its calls are in flight.
+    void kill_one(std::chrono::microseconds after) {
+        try {
+            peer_process dying({"client", service_->endpoint(), "8", "300", "stream"});
+            EXPECT_EQ(dying.line(patience(20s)), "in_flight");
+            std::this_thread::sleep_for(after);
+            dying.kill();
+        } catch (const std::runtime_error& failure) {
+            ADD_FAILURE() << failure.what();
+        }
+    }
+    /// One client a second, until `done`; how many, at least one.
     int kill_clients(const std::atomic<bool>& done) {
         std::minstd_rand random{17};
         int killed = 0;
         do {
             const auto begin = std::chrono::steady_clock::now();
-            peer_process dying({"client", service_->endpoint(), "8", "300", "stream"});
-            EXPECT_EQ(dying.line(patience(20s)), "in_flight");
-            std::this_thread::sleep_for(std::chrono::microseconds{random() % 50'000});
-            dying.kill();
+            kill_one(std::chrono::microseconds{random() % 50'000});
             ++killed;
             while (!done && std::chrono::steady_clock::now() < begin + 1s) std::this_thread::sleep_for(10ms);
         } while (!done);

@@ -3,6 +3,7 @@
 
 #include "conformance/patience.hpp"
 #include "conformance/run_calls.hpp"
+#include "gpu/connect.hpp"
 #include "gpu/gpu_resident_kernels.hpp"
 #include "loopback.hpp"
 
@@ -13,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <stdexcept>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -65,15 +65,7 @@ class gpu_resident_service : public ::testing::Test {
                " ms, of the proxy's: " + ms(seen.cpu_proxy) + " ms";
     }
     [[nodiscard]] channel connect(std::uint32_t slots = 8) {
-        channel_options wanted;
-        wanted.slots = slots;
-        wanted.request_bytes = wanted.response_bytes = 4096;
-        wanted.security.insecure = true;
-        wanted.peer_timeout = patience(2s);
-        wanted.call_timeout = patience(10s);
-        auto made = channel::connect(client_context_, service_->endpoint(), wanted);
-        if (!made) throw std::runtime_error(made.error().message);
-        return std::move(*made);
+        return connect_to_service(client_context_, service_->endpoint(), 4096, slots);
     }
 
     context server_context_ = context::open().value();

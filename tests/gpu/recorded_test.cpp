@@ -8,6 +8,7 @@
 #include "digits/frame.hpp"
 #include "digits/gpu_network.hpp"
 #include "digits/preprocess.hpp"
+#include "gpu/connect.hpp"
 #include "gpu/requests_wanted.hpp"
 #include "gpu/tensor_kernels.hpp"
 #include "loopback.hpp"
@@ -79,15 +80,7 @@ class recorded : public ::testing::Test {
         graph_.emplace(std::move(*made));
     }
     [[nodiscard]] channel connect(std::size_t bytes, std::uint32_t slots = 8) {
-        channel_options wanted;
-        wanted.slots = slots;
-        wanted.request_bytes = wanted.response_bytes = std::max<std::size_t>(bytes, 64);
-        wanted.security.insecure = true;
-        wanted.peer_timeout = patience(2s);
-        wanted.call_timeout = patience(10s);
-        auto made = channel::connect(client_context_, service_->endpoint(), wanted);
-        if (!made) throw std::runtime_error(made.error().message);
-        return std::move(*made);
+        return connect_to_service(client_context_, service_->endpoint(), std::max<std::size_t>(bytes, 64), slots);
     }
 
     context context_ = context::open().value();

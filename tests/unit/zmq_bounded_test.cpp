@@ -45,8 +45,8 @@ struct reluctant_socket {
     owned_socket socket;
 };
 
-/// Stands between a client and a server, and lets what the server sends trickle: 32 KiB each tenth of a second. So TCP
-/// gets on, and sees nothing wrong.
+/// Stands between a client and a server, and reads 32 KiB of what the server sends each tenth of a second. So TCP gets
+/// on, and sees nothing wrong. What the client does not take is dropped.
 class trickle {
   public:
     explicit trickle(std::uint16_t to) : to_(to) {}
