@@ -15,19 +15,25 @@ endif()
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
+# ccache, where it is installed, keeps what was compiled. A fresh clone in another folder finds it again: no path of a
+# clone goes into what is compared (CCACHE_BASEDIR, CCACHE_NOHASHDIR, and the prefix map, also for __FILE__), and the
+# compiler is known by its content.
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(ACCEL_CCACHE ccache)
   if(ACCEL_CCACHE)
-    set(CMAKE_CXX_COMPILER_LAUNCHER "${ACCEL_CCACHE}")
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1
+      CCACHE_COMPILERCHECK=content "${ACCEL_CCACHE}")
   endif()
+endif()
+if(PROJECT_IS_TOP_LEVEL)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>")
 endif()
 
 # A unity build compiles several sources as one, and reads the headers that they share once: a build from nothing takes
-# a third of the time. A compiler cache does better, because it compiles only what changed. Names in anonymous
+# a third of the time. With ccache it stays on, because a cache that is empty must not cost anything. Names in anonymous
 # namespaces must differ between the sources of a target. -DCMAKE_UNITY_BUILD=ON|OFF overrides the choice. Since 3.29
 # CMake would join CUDA sources too, which are few and have names in common.
-if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_UNITY_BUILD AND CMAKE_VERSION VERSION_LESS 3.29
-  AND (DEFINED ENV{CI} OR NOT CMAKE_CXX_COMPILER_LAUNCHER))
+if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_UNITY_BUILD AND CMAKE_VERSION VERSION_LESS 3.29)
   set(CMAKE_UNITY_BUILD ON CACHE BOOL "Compile several sources at once")
 endif()
 # Larger batches take less of the processors' time, but more memory.

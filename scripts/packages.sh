@@ -6,7 +6,7 @@ declare -A package_use=(
     [g++]="the compiler" [cmake]="the build" [ninja-build]="the build" [pkg-config]="finds ZeroMQ"
     [libzmq3-dev]="ZeroMQ" [libssl-dev]="TLS of the control plane" [libspdlog-dev]="logging" [libfmt-dev]="formatting"
     [libcli11-dev]="command lines" [nlohmann-json3-dev]="JSON reports" [prometheus-cpp-dev]="--metrics of programs"
-    [libgtest-dev]="the tests" [libgmock-dev]="the tests"
+    [ccache]="compiles nothing twice" [libgtest-dev]="the tests" [libgmock-dev]="the tests"
     [libibverbs-dev]="RDMA verbs" [ibverbs-providers]="drivers of RDMA adapters"
     [ibverbs-utils]="stock programs: ibv_rc_pingpong" [perftest]="run on softnic" [ucx-utils]="run on softnic"
     [qperf]="run on softnic" [libfabric-bin]="run on softnic" [openmpi-bin]="run on softnic"
@@ -27,7 +27,7 @@ packages_to_run=(g++ cmake ninja-build pkg-config libzmq3-dev libssl-dev libibve
     libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev prometheus-cpp-dev zlib1g-dev)
 packages_to_bench=("${packages_to_run[@]}" valgrind libboost-dev libgrpc++-dev nginx-light libnginx-mod-stream)
 packages_for_gateway=("${packages_to_run[@]}" libboost-dev libgrpc++-dev)
-packages_for_tests=("${packages_to_run[@]}" libgtest-dev libgmock-dev valgrind)
+packages_for_tests=("${packages_to_run[@]}" ccache libgtest-dev libgmock-dev valgrind)
 
 packages_to_check=("${packages_for_tests[@]}" clang lld libclang-rt-dev clang-tidy clang-format-14 python3 doxygen
     binutils ibverbs-utils perftest ucx-utils libucx-dev qperf libfabric-bin openmpi-bin libgloo-dev python3-venv

@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-# `./run test`: every check of the project, one step after another. Sourced by `run`.
+# `./run test`: the checks of the project, one step after another. Sourced by `run`.
+
+# How much the steps do; steps are processes of their own, which find it in their environment.
+#   newcomer  the optimised build and its tests      all     what guards a change
+#   step      one step alone, all that it has        weekly  everything, also what `all` leaves out (CONTRIBUTING.md)
+export ACCEL_TEST_SCOPE=${ACCEL_TEST_SCOPE:-step}
+weekly() { [[ $ACCEL_TEST_SCOPE == weekly ]]; }
 
 fuzz_seconds=${ACCEL_FUZZ_SECONDS:-5}
 logs=$root/build/logs
@@ -9,15 +15,15 @@ all_steps=(format sources release softnic nic demo rxe asan interop tsan fuzz in
 declare -A step_about=(
     [format]="scripts/format.py finds nothing to change: layout, braces"
     [sources]="include rules, leftovers, paths of one machine, mutants that fit the tree"
-    [release]="gcc, optimised, warnings are errors; tests, but for those of single parts where asan is run too"
+    [release]="gcc, optimised, warnings are errors; tests (--all: those of single parts are left to asan)"
     [softnic]="stock programs on softnic: perftest, UCX, MPI, gloo, libfabric, NIXL, Mooncake…; also with 1 % loss"
     [nic]="./run nic-test, a short selection on softnic; its report says that the device is emulated"
-    [rxe]="on Soft-RoCE in a virtual machine: stock programs, rdma's tests, the gateway (./run test-rxe: more)"
+    [rxe]="on Soft-RoCE in a virtual machine: stock programs, rdma's tests, the gateway (--weekly: more)"
     [demo]="every image served over every transport, at least 97 % right; the doctor"
-    [tidy]="clang-tidy finds nothing in files that have changed since they were clean (ACCEL_TIDY=all: in all)"
+    [tidy]="clang-tidy finds nothing in files that have changed since they were clean (--weekly: in all)"
     [asan]="clang, warnings are errors; tests under AddressSanitizer and UndefinedBehaviorSanitizer"
     [interop]="clients and servers of different compilers and build types talk to each other"
-    [tsan]="tests of the library, the gateway and the model server under ThreadSanitizer (ACCEL_TSAN=all: all)"
+    [tsan]="tests of the library, the gateway and the model server under ThreadSanitizer (--weekly: all)"
     [fuzz]="each fuzz target for ACCEL_FUZZ_SECONDS ($fuzz_seconds)"
     [install]="installed, static and shared; used by CMake and by pkg-config; exported symbols"
     [manual]="doxygen has nothing to complain of"
@@ -108,14 +114,17 @@ step_sources() {
 }
 
 # Fuzz targets run over their corpus in the step asan. Continuous integration has no GPU: one architecture is enough.
-# Where the step asan is run as well, tests of single parts and of the doors with stock clients are left to it
-# (ACCEL_RELEASE=all: run here too).
+# With --all, tests of single parts and of the doors with stock clients are left to the step asan. A newcomer builds no
+# benchmarks, and waits for no stock clients.
 step_release() {
-    build_preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON -DACCEL_TEST_CORPUS=OFF \
-        "-DACCEL_TESTS_OF_PARTS=${parts_in_release:-ON}" \
-        ${CI:+-DCMAKE_CUDA_ARCHITECTURES=90}
-    local left_out=()
-    if [[ ${parts_in_release:-ON} == OFF ]]; then left_out=(--exclude-regex '^example_door_'); fi
+    local bench=ON parts=ON gpu_bench=ON left_out=()
+    case $ACCEL_TEST_SCOPE in
+        newcomer) bench=OFF ;;
+        all) parts=OFF gpu_bench=OFF ;;
+    esac
+    if [[ $bench == OFF || $parts == OFF ]]; then left_out=(--exclude-regex '^example_door_'); fi
+    build_preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=$bench -DACCEL_TEST_CORPUS=OFF \
+        -DACCEL_TESTS_OF_PARTS=$parts -DACCEL_BUILD_GPU_BENCH=$gpu_bench ${CI:+-DCMAKE_CUDA_ARCHITECTURES=90}
     test_preset release --label-exclude softnic-programs "${left_out[@]}"
 }
 
@@ -137,10 +146,10 @@ step_nic() {
 
 # Reads compile commands of clang, and builds nothing; what is generated is not checked. All files take longer than the
 # rest of the checks allow. .ci/tidy-clean names those that were clean: each run checks the others, which are new or
-# have changed. `ACCEL_TIDY=all` checks all, once a week, because a header may have changed, and writes the list anew.
+# have changed. --weekly checks all, because a header may have changed, and writes the list anew.
 step_tidy() {
     local which=due
-    if [[ ${ACCEL_TIDY:-} == all ]]; then which=all; fi
+    if weekly; then which=all; fi
     cmake --preset clang >/dev/null
     python3 scripts/clean_files.py "$which" >"$logs/tidy.files"
     echo "clang-tidy: $(wc -l <"$logs/tidy.files") files"
@@ -160,7 +169,7 @@ build_release_softnic() {
 build_asan() { build_preset asan "-DACCEL_TEST_NIC=$root/$release_softnic" "$@"; }
 build_tsan() {
     local targets=(-- "${tsan_programs[@]}")
-    if [[ ${ACCEL_TSAN:-} == all ]]; then targets=(); fi
+    if weekly; then targets=(); fi
     build_preset tsan "-DACCEL_TEST_NIC=$root/$release_softnic" "${targets[@]}"
 }
 prepare_asan() { build_asan; }
@@ -172,12 +181,12 @@ step_asan() {
     build_release_softnic
     build_asan
     local left_out=()
-    if [[ ${ACCEL_ASAN:-} != all ]]; then left_out=(--exclude-regex "$tests_of_same_bytes"); fi
+    if ! weekly; then left_out=(--exclude-regex "$tests_of_same_bytes"); fi
     UBSAN_OPTIONS=print_stacktrace=1 tests_at_once=$asan_tests_at_once test_preset asan "${left_out[@]}"
 }
 
 # They handle the bytes that others handle, without keys; misuse is refused by the language, whoever compiles it.
-# `ACCEL_ASAN=all` runs them too: once a week.
+# --weekly runs them too.
 tests_of_same_bytes='^hostile_tests\.hostile/.*/insecure|^misuse\.'
 
 # One end of gcc's optimised build, the other of clang's with assertions, and the reverse.
@@ -195,14 +204,14 @@ step_tsan() {
     # Older ThreadSanitizers do not start where more than 28 bits of an address are random.
     if (($(</proc/sys/vm/mmap_rnd_bits) > 28)); then launcher=(setarch -R); fi
     local wanted=()
-    if [[ ${ACCEL_TSAN:-} != all ]]; then
+    if ! weekly; then
         wanted=(--tests-regex "^(conformance|unit|gateway|$(IFS='|' && echo "${tsan_programs[*]}"))(\.|$)"
             --exclude-regex "$tests_of_same_threads")
     fi
     test_preset tsan "${wanted[@]}"
 }
 
-# The library, and the programs that have threads of their own. `ACCEL_TSAN=all` builds and tests all: once a week.
+# The library, and the programs that have threads of their own. --weekly builds and tests all.
 tsan_programs=(clients_tests conformance_peer conformance_tests exclusive_service_tests gateway_tests hostile_tests
     kernel_client_tests model_server_tests owned_client_tests rdma_tests service_tests unit_tests)
 
@@ -402,7 +411,7 @@ begin_rxe() {
     ((status == 0)) || return "$status"
     local programs=(rdma_tests conformance_tests conformance_peer unit_tests accel_keys accel_doctor gateway
         gateway_tests model_server load)
-    if [[ -n ${ACCEL_RXE_ALL:-} ]]; then programs+=(service_tests accel_bench); fi
+    if weekly; then programs+=(service_tests accel_bench); fi
     build_preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON -- "${programs[@]}"
 }
 
@@ -410,7 +419,7 @@ step_rxe() {
     if [[ -e $logs/rxe.skipped ]]; then return; fi
     local vm=tools/rxe-vm/rxe-vm results=$root/build/rxe status=0
     # Of the virtual machine itself. It boots six times.
-    if [[ -n ${ACCEL_RXE_ALL:-} ]]; then
+    if weekly; then
         python3 tools/rxe-vm/selftest.py -v
         counted "$(grep -c ' \.\.\. ok$' "$logs/rxe.log")" 0 0
     fi
@@ -432,6 +441,23 @@ in_step() {
     root=$root step=$step bash -euo pipefail -c '. "$root/scripts/test.sh"; "$1"' step "$1" </dev/null 2>&1
 }
 
+# cache_counts: hits and misses of ccache so far, one number each; zeros without it.
+cache_counts() {
+    ccache --print-stats 2>/dev/null | awk '
+        $1 == "direct_cache_hit" || $1 == "preprocessed_cache_hit" { hits += $2 }
+        $1 == "cache_miss" { misses += $2 }
+        END { print hits + 0, misses + 0 }'
+}
+
+# note_cache HITS MISSES: adds to the step's log what the cache gave since it counted so many. Builds ahead count as
+# well.
+note_cache() {
+    local hits misses
+    command -v ccache >/dev/null || return 0
+    read -r hits misses < <(cache_counts)
+    echo "ccache: $((hits - $1)) hits, $((misses - $2)) misses" >>"$logs/$step.log"
+}
+
 # begin_step: what comes before $step; with its status in $status.
 begin_step() {
     rm -f "$logs/$step".{counts,skipped,ended}
@@ -442,9 +468,11 @@ begin_step() {
 
 # run_step: runs $step, after which `end_step` knows how it went.
 run_step() {
-    local status begun=$EPOCHSECONDS
+    local status begun=$EPOCHSECONDS hits misses
+    read -r hits misses < <(cache_counts)
     begin_step
     if ((status == 0)); then in_step "step_$step" >>"$logs/$step.log" || status=$?; fi
+    note_cache "$hits" "$misses"
     echo "$status $((EPOCHSECONDS - begun))" >"$logs/$step.ended"
 }
 
@@ -514,19 +542,26 @@ end_step() {
 
 run_tests() {
     local steps=() table=() remarks=() step number=0 all_passed=0 all_failed=0 all_skipped=0
-    local passed failed skipped seconds
+    local passed failed skipped seconds scope=
     while (($#)); do
         case $1 in
-            --quick) steps=(release) ;;
+            --all) scope=all ;;
+            --weekly) scope=weekly ;;
             --list)
                 for step in "${all_steps[@]}"; do printf '%-10s %s\n' "$step" "${step_about[$step]}"; done
                 return ;;
-            -*) end_with "test knows --quick, --list and the names of steps; not '$1'" ;;
+            -*) end_with "test knows --all, --weekly, --list and the names of steps; not '$1'" ;;
             *) [[ -v step_about[$1] ]] || end_with "there is no step '$1'; there are: ${all_steps[*]}"; steps+=("$1") ;;
         esac
         shift
     done
-    ((${#steps[@]})) || steps=("${all_steps[@]}")
+    if ((${#steps[@]} == 0)); then
+        case ${scope:=newcomer} in
+            newcomer) steps=(release) ;;
+            *) steps=("${all_steps[@]}") ;;
+        esac
+    fi
+    export ACCEL_TEST_SCOPE=${scope:-step}
 
     case ${steps[*]} in
         gpu*) ;;  # such a machine may have no network: what is missing is said by the build
@@ -537,7 +572,6 @@ run_tests() {
         # In a shell of its own, which may end: then the step says what is missing.
         (need_packages "${packages_for_rxe[@]}") || say "going on without a virtual machine"
     fi
-    if [[ " ${steps[*]} " == *" asan "* && ${ACCEL_RELEASE:-} != all ]]; then export parts_in_release=OFF; fi
     cd "$root" || return
     mkdir -p "$logs"
 

@@ -42,10 +42,11 @@ run_tests() {
     failed=$((failed + fails))
 }
 # The digits service through the gateway: once all of it processes, with rdma at both ends; then pairs of transports
-# with rdma at one end (`./run test-rxe`: every such pair), then servers and gateways that are killed and started again.
+# with rdma at one end (`./run test --weekly rxe`: every such pair), then servers and gateways that are killed and
+# started again.
 gateway_part() {
     local passed=0 failed=0 pairs='/tcp_to_rdma:*digits_through_the_gateway*/rdma_to_tcp'
-    if [[ -n ${ACCEL_RXE_ALL:-} ]]; then pairs='rdma*'; fi
+    if [[ ${ACCEL_TEST_SCOPE:-} == weekly ]]; then pairs='rdma*'; fi
     check gateway_digits "$tests/gateway/digits_through.sh" "$programs" rdma-rdma
     echo "$passed $failed 0" >>"$results/counts"
     run_tests gateway gateway_tests "*digits_through_the_gateway*$pairs:*gateway_soak*rdma:-*gdr*" 300
@@ -89,24 +90,24 @@ echo "$passed $failed 0" >>"$results/counts"
 
 # Faults of the device are softnic's alone. To fill a gibibyte takes an emulated processor two minutes: softnic's again.
 elsewhere="verbs_devices.*:rdma_busy.*:*rdma_faults.*:*rdma_device_faults.*:faulty_device.*:*.a_slot_of_a_gibibyte"
-# What makes and copies memory for most of its time, on the host: softnic's, and `./run test-rxe`'s.
-if [[ -z ${ACCEL_RXE_ALL:-} ]]; then
+# What makes and copies memory for most of its time, on the host: softnic's, and those of `./run test --weekly rxe`.
+if [[ ${ACCEL_TEST_SCOPE:-} != weekly ]]; then
     elsewhere+=":*gpu_service.gives_long_copies_*:*gpu_client.copies_long_payloads_*:rdma_idle_session.*"
 fi
 run_tests rdma rdma_tests "-$elsewhere" 600
 # suites SCHEME SUITE...: a filter.
 suites() { printf "backends/%s.*/$1:" "${@:2}"; }
-# Suites of calls, which the device carries. Softnic runs all suites, and so does `./run test-rxe`; but faults of the
-# control plane are no matter of the device.
+# Suites of calls, which the device carries. Softnic runs all suites, and so does `./run test --weekly rxe`; but
+# faults of the control plane are no matter of the device.
 of_calls=(sizes slots random_calls answers deadlines cancelling reconnecting)
-if [[ -z ${ACCEL_RXE_ALL:-} ]]; then
+if [[ ${ACCEL_TEST_SCOPE:-} != weekly ]]; then
     run_tests conformance conformance_tests "$(suites rdma "${of_calls[@]}" parts ranges death)" 600
 else
     run_tests conformance conformance_tests "*/rdma:-backends/leaks.*:backends/faults.*" 900
 fi
 # This kernel has TLS of its own.
 long_links=tcp_tls.encrypted_bytes_are_not_lent_any_more
-if [[ -n ${ACCEL_RXE_ALL:-} ]]; then long_links=; fi
+if [[ ${ACCEL_TEST_SCOPE:-} == weekly ]]; then long_links=; fi
 run_tests tcp_tls_links unit_tests "tcp_tls.*:kernel_tls*.*-$long_links" 200
 in_kernel() { grep -E '^Tls(Tx|Rx)Sw' /proc/net/tls_stat | tee /dev/stderr | awk '$2 == 0 { exit 1 }'; }
 before=$failed
@@ -115,7 +116,7 @@ echo "$((1 - failed + before)) $((failed - before)) 0" >>"$results/counts"
 
 gateway_part || failed=$((failed + 1))
 
-# An emulated processor takes minutes for it: `./run test-rxe` asks for it.
+# An emulated processor takes minutes for it: `./run test --weekly rxe` asks for it.
 long_part() {
     # The device has no queues that a GPU could drive, and no faults to order.
     run_tests services service_tests "*proxy*:device_engine_choice.*-*device_faults*" 600
@@ -128,5 +129,5 @@ long_part() {
     echo "== accel_bench --rdma"
     "$programs/accel_bench" --rdma --quick --json "$results/bench.json" || failed=$((failed + 1))
 }
-if [[ -n ${ACCEL_RXE_ALL:-} ]]; then long_part; fi
+if [[ ${ACCEL_TEST_SCOPE:-} == weekly ]]; then long_part; fi
 ((failed == 0))
