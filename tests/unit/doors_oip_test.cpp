@@ -130,7 +130,7 @@ TEST(oip_request, the_same_head_says_the_same_again_and_another_does_not) {
             const auto binary = static_cast<std::uint64_t>(text.find("\"9\"") == std::string::npos ? 11 : 3);
             auto read = heads.read(copy, binary, model);
             ASSERT_TRUE(read) << read.error().message;
-            EXPECT_EQ(read.value().id, json::parse(text)["id"]);
+            EXPECT_EQ(read.value().id, json::parse(text)["id"].get<std::string>());
             ASSERT_TRUE(read_json_inputs(read.value(), model));
             EXPECT_EQ(read.value().payload.bytes(), 67U);
             EXPECT_EQ(heads.read(copy, binary + 1, model).code(), status::invalid_argument);
