@@ -76,8 +76,10 @@ TEST_P(revocation, reaches_connections_that_have_not_greeted_yet) {
 TEST_P(revocation, that_is_half_written_shuts_nobody_out) {
     std::ifstream file(folder_.file("authorized"));
     const std::string whole((std::istreambuf_iterator<char>(file)), {});
-    std::ofstream half(folder_.file("authorized"));
+    // Never empty on the way: an empty file is whole, and lets nobody in.
+    std::ofstream half(folder_.file("half"));
     half << whole.substr(0, whole.find("ed25519:") + 20) << std::flush;
+    std::filesystem::rename(folder_.file("half"), folder_.file("authorized"));
     std::this_thread::sleep_for(1s);  // two looks at the file, and more
     EXPECT_THAT(log_.text(), HasSubstr("what was loaded stays in force"));
     server_->tell("reload");
