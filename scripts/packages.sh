@@ -27,13 +27,13 @@ packages_to_run=(g++ cmake ninja-build pkg-config libzmq3-dev libssl-dev libibve
     libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev prometheus-cpp-dev zlib1g-dev)
 packages_to_bench=("${packages_to_run[@]}" valgrind libboost-dev libgrpc++-dev nginx-light libnginx-mod-stream)
 packages_for_gateway=("${packages_to_run[@]}" libboost-dev libgrpc++-dev)
-packages_for_tests=("${packages_to_run[@]}" ccache libgtest-dev libgmock-dev valgrind)
+packages_for_tests=("${packages_to_run[@]}" ccache libgtest-dev libgmock-dev python3 valgrind)
 
-packages_to_check=("${packages_for_tests[@]}" clang lld libclang-rt-dev clang-tidy clang-format-14 python3 doxygen
+packages_to_check=("${packages_for_tests[@]}" clang lld libclang-rt-dev clang-tidy clang-format-14 doxygen
     binutils ibverbs-utils perftest ucx-utils libucx-dev qperf libfabric-bin openmpi-bin libgloo-dev python3-venv
     libasio-dev libboost-dev libgrpc++-dev curl openssl)
 # What a person with an RDMA adapter runs first.
-packages_for_nic=("${packages_for_tests[@]}" ibverbs-utils python3)
+packages_for_nic=("${packages_for_tests[@]}" ibverbs-utils)
 # The kernel itself is downloaded, but not installed (tools/rxe-vm).
 packages_for_rxe=(python3 qemu-system-x86 kmod iproute2 zstd ibverbs-utils perftest)
 

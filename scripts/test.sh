@@ -9,6 +9,7 @@ weekly() { [[ $ACCEL_TEST_SCOPE == weekly ]]; }
 
 fuzz_seconds=${ACCEL_FUZZ_SECONDS:-5}
 logs=$root/build/logs
+. "$root/scripts/progress.sh"
 
 # In order of execution; the first ones find the most in the least time.
 all_steps=(format sources release softnic nic demo rxe asan interop tsan fuzz install tidy manual)
@@ -64,7 +65,7 @@ asan_tests_at_once=$((3 * CMAKE_BUILD_PARALLEL_LEVEL))
 
 # test_preset NAME [OPTION...]: runs ctest and counts its tests. None has a second try.
 test_preset() {
-    local preset=$1 report=$root/build/$1/tests.xml ok=0
+    local preset=$1 report=$logs/$step.$1.xml ok=0
     rm -f "$report"
     "${launcher[@]}" ctest --preset "$preset" -j "$tests_at_once" --no-tests=error --timeout 300 \
         --output-junit "$report" "${@:2}" || ok=$?
@@ -105,6 +106,8 @@ step_sources() {
     python3 scripts/check_sources_test.py
     python3 scripts/check_sources.py
     python3 scripts/mutate_test.py
+    python3 scripts/find_tests_test.py
+    python3 scripts/test_summary_test.py
     python3 scripts/clean_files_test.py
     python3 scripts/mutate.py --check
     python3 scripts/nic_test_test.py
@@ -293,7 +296,7 @@ step_gpu() {
     local torch=()
     find_torch
     configure_gpu "${torch[@]}"
-    local report=$root/$gpu_build/tests.xml status=0 wanted exporting=
+    local report=$logs/$step.gpu.xml status=0 wanted exporting=
     if ((${#torch[@]})); then
         export ACCEL_MODELS=$root/build/models/test
         python3 examples/serving/export.py --out "$ACCEL_MODELS" --only mobilenet_v3 super_resolution & exporting=$!
@@ -458,9 +461,16 @@ note_cache() {
     echo "ccache: $((hits - $1)) hits, $((misses - $2)) misses" >>"$logs/$step.log"
 }
 
+# summarise REPORT...: those that exist. Without python3 nothing is said.
+summarise() {
+    local report there=()
+    for report in "$@"; do if [[ -e $report ]]; then there+=("$report"); fi; done
+    if ((${#there[@]})); then python3 scripts/test_summary.py "${there[@]}" || true; fi
+}
+
 # begin_step: what comes before $step; with its status in $status.
 begin_step() {
-    rm -f "$logs/$step".{counts,skipped,ended}
+    rm -f "$logs/$step".{counts,skipped,ended} "$logs/$step".*.xml
     status=0
     : >"$logs/$step.log"
     if declare -F "begin_$step" >/dev/null; then in_step "begin_$step" >>"$logs/$step.log" || status=$?; fi
@@ -471,7 +481,7 @@ run_step() {
     local status begun=$EPOCHSECONDS hits misses
     read -r hits misses < <(cache_counts)
     begin_step
-    if ((status == 0)); then in_step "step_$step" >>"$logs/$step.log" || status=$?; fi
+    if ((status == 0)); then while_followed in_step "step_$step" || status=$?; fi
     note_cache "$hits" "$misses"
     echo "$status $((EPOCHSECONDS - begun))" >"$logs/$step.ended"
 }
@@ -532,16 +542,38 @@ end_step() {
     if ((failed)); then
         show_failures "$logs/$step.log"
         remarks+=("$step failed: $(essence_of "$logs/$step.log")")
-        echo "      $step FAILED after $seconds s; the whole log is $logs/$step.log"
+        echo "      $step ${red}FAILED$plain after $seconds s; the whole log is $logs/$step.log"
     else
-        echo "      $step ok after $seconds s"
+        echo "      $step ${green}ok$plain after $seconds s"
     fi
     if [[ -s $logs/$step.skipped ]]; then echo "      skipped: $(<"$logs/$step.skipped")"; fi
     all_passed=$((all_passed + passed)) all_failed=$((all_failed + failed)) all_skipped=$((all_skipped + skipped))
 }
 
+# run_named NAME...: the tests whose names have a NAME in them, after building what they need.
+run_named() {
+    need_packages "${packages_for_tests[@]}"
+    cd "$root" || return
+    mkdir -p "$logs"
+    local log=$logs/named.log programs name wanted=()
+    cmake --preset release -DACCEL_BUILD_TESTS=ON -DACCEL_TESTS_OF_PARTS=ON >"$log" 2>&1 || {
+        tail -n 40 "$log" >&2
+        end_with "cmake failed; its whole log is $log"
+    }
+    mapfile -t programs < <(python3 scripts/find_tests.py build/release "$@")
+    [[ -n ${programs[*]} ]] || end_with "no test's name has '$*' in it, and no step has that name (./run test --list)"
+    say "building ${programs[*]##*/} (log: $log)"
+    cmake --build build/release --target "${programs[@]}" >>"$log" 2>&1 || {
+        tail -n 60 "$log" >&2
+        end_with "the build failed; its whole log is $log"
+    }
+    for name in "$@"; do wanted+=("$(python3 scripts/find_tests.py --expression "$name")"); done
+    ctest --preset release -j "$CMAKE_BUILD_PARALLEL_LEVEL" --no-tests=error --timeout 300 \
+        --tests-regex "$(IFS='|' && echo "${wanted[*]}")"
+}
+
 run_tests() {
-    local steps=() table=() remarks=() step number=0 all_passed=0 all_failed=0 all_skipped=0
+    local steps=() names=() table=() remarks=() step number=0 all_passed=0 all_failed=0 all_skipped=0
     local passed failed skipped seconds scope=
     while (($#)); do
         case $1 in
@@ -551,10 +583,15 @@ run_tests() {
                 for step in "${all_steps[@]}"; do printf '%-10s %s\n' "$step" "${step_about[$step]}"; done
                 return ;;
             -*) end_with "test knows --all, --weekly, --list and the names of steps; not '$1'" ;;
-            *) [[ -v step_about[$1] ]] || end_with "there is no step '$1'; there are: ${all_steps[*]}"; steps+=("$1") ;;
+            *) if [[ -v step_about[$1] ]]; then steps+=("$1"); else names+=("$1"); fi ;;
         esac
         shift
     done
+    if ((${#names[@]})); then
+        [[ -z ${steps[*]}$scope ]] || end_with "give names of steps, or of tests, not both: '${names[0]}' is no step"
+        run_named "${names[@]}"
+        return
+    fi
     if ((${#steps[@]} == 0)); then
         case ${scope:=newcomer} in
             newcomer) steps=(release) ;;
@@ -598,7 +635,11 @@ run_tests() {
 
     printf '\n'
     printf '%s\n' "${table[@]}"
-    if ((${#remarks[@]})); then printf '\n' && printf '%s\n' "${remarks[@]}"; fi
+    # What was expected instead is above, in the step's part; where nobody looked on, it is said again.
+    if ((${#remarks[@]})) && [[ ! -t 1 ]]; then printf '\n' && printf '%s\n' "${remarks[@]}"; fi
+    local reports=()
+    for step in "${steps[@]}"; do reports+=("$logs/$step".*.xml); done
+    summarise "${reports[@]}"
     printf '\n%d passed, %d failed, %d skipped\n' "$all_passed" "$all_failed" "$all_skipped"
     ((all_failed == 0))
 }

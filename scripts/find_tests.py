@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the programs of the tests whose names match, in a build folder that is configured and perhaps not built.
+
+    find_tests.py BUILD NAME...
+    find_tests.py --expression NAME   prints NAME as ctest --tests-regex takes it
+
+NAME is a part of a test's name, in which * stands for anything. Prints what ninja has to build, a line each. Tests of a
+GoogleTest program are known to ctest only after the program was built, so their names are read from the sources.
+"""
+import re
+import sys
+from pathlib import Path
+
+ADD_TEST = re.compile(r"^add_test\((?:\[=+\[(?P<bracket>.*?)\]=+\]|(?P<plain>\S+)) (?P<command>.*)$", re.M)
+FIELD = re.compile(r"^\s*(TEST_EXECUTABLE|TEST_EXECUTOR|TEST_PREFIX) \[=+\[(.*?)\]=+\]", re.M)
+CASE = re.compile(r"^\s*TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", re.M)
+COMPILE = re.compile(r"^build \S*CMakeFiles/([\w.+-]+)\.dir/\S+: CXX_COMPILER__\S+ (\S+)", re.M)
+INCLUDE = re.compile(r'^#include "(/.*)"', re.M)
+
+
+def expression(name):
+    """What ctest --tests-regex takes for NAME."""
+    return ".*".join(re.sub(r"([.\[\]()+?^$|\\])", r"\\\1", part) for part in name.split("*"))
+
+
+def matches(name, prefix, suite, case):
+    """Whether NAME may be in the name of the case; with parameters that is PREFIX + INSTANCE/SUITE.CASE/PARAMETER."""
+    without_instance = re.sub(r"(^|\.)\w+/", r"\1", name, count=1)
+    whole = f"{prefix}{suite}.{case}"
+    return any(re.search(expression(each), whole)
+               for each in (name, without_instance, without_instance.split("/")[0]))
+
+
+def sources_by_target(build):
+    sources = {}
+    for target, source in COMPILE.findall((build / "build.ninja").read_text()):
+        source = Path(source)
+        unity = source.name.startswith("unity_") and source.is_file()
+        parts = [Path(path) for path in INCLUDE.findall(source.read_text())] if unity else [source]
+        sources.setdefault(target, []).extend(parts)
+    return sources
+
+
+def built_in(build, text):
+    """Paths of programs and libraries of the build in TEXT, as ninja names them."""
+    return set(re.findall(re.escape(str(build)) + r"/((?:bin|lib)/[\w.+-]+)", text))
+
+
+def of_commands(build, names):
+    """The programs of tests that are commands."""
+    found = set()
+    for file in build.rglob("CTestTestfile.cmake"):
+        for test in ADD_TEST.finditer(file.read_text()):
+            name = test["bracket"] or test["plain"]
+            if any(re.search(expression(each), name) for each in names):
+                found |= built_in(build, test["command"])
+    return found
+
+
+def of_cases(build, names):
+    """The programs of GoogleTest's cases, with what starts them."""
+    found, sources = set(), sources_by_target(build)
+    for file in build.rglob("*_include.cmake"):
+        fields = dict(FIELD.findall(file.read_text()))
+        if "TEST_EXECUTABLE" not in fields:
+            continue
+        prefix = fields.get("TEST_PREFIX", "")
+        cases = [case for source in sources.get(Path(fields["TEST_EXECUTABLE"]).name, []) if source.is_file()
+                 for case in CASE.findall(source.read_text())]
+        if any(matches(name, prefix, *case) for name in names for case in cases):
+            found |= built_in(build, fields["TEST_EXECUTABLE"] + " " + fields.get("TEST_EXECUTOR", ""))
+    return found
+
+
+def main(arguments):
+    if len(arguments) < 2:
+        print(__doc__.strip(), file=sys.stderr)
+        return 2
+    if arguments[0] == "--expression":
+        print(expression(arguments[1]))
+        return 0
+    build, names = Path(arguments[0]).resolve(), arguments[1:]
+    found = of_commands(build, names) | of_cases(build, names)
+    print("\n".join(sorted(found)))
+    return 0 if found else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
