@@ -15,9 +15,9 @@ endif()
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-# ccache, where it is installed, keeps what was compiled. A fresh clone in another folder finds it again: no path of a
-# clone goes into what is compared (CCACHE_BASEDIR, CCACHE_NOHASHDIR, and the prefix map, also for __FILE__), and the
-# compiler is known by its content.
+# ccache, where it is installed, keeps compiled objects. A fresh clone in another folder finds them: paths of the clone
+# are no part of what is compared. CCACHE_BASEDIR and CCACHE_NOHASHDIR take them out of commands, the prefix map out of
+# __FILE__ and debug information. The compiler is identified by its content.
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(ACCEL_CCACHE ccache)
   if(ACCEL_CCACHE)
@@ -30,9 +30,9 @@ if(PROJECT_IS_TOP_LEVEL)
 endif()
 
 # A unity build compiles several sources as one, and reads the headers that they share once: a build from nothing takes
-# a third of the time. With ccache it stays on, because a cache that is empty must not cost anything. Names in anonymous
-# namespaces must differ between the sources of a target. -DCMAKE_UNITY_BUILD=ON|OFF overrides the choice. Since 3.29
-# CMake would join CUDA sources too, which are few and have names in common.
+# a third of the time. It stays on with ccache too, for the build that finds the cache empty. Names in
+# anonymous namespaces must differ between the sources of a target. -DCMAKE_UNITY_BUILD=ON|OFF overrides the choice.
+# Since 3.29 CMake would join CUDA sources too, which are few and have names in common.
 if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_UNITY_BUILD AND CMAKE_VERSION VERSION_LESS 3.29)
   set(CMAKE_UNITY_BUILD ON CACHE BOOL "Compile several sources at once")
 endif()

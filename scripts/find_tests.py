@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the programs of the tests whose names match, in a build folder that is configured and perhaps not built.
 
+Exit status 1: no test matches.
+
     find_tests.py BUILD NAME...
     find_tests.py --expression NAME   prints NAME as ctest --tests-regex takes it
 
@@ -28,7 +30,7 @@ def matches(name, prefix, suite, case):
     """Whether NAME may be in the name of the case; with parameters that is PREFIX + INSTANCE/SUITE.CASE/PARAMETER."""
     without_instance = re.sub(r"(^|\.)\w+/", r"\1", name, count=1)
     whole = f"{prefix}{suite}.{case}"
-    return any(re.search(expression(each), whole)
+    return any(each and re.search(expression(each), whole)
                for each in (name, without_instance, without_instance.split("/")[0]))
 
 
@@ -43,24 +45,28 @@ def sources_by_target(build):
 
 
 def built_in(build, text):
-    """Paths of programs and libraries of the build in TEXT, as ninja names them."""
+    """Paths of programs and libraries of the build in TEXT, as ninja names them; "all" for a script that is given their
+    folder.
+    """
+    if f'"{build}/bin"' in text:
+        return {"all"}
     return set(re.findall(re.escape(str(build)) + r"/((?:bin|lib)/[\w.+-]+)", text))
 
 
 def of_commands(build, names):
-    """The programs of tests that are commands."""
-    found = set()
+    """The programs of tests that are commands, which may be none; None: no such test."""
+    found = None
     for file in build.rglob("CTestTestfile.cmake"):
         for test in ADD_TEST.finditer(file.read_text()):
             name = test["bracket"] or test["plain"]
             if any(re.search(expression(each), name) for each in names):
-                found |= built_in(build, test["command"])
+                found = (found or set()) | built_in(build, test["command"])
     return found
 
 
 def of_cases(build, names):
-    """The programs of GoogleTest's cases, with what starts them."""
-    found, sources = set(), sources_by_target(build)
+    """The programs of GoogleTest's cases, with what starts them; None: no such case."""
+    found, sources = None, sources_by_target(build)
     for file in build.rglob("*_include.cmake"):
         fields = dict(FIELD.findall(file.read_text()))
         if "TEST_EXECUTABLE" not in fields:
@@ -69,8 +75,15 @@ def of_cases(build, names):
         cases = [case for source in sources.get(Path(fields["TEST_EXECUTABLE"]).name, []) if source.is_file()
                  for case in CASE.findall(source.read_text())]
         if any(matches(name, prefix, *case) for name in names for case in cases):
-            found |= built_in(build, fields["TEST_EXECUTABLE"] + " " + fields.get("TEST_EXECUTOR", ""))
+            started = fields["TEST_EXECUTABLE"] + " " + fields.get("TEST_EXECUTOR", "")
+            found = (found or set()) | built_in(build, started)
     return found
+
+
+def find(build, names):
+    """What ninja has to build; None: no test matches."""
+    found = [each for each in (of_commands(build, names), of_cases(build, names)) if each is not None]
+    return sorted(set().union(*found)) if found else None
 
 
 def main(arguments):
@@ -80,10 +93,10 @@ def main(arguments):
     if arguments[0] == "--expression":
         print(expression(arguments[1]))
         return 0
-    build, names = Path(arguments[0]).resolve(), arguments[1:]
-    found = of_commands(build, names) | of_cases(build, names)
-    print("\n".join(sorted(found)))
-    return 0 if found else 1
+    found = find(Path(arguments[0]).resolve(), arguments[1:])
+    for each in found or []:
+        print(each)
+    return 1 if found is None else 0
 
 
 if __name__ == "__main__":

@@ -24,10 +24,12 @@ class FindTests(unittest.TestCase):
             "      TEST_PREFIX [==[unit_tests.]==]\n")
         (self.build / "CTestTestfile.cmake").write_text(
             f'add_test([=[example_hello]=] "/a/run_pair.sh" "{self.build}/bin/server" "{self.build}/bin/client")\n'
-            f'add_test(bare "{self.build}/bin/bare")\n')
+            f'add_test(bare "{self.build}/bin/bare")\n'
+            'add_test(script "/usr/bin/python3" "/a/script.py")\n'
+            f'add_test(experiments "/usr/bin/python3" "--programs" "{self.build}/bin" "--out" "/a")\n')
 
     def found(self, *names):
-        return sorted(find_tests.of_commands(self.build, names) | find_tests.of_cases(self.build, names))
+        return find_tests.find(self.build, names)
 
     def test_finds_the_programs_of_a_command(self):
         self.assertEqual(["bin/client", "bin/server"], self.found("example_hello"))
@@ -40,8 +42,13 @@ class FindTests(unittest.TestCase):
         self.assertEqual(["bin/softnic", "bin/unit_tests"], self.found("unit_tests.ways/link.sends/tcp"))
         self.assertEqual(["bin/softnic", "bin/unit_tests"], self.found("unit_tests.ways/link"))
 
-    def test_finds_nothing_for_other_names(self):
-        self.assertEqual([], self.found("reads_a_path"))
+    def test_a_script_may_need_nothing_or_everything(self):
+        self.assertEqual([], self.found("script"))
+        self.assertEqual(["all"], self.found("experiments"))
+
+    def test_finds_no_test_for_other_names(self):
+        self.assertIsNone(self.found("reads_a_path"))
+        self.assertIsNone(self.found("ways/"))
 
     def test_a_star_is_the_only_letter_with_a_meaning(self):
         self.assertEqual(r"a\.b/c\[0\].*d", find_tests.expression("a.b/c[0]*d"))

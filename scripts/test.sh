@@ -108,6 +108,7 @@ step_sources() {
     python3 scripts/mutate_test.py
     python3 scripts/find_tests_test.py
     python3 scripts/test_summary_test.py
+    python3 scripts/progress_test.py
     python3 scripts/clean_files_test.py
     python3 scripts/mutate.py --check
     python3 scripts/nic_test_test.py
@@ -135,6 +136,27 @@ step_release() {
 step_softnic() {
     build_preset release -DACCEL_BUILD_TESTS=ON
     tests_at_once=1 test_preset release --label-regex softnic-programs
+}
+
+# Tests by name: ACCEL_TEST_NAMES has one a line. Builds only what they need. A whole name is that test alone.
+step_named() {
+    local names options=(-DACCEL_BUILD_TESTS=ON -DACCEL_TESTS_OF_PARTS=ON) programs name expression wanted=()
+    mapfile -t names <<<"$ACCEL_TEST_NAMES"
+    cmake --preset release "${options[@]}" >/dev/null
+    programs=$(python3 scripts/find_tests.py build/release "${names[@]}") ||
+        { echo "no test has '${names[*]}' in its name, and no step is called so: see ./run test --list"; return 1; }
+    if [[ -n $programs ]]; then
+        mapfile -t programs <<<"$programs"
+        build_preset release "${options[@]}" -- "${programs[@]}"
+    fi
+    for name in "${names[@]}"; do
+        expression=$(python3 scripts/find_tests.py --expression "$name")
+        if ! ctest --preset release -N -R "^$expression\$" | grep -q '^Total Tests: 0$'; then
+            expression="^$expression\$"
+        fi
+        wanted+=("$expression")
+    done
+    test_preset release --tests-regex "$(IFS='|' && echo "${wanted[*]}")"
 }
 
 nic_programs=(accel_doctor conformance_tests conformance_peer service_tests exclusive_service_tests kernel_client_tests)
@@ -452,8 +474,8 @@ cache_counts() {
         END { print hits + 0, misses + 0 }'
 }
 
-# note_cache HITS MISSES: adds to the step's log what the cache gave since it counted so many. Builds ahead count as
-# well.
+# note_cache HITS MISSES: writes into the step's log how many there were since cache_counts said HITS MISSES, those of
+# builds ahead included.
 note_cache() {
     local hits misses
     command -v ccache >/dev/null || return 0
@@ -550,28 +572,6 @@ end_step() {
     all_passed=$((all_passed + passed)) all_failed=$((all_failed + failed)) all_skipped=$((all_skipped + skipped))
 }
 
-# run_named NAME...: the tests whose names have a NAME in them, after building what they need.
-run_named() {
-    need_packages "${packages_for_tests[@]}"
-    cd "$root" || return
-    mkdir -p "$logs"
-    local log=$logs/named.log programs name wanted=()
-    cmake --preset release -DACCEL_BUILD_TESTS=ON -DACCEL_TESTS_OF_PARTS=ON >"$log" 2>&1 || {
-        tail -n 40 "$log" >&2
-        end_with "cmake failed; its whole log is $log"
-    }
-    mapfile -t programs < <(python3 scripts/find_tests.py build/release "$@")
-    [[ -n ${programs[*]} ]] || end_with "no test's name has '$*' in it, and no step has that name (./run test --list)"
-    say "building ${programs[*]##*/} (log: $log)"
-    cmake --build build/release --target "${programs[@]}" >>"$log" 2>&1 || {
-        tail -n 60 "$log" >&2
-        end_with "the build failed; its whole log is $log"
-    }
-    for name in "$@"; do wanted+=("$(python3 scripts/find_tests.py --expression "$name")"); done
-    ctest --preset release -j "$CMAKE_BUILD_PARALLEL_LEVEL" --no-tests=error --timeout 300 \
-        --tests-regex "$(IFS='|' && echo "${wanted[*]}")"
-}
-
 run_tests() {
     local steps=() names=() table=() remarks=() step number=0 all_passed=0 all_failed=0 all_skipped=0
     local passed failed skipped seconds scope=
@@ -589,8 +589,9 @@ run_tests() {
     done
     if ((${#names[@]})); then
         [[ -z ${steps[*]}$scope ]] || end_with "give names of steps, or of tests, not both: '${names[0]}' is no step"
-        run_named "${names[@]}"
-        return
+        printf -v ACCEL_TEST_NAMES '%s\n' "${names[@]}"
+        export ACCEL_TEST_NAMES=${ACCEL_TEST_NAMES%$'\n'}
+        steps=(named)
     fi
     if ((${#steps[@]} == 0)); then
         case ${scope:=newcomer} in
@@ -602,7 +603,7 @@ run_tests() {
 
     case ${steps[*]} in
         gpu*) ;;  # such a machine may have no network: what is missing is said by the build
-        release | rxe) need_packages "${packages_for_tests[@]}" ;;
+        release | named | rxe) need_packages "${packages_for_tests[@]}" ;;
         *) need_packages "${packages_to_check[@]}" ;;
     esac
     if [[ " ${steps[*]} " == *" rxe "* ]]; then
@@ -618,7 +619,8 @@ run_tests() {
     prepare_steps "${steps[@]}"
     for step in "${steps[@]}"; do
         number=$((number + 1))
-        printf '[%d/%d] %-9s %s\n' "$number" "${#steps[@]}" "$step" "${step_about[$step]}"
+        printf '[%d/%d] %-9s %s\n' "$number" "${#steps[@]}" "$step" \
+            "${step_about[$step]:-tests with '${names[*]}' in their names}"
         if [[ -n ${steps_aside[$step]:-} ]] && ((number < ${#steps[@]})); then
             step_aside
             echo "      goes on beside the steps below"
@@ -635,7 +637,7 @@ run_tests() {
 
     printf '\n'
     printf '%s\n' "${table[@]}"
-    # What was expected instead is above, in the step's part; where nobody looked on, it is said again.
+    # The step has shown what was expected; a log is read from its end, so it is repeated there.
     if ((${#remarks[@]})) && [[ ! -t 1 ]]; then printf '\n' && printf '%s\n' "${remarks[@]}"; fi
     local reports=()
     for step in "${steps[@]}"; do reports+=("$logs/$step".*.xml); done

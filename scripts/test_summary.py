@@ -10,6 +10,8 @@ from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
+import find_tests
+
 MOST_FAILED, MOST_REASONS = 8, 5
 REASON = re.compile(r"^\S+:\d+: Skipped\n(.+)$", re.M)  # what GTEST_SKIP() << "..." prints
 
@@ -19,7 +21,7 @@ def repeat(preset, name):
     if preset == "release":
         return f"./run test '{name}'"
     where = "--test-dir build/gpu" if preset == "gpu" else f"--preset {preset}"
-    return f"ctest {where} --output-on-failure -R '^{re.escape(name)}$'"
+    return f"ctest {where} --output-on-failure -R '^{find_tests.expression(name)}$'"
 
 
 def reason_of(case):

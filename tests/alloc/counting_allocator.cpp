@@ -44,7 +44,9 @@ void note_aligned(std::size_t size) noexcept {
 
 }  // namespace
 
-// operator new of the standard library calls malloc, so these are all there is.
+// operator new of the standard library calls one of these, which one differs between its builds. Each has to be visible
+// to it, though this project hides its symbols.
+#pragma GCC visibility push(default)
 extern "C" {
 void* malloc(std::size_t size) {
     note();
@@ -75,6 +77,7 @@ void free(void* data) {
     __libc_free(data);
 }
 }
+#pragma GCC visibility pop
 
 namespace accel::tests {
 
