@@ -34,19 +34,17 @@ function(accel_nic_launcher variable fabric)
   set(${variable}_MISSING "${missing}" PARENT_SCOPE)
 endfunction()
 
-# accel_test(NAME SOURCES... [NIC] [GPU] [APART] [PART] [FILTER PATTERN] [TIMEOUT SECONDS] [LINK TARGETS...]): a
-# GoogleTest program that may include the library's own headers ("core/..."); each of its tests (those of PATTERN)
-# becomes a ctest test of at most TIMEOUT (default 120) seconds. NIC: on an RDMA device. GPU: its kernels stay on the
-# GPU. Nothing runs beside them, because processes share a GPU by slices of time. The program is one ctest test then,
-# because a process needs seconds to open a GPU; with APART each of its tests still has a process of its own. PART: it
-# tests a single part (ACCEL_TESTS_OF_PARTS).
+# accel_test(NAME SOURCES... [NIC] [GPU] [APART] [PART] [FILTER FILTER] [TIMEOUT SECONDS] [LINK TARGETS...]): a
+# GoogleTest program that may include the library's own headers ("core/..."); each of its suites becomes a ctest test, as
+# accel_suites() says, which ends after TIMEOUT (default 600) seconds: that is for hangs. NIC: on an RDMA device. GPU: its kernels stay on the GPU. Nothing runs beside them, because processes share a
+# GPU by slices of time. The program is one ctest test then, because a process needs seconds to open a GPU; with APART
+# each of its cases still has a process of its own. PART: it tests a single part (ACCEL_TESTS_OF_PARTS).
 function(accel_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "NIC;GPU;APART;PART" "TIMEOUT;FILTER" "LINK")
   if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 120)
+    set(arg_TIMEOUT 600)
   endif()
   find_package(GTest REQUIRED)
-  include(GoogleTest)
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE accel_transport::accel_transport fmt::fmt ${ACCEL_OPTIONAL_LIBRARIES}
@@ -56,30 +54,32 @@ function(accel_test name)
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
     return()
   endif()
-  set(alone "")
+  set(launcher "")
   if(arg_NIC)
-    # They name queue pairs by number: one process at a time on their network.
-    set(alone RESOURCE_LOCK ${name})
-    if(arg_GPU)
-      set(alone RUN_SERIAL TRUE)
-    endif()
-    accel_nic_launcher(launcher ${name})
+    accel_nic_launcher(launcher @test@)
     if(launcher_MISSING)
       message(STATUS "${name} is built but not run: ${launcher_MISSING}")
       return()
     endif()
-    set_target_properties(${name} PROPERTIES CROSSCOMPILING_EMULATOR "${launcher}")
+  endif()
+  set(properties LABELS unit TIMEOUT ${arg_TIMEOUT} ENVIRONMENT ACCEL_TEST_TIME_FACTOR=${ACCEL_TEST_TIME_FACTOR})
+  if(arg_GPU)
+    list(APPEND properties RUN_SERIAL TRUE)
+  elseif(arg_NIC AND NOT launcher)
+    # They name queue pairs by number: on a network that they share, one process at a time.
+    list(APPEND properties RESOURCE_LOCK nic)
   endif()
   if(arg_GPU AND NOT arg_APART)
+    list(TRANSFORM launcher REPLACE "@test@" ${name})
     add_test(NAME ${name} COMMAND ${launcher} $<TARGET_FILE:${name}>)
-    set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT ${arg_TIMEOUT}
-      SKIP_REGULAR_EXPRESSION "there is no (GPU|NVIDIA driver)" ${alone}
-      ENVIRONMENT ACCEL_TEST_TIME_FACTOR=${ACCEL_TEST_TIME_FACTOR})
+    set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "there is no (GPU|NVIDIA driver)" ${properties})
     return()
   endif()
-  gtest_discover_tests(${name} TEST_PREFIX ${name}. TEST_FILTER "${arg_FILTER}" DISCOVERY_MODE PRE_TEST
-    DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS unit TIMEOUT ${arg_TIMEOUT} ENVIRONMENT ACCEL_TEST_TIME_FACTOR=${ACCEL_TEST_TIME_FACTOR} ${alone})
+  set(apart "")
+  if(arg_APART)
+    set(apart APART)
+  endif()
+  accel_suites(${name} ${apart} PREFIX ${name}. FILTER "${arg_FILTER}" LAUNCHER ${launcher} PROPERTIES ${properties})
 endfunction()
 
 # accel_fuzz(NAME SOURCE [LINK TARGETS...]): the object library NAME, NAME being fuzz_<subject>_target, whose function

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 ADD_TEST = re.compile(r"^add_test\((?:\[=+\[(?P<bracket>.*?)\]=+\]|(?P<plain>\S+)) (?P<command>.*)$", re.M)
-FIELD = re.compile(r"^\s*(TEST_EXECUTABLE|TEST_EXECUTOR|TEST_PREFIX) \[=+\[(.*?)\]=+\]", re.M)
+FIELD = re.compile(r"^set\((program|prefix) \[==\[(.*?)\]==\]\)$", re.M)
 CASE = re.compile(r"^\s*TEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", re.M)
 COMPILE = re.compile(r"^build \S*CMakeFiles/([\w.+-]+)\.dir/\S+: CXX_COMPILER__\S+ (\S+)", re.M)
 INCLUDE = re.compile(r'^#include "(/.*)"', re.M)
@@ -67,16 +67,13 @@ def of_commands(build, names):
 def of_cases(build, names):
     """The programs of GoogleTest's cases, with what starts them; None: no such case."""
     found, sources = None, sources_by_target(build)
-    for file in build.rglob("*_include.cmake"):
-        fields = dict(FIELD.findall(file.read_text()))
-        if "TEST_EXECUTABLE" not in fields:
-            continue
-        prefix = fields.get("TEST_PREFIX", "")
-        cases = [case for source in sources.get(Path(fields["TEST_EXECUTABLE"]).name, []) if source.is_file()
+    for file in build.rglob("*suites.cmake"):
+        text = file.read_text()
+        fields = dict(FIELD.findall(text))
+        cases = [case for source in sources.get(Path(fields["program"]).name, []) if source.is_file()
                  for case in CASE.findall(source.read_text())]
-        if any(matches(name, prefix, *case) for name in names for case in cases):
-            started = fields["TEST_EXECUTABLE"] + " " + fields.get("TEST_EXECUTOR", "")
-            found = (found or set()) | built_in(build, started)
+        if any(matches(name, fields["prefix"], *case) for name in names for case in cases):
+            found = (found or set()) | built_in(build, text)
     return found
 
 

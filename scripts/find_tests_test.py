@@ -18,10 +18,10 @@ class FindTests(unittest.TestCase):
         unity.write_text(f'#include "{source}"\n')
         (self.build / "build.ninja").write_text(
             f"build t/CMakeFiles/unit_tests.dir/unity_0_cxx.cxx.o: CXX_COMPILER__unit_tests_Release {unity} || x\n")
-        (self.build / "unit_tests[1]_include.cmake").write_text(
-            f"      TEST_EXECUTABLE [==[{self.build}/bin/unit_tests]==]\n"
-            f"      TEST_EXECUTOR [==[{self.build}/bin/softnic;run;--]==]\n"
-            "      TEST_PREFIX [==[unit_tests.]==]\n")
+        (self.build / "unit_tests_suites.cmake").write_text(
+            f"set(program [==[{self.build}/bin/unit_tests]==])\n"
+            f"set(launcher [==[{self.build}/bin/softnic]==] [==[run]==] [==[--]==])\n"
+            "set(prefix [==[unit_tests.]==])\n")
         (self.build / "CTestTestfile.cmake").write_text(
             f'add_test([=[example_hello]=] "/a/run_pair.sh" "{self.build}/bin/server" "{self.build}/bin/client")\n'
             f'add_test(bare "{self.build}/bin/bare")\n'

@@ -46,7 +46,8 @@ class Failed(Exception):
 def run(command, log, patience, cwd):
     """The exit status of a command whose output goes to a log; None: it did not end in time."""
     with open(log, "w", encoding="utf-8") as out:
-        child = subprocess.Popen(command, cwd=cwd, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        child = subprocess.Popen(command, cwd=cwd, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+                                 env={**os.environ, "ACCEL_TESTS_BY": "case"})
         try:
             return child.wait(patience)
         except subprocess.TimeoutExpired:

@@ -63,25 +63,19 @@ launcher=()
 tests_at_once=$((2 * CMAKE_BUILD_PARALLEL_LEVEL))
 asan_tests_at_once=$((3 * CMAKE_BUILD_PARALLEL_LEVEL))
 
-# test_preset NAME [OPTION...]: runs ctest and counts its tests. None has a second try.
+# test_preset NAME [OPTION...]: runs ctest and counts its cases. None has a second try. What they print is kept whole
+# until the cases are read from it.
 test_preset() {
     local preset=$1 report=$logs/$step.$1.xml ok=0
     rm -f "$report"
-    "${launcher[@]}" ctest --preset "$preset" -j "$tests_at_once" --no-tests=error --timeout 300 \
-        --output-junit "$report" "${@:2}" || ok=$?
+    "${launcher[@]}" ctest --preset "$preset" -j "$tests_at_once" --no-tests=error --timeout 600 \
+        "${whole_output[@]}" --output-junit "$report" "${@:2}" || ok=$?
     count_report "$report"
     return "$ok"
 }
+whole_output=(--test-output-size-passed 10000000 --test-output-size-failed 10000000)
 
-# JUnit's <testsuite> names all tests, the failed, the skipped and the disabled; the latter two did not run.
-count_report() {
-    local head total failed skipped disabled
-    head=$(sed -n '/<testsuite /,/>/p' "$1" | tr '\n\t' '  ')
-    attribute() { sed -E "s/.* $1=\"([0-9]+)\".*/\1/" <<<"$head"; }
-    total=$(attribute tests) failed=$(attribute failures)
-    skipped=$(attribute skipped) disabled=$(attribute disabled)
-    counted $((total - failed - skipped - disabled)) "$failed" $((skipped + disabled))
-}
+count_report() { counted $(python3 scripts/test_cases.py "$1"); }
 
 # show_failures LOG: what was expected and what a sanitizer found, then the end of the log.
 show_failures() {
@@ -107,6 +101,7 @@ step_sources() {
     python3 scripts/check_sources.py
     python3 scripts/mutate_test.py
     python3 scripts/find_tests_test.py
+    python3 scripts/test_cases_test.py
     python3 scripts/test_summary_test.py
     python3 scripts/progress_test.py
     python3 scripts/clean_files_test.py
@@ -140,6 +135,7 @@ step_softnic() {
 
 # Tests by name: ACCEL_TEST_NAMES has one a line. Builds only what they need. A whole name is that test alone.
 step_named() {
+    export ACCEL_TESTS_BY=case
     local names options=(-DACCEL_BUILD_TESTS=ON -DACCEL_TESTS_OF_PARTS=ON) programs name expression wanted=()
     mapfile -t names <<<"$ACCEL_TEST_NAMES"
     cmake --preset release "${options[@]}" >/dev/null
@@ -326,7 +322,7 @@ step_gpu() {
     cmake --build $gpu_build --target "${gpu_programs[@]}"
     [[ -z $exporting ]] || wait "$exporting"
     wanted="^($(IFS='|' && echo "${gpu_tests[*]}"))"
-    ctest --test-dir $gpu_build -j 3 --no-tests=error --timeout 300 \
+    ctest --test-dir $gpu_build -j 3 --no-tests=error --timeout 600 "${whole_output[@]}" \
         --output-junit "$report" --tests-regex "$wanted" --label-exclude leak || status=$?
     count_report "$report"
     return "$status"

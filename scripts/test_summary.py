@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Says in a few lines which tests of ctest's JUnit reports failed, how to repeat each, and why others were skipped.
+"""Says in a few lines which tests of JUnit reports failed, how to repeat each, and why others were skipped.
 
     test_summary.py STEP.PRESET.xml...
 """
@@ -17,19 +17,20 @@ REASON = re.compile(r"^\S+:\d+: Skipped\n(.+)$", re.M)  # what GTEST_SKIP() << "
 
 
 def repeat(preset, name):
-    """The command that runs just this test again."""
+    """The command that runs just this test again, or the ctest test that it is a case of."""
+    test = name.split(":")[0]
     if preset == "release":
-        return f"./run test '{name}'"
+        return f"./run test '{test}'"
     where = "--test-dir build/gpu" if preset == "gpu" else f"--preset {preset}"
-    return f"ctest {where} --output-on-failure -R '^{find_tests.expression(name)}$'"
+    return f"ACCEL_TESTS_BY=case ctest {where} --output-on-failure -R '^{find_tests.expression(test)}$'"
 
 
 def reason_of(case):
-    said = REASON.search(case.findtext("system-out") or "")
-    if said:
+    """What the test said; a program that is not GoogleTest's says it in its last line."""
+    output = (case.findtext("system-out") or "").strip()
+    if said := REASON.search(output):
         return said[1].strip()
-    skipped = case.find("skipped")
-    return skipped.get("message", "") if skipped is not None else "disabled"
+    return output.splitlines()[-1].removeprefix("skipped: ") if output else "disabled"
 
 
 def read(path):

@@ -26,9 +26,13 @@ class Summary(unittest.TestCase):
     def test_a_failed_test_has_the_command_that_repeats_it(self):
         self.assertEqual(["failed: uri.reads_a_port (release); again: ./run test 'uri.reads_a_port'"],
                          test_summary.summary([self.report("release.release.xml", self.failed("uri.reads_a_port"))]))
-        self.assertEqual([r"failed: a.b/c (asan); again: ctest --preset asan --output-on-failure -R '^a\.b/c$'"],
+        self.assertEqual(["failed: a.b/c (asan); again: ACCEL_TESTS_BY=case ctest --preset asan --output-on-failure "
+                          r"-R '^a\.b/c$'"],
                          test_summary.summary([self.report("asan.asan.xml", self.failed("a.b/c"))]))
-        self.assertEqual("ctest --test-dir build/gpu --output-on-failure -R '^a$'", test_summary.repeat("gpu", "a"))
+        self.assertEqual("ACCEL_TESTS_BY=case ctest --test-dir build/gpu --output-on-failure -R '^a$'",
+                         test_summary.repeat("gpu", "a"))
+        self.assertEqual("./run test 'conformance.tcp.sizes'",
+                         test_summary.repeat("release", "conformance.tcp.sizes: backends/sizes.zero/tcp"))
 
     def test_passed_tests_are_not_named(self):
         report = self.report("release.release.xml", '<testcase name="a" status="run"><system-out/></testcase>')
@@ -36,8 +40,10 @@ class Summary(unittest.TestCase):
 
     def test_skipped_tests_are_counted_by_their_reason(self):
         report = self.report("release.release.xml", self.skipped("a", "no GPU"), self.skipped("b", "no GPU"),
-                             '<testcase name="c" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/></testcase>')
-        self.assertEqual(["skipped 2: no GPU", "skipped 1: SKIP_RETURN_CODE=77"], test_summary.summary([report]))
+                             '<testcase name="c" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/>'
+                             "<system-out>looking\nskipped: no GPU\n</system-out></testcase>",
+                             '<testcase name="d" status="disabled"><system-out/></testcase>')
+        self.assertEqual(["skipped 3: no GPU", "skipped 1: disabled"], test_summary.summary([report]))
 
     def test_says_at_most_fifteen_lines(self):
         report = self.report("asan.asan.xml", *[self.failed(f"f{n}") for n in range(30)],
