@@ -26,6 +26,9 @@ namespace accel::hostile {
 /// True in a build with a sanitizer, which has files and memory of its own.
 [[nodiscard]] bool sanitized();
 
+/// True where an attack's cost in time is a verdict: with ACCEL_TEST_MEASURE=1, on a machine that does nothing else.
+[[nodiscard]] bool measures();
+
 using core::testing::key_folder;
 using tests::patience;
 using tests::time_factor;
@@ -131,9 +134,9 @@ class arena : public ::testing::TestWithParam<bool> {
   protected:
     struct siege_options {
         int threads = 1;
-        /// Compares the clients' calls with those while the attack hits another server of the same kind on
-        /// this machine: attackers, and the cores that they and the attacked control plane keep busy, cost
-        /// the same in both. What is compared is what the attack costs inside the server.
+        /// Where this measures, compares the clients' calls with those while the attack hits another server of the same
+        /// kind on this machine: attackers, and the cores that they and the attacked control plane keep busy, cost the
+        /// same in both. What is compared is what the attack costs inside the server.
         bool measured = false;
         /// Fewer are a failure. Sixteen cores show 0.95 and more. Two that attackers, servers, clients and
         /// other programs fill show 0.1 to 1.7, as the scheduler places the threads: there it only tells of
