@@ -13,6 +13,23 @@ if(ACCEL_SANITIZE)
   set(ACCEL_TEST_TIME_FACTOR 4)
 endif()
 
+# accel_weekly(TEST... [BUILD release|sanitized|address|thread]): labels them "weekly", in builds of that kind or in
+# all: `./run test --all` leaves them out, because others that it runs find the same.
+function(accel_weekly)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "BUILD" "")
+  set(this release)
+  if(ACCEL_SANITIZE)
+    set(this sanitized ${ACCEL_SANITIZE})
+  endif()
+  if(NOT arg_BUILD OR "${this}" MATCHES "${arg_BUILD}")
+    foreach(test IN LISTS arg_UNPARSED_ARGUMENTS)
+      if(TEST ${test})
+        set_property(TEST ${test} APPEND PROPERTY LABELS weekly)
+      endif()
+    endforeach()
+  endif()
+endfunction()
+
 # accel_nic_launcher(VARIABLE FABRIC): what a test that needs an RDMA device is started with, on an emulated network of
 # its own. VARIABLE_MISSING says why there is none.
 function(accel_nic_launcher variable fabric)
@@ -34,13 +51,14 @@ function(accel_nic_launcher variable fabric)
   set(${variable}_MISSING "${missing}" PARENT_SCOPE)
 endfunction()
 
-# accel_test(NAME SOURCES... [NIC] [GPU] [APART] [PART] [FILTER FILTER] [TIMEOUT SECONDS] [LINK TARGETS...]): a
-# GoogleTest program that may include the library's own headers ("core/..."); each of its suites becomes a ctest test, as
-# accel_suites() says, which ends after TIMEOUT (default 600) seconds: that is for hangs. NIC: on an RDMA device. GPU: its kernels stay on the GPU. Nothing runs beside them, because processes share a
-# GPU by slices of time. The program is one ctest test then, because a process needs seconds to open a GPU; with APART
-# each of its cases still has a process of its own. PART: it tests a single part (ACCEL_TESTS_OF_PARTS).
+# accel_test(NAME SOURCES... [NIC] [GPU] [APART] [PART] [FILTER FILTER] [TWINS PATTERNS] [TIMEOUT SECONDS]
+# [LINK TARGETS...]): a GoogleTest program that may include the library's own headers ("core/..."); each of its suites
+# becomes a ctest test, as accel_suites() says, which ends after TIMEOUT (default 600) seconds: that is for hangs.
+# NIC: on an RDMA device. GPU: its kernels stay on the GPU. Nothing runs beside them, because processes share a GPU by
+# slices of time. The program is one ctest test then, because a process needs seconds to open a GPU; with APART each of
+# its cases still has a process of its own. PART: it tests a single part (ACCEL_TESTS_OF_PARTS).
 function(accel_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NIC;GPU;APART;PART" "TIMEOUT;FILTER" "LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NIC;GPU;APART;PART" "TIMEOUT;FILTER;TWINS" "LINK")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 600)
   endif()
@@ -79,7 +97,8 @@ function(accel_test name)
   if(arg_APART)
     set(apart APART)
   endif()
-  accel_suites(${name} ${apart} PREFIX ${name}. FILTER "${arg_FILTER}" LAUNCHER ${launcher} PROPERTIES ${properties})
+  accel_suites(${name} ${apart} PREFIX ${name}. FILTER "${arg_FILTER}" TWINS "${arg_TWINS}"
+    LAUNCHER ${launcher} PROPERTIES ${properties})
 endfunction()
 
 # accel_fuzz(NAME SOURCE [LINK TARGETS...]): the object library NAME, NAME being fuzz_<subject>_target, whose function

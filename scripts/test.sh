@@ -56,6 +56,13 @@ build_preset() {
     exec {lock}>&-
 }
 
+# left_out [LABEL...]: what ctest takes to leave out tests with these labels, and with "weekly" unless it is --weekly.
+left_out() {
+    local labels=("$@")
+    weekly || labels+=(weekly)
+    ((${#labels[@]} == 0)) || printf '%s\n' --label-exclude "^($(IFS='|' && echo "${labels[*]}"))$"
+}
+
 launcher=()
 # Two thirds of a test's time is waiting. Those that compute more than that count as two or three (PROCESSORS). With
 # three a core they would end sooner, but more of their deadlines would pass for want of a processor. Under
@@ -116,21 +123,21 @@ step_sources() {
 # With --all, tests of single parts and of the doors with stock clients are left to the step asan. A newcomer builds no
 # benchmarks, and waits for no stock clients.
 step_release() {
-    local bench=ON parts=ON gpu_bench=ON left_out=()
+    local bench=ON parts=ON gpu_bench=ON doors=()
     case $ACCEL_TEST_SCOPE in
         newcomer) bench=OFF ;;
         all) parts=OFF gpu_bench=OFF ;;
     esac
-    if [[ $bench == OFF || $parts == OFF ]]; then left_out=(--exclude-regex '^example_door_'); fi
+    if [[ $bench == OFF || $parts == OFF ]]; then doors=(--exclude-regex '^example_door_'); fi
     build_preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=$bench -DACCEL_TEST_CORPUS=OFF \
         -DACCEL_TESTS_OF_PARTS=$parts -DACCEL_BUILD_GPU_BENCH=$gpu_bench ${CI:+-DCMAKE_CUDA_ARCHITECTURES=90}
-    test_preset release --label-exclude softnic-programs "${left_out[@]}"
+    test_preset release $(left_out softnic-programs) "${doors[@]}"
 }
 
 # One after another: each of these tests is two processes that spin.
 step_softnic() {
     build_preset release -DACCEL_BUILD_TESTS=ON
-    tests_at_once=1 test_preset release --label-regex softnic-programs
+    tests_at_once=1 test_preset release --label-regex softnic-programs $(left_out)
 }
 
 # Tests by name: ACCEL_TEST_NAMES has one a line. Builds only what they need. A whole name is that test alone.
@@ -201,14 +208,9 @@ prepare_install() { bash tests/install/run.sh build; }
 step_asan() {
     build_release_softnic
     build_asan
-    local left_out=()
-    if ! weekly; then left_out=(--exclude-regex "$tests_of_same_bytes"); fi
-    UBSAN_OPTIONS=print_stacktrace=1 tests_at_once=$asan_tests_at_once test_preset asan "${left_out[@]}"
+    UBSAN_OPTIONS=print_stacktrace=1 tests_at_once=$asan_tests_at_once \
+        test_preset asan $(left_out softnic-programs)
 }
-
-# They handle the bytes that others handle, without keys; misuse is refused by the language, whoever compiles it.
-# --weekly runs them too.
-tests_of_same_bytes='^hostile_tests\.hostile/.*/insecure|^misuse\.'
 
 # One end of gcc's optimised build, the other of clang's with assertions, and the reverse.
 step_interop() {
@@ -226,18 +228,14 @@ step_tsan() {
     if (($(</proc/sys/vm/mmap_rnd_bits) > 28)); then launcher=(setarch -R); fi
     local wanted=()
     if ! weekly; then
-        wanted=(--tests-regex "^(conformance|unit|gateway|$(IFS='|' && echo "${tsan_programs[*]}"))(\.|$)"
-            --exclude-regex "$tests_of_same_threads")
+        wanted=(--tests-regex "^(conformance|unit|gateway|$(IFS='|' && echo "${tsan_programs[*]}"))(\.|$)")
     fi
-    test_preset tsan "${wanted[@]}"
+    test_preset tsan "${wanted[@]}" $(left_out softnic-programs)
 }
 
 # The library, and the programs that have threads of their own. --weekly builds and tests all.
 tsan_programs=(clients_tests conformance_peer conformance_tests exclusive_service_tests gateway_tests hostile_tests
     kernel_client_tests model_server_tests owned_client_tests rdma_tests service_tests unit_tests)
-
-# Their threads do what those of other tests do, with bytes elsewhere or without keys.
-tests_of_same_threads='^conformance\.(gdr\.|.*\.on_gpu)|/fake_|^hostile_tests\.hostile/.*/insecure'
 
 step_fuzz() {
     build_asan -- fuzz_programs
@@ -430,9 +428,10 @@ begin_rxe() {
         return
     fi
     ((status == 0)) || return "$status"
-    local programs=(rdma_tests conformance_tests conformance_peer unit_tests accel_keys accel_doctor gateway
-        gateway_tests model_server load)
-    if weekly; then programs+=(service_tests accel_bench); fi
+    local programs=(rdma_tests conformance_tests conformance_peer accel_doctor)
+    if weekly; then
+        programs+=(unit_tests accel_keys gateway gateway_tests model_server load service_tests accel_bench)
+    fi
     build_preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=ON -- "${programs[@]}"
 }
 

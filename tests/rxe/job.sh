@@ -41,15 +41,13 @@ run_tests() {
     echo "$ok $fails $skips" >>"$results/counts"
     failed=$((failed + fails))
 }
-# The digits service through the gateway: once all of it processes, with rdma at both ends; then pairs of transports
-# with rdma at one end (`./run test --weekly rxe`: every such pair), then servers and gateways that are killed and
-# started again.
+# The digits service through the gateway: once all of it processes, with rdma at both ends; then each pair of transports
+# with rdma at an end, then servers and gateways that are killed and started again.
 gateway_part() {
-    local passed=0 failed=0 pairs='/tcp_to_rdma:*digits_through_the_gateway*/rdma_to_tcp'
-    if [[ ${ACCEL_TEST_SCOPE:-} == weekly ]]; then pairs='rdma*'; fi
+    local passed=0 failed=0
     check gateway_digits "$tests/gateway/digits_through.sh" "$programs" rdma-rdma
     echo "$passed $failed 0" >>"$results/counts"
-    run_tests gateway gateway_tests "*digits_through_the_gateway*$pairs:*gateway_soak*rdma:-*gdr*" 300
+    run_tests gateway gateway_tests "*digits_through_the_gateway*rdma*:*gateway_soak*rdma:-*gdr*" 300
     ((failed == 0))
 }
 if [[ ${3:-} == gateway ]]; then
@@ -97,18 +95,17 @@ fi
 run_tests rdma rdma_tests "-$elsewhere" 600
 # suites SCHEME SUITE...: a filter.
 suites() { printf "backends/%s.*/$1:" "${@:2}"; }
-# Suites of calls, which the device carries. Softnic runs all suites, and so does `./run test --weekly rxe`; but
-# faults of the control plane are no matter of the device.
-of_calls=(sizes slots random_calls answers deadlines cancelling reconnecting)
+# Suites of calls, which the device carries. Faults of the control plane are no matter of the device.
+# `./run test --all` has heard enough here: softnic runs all suites.
 if [[ ${ACCEL_TEST_SCOPE:-} != weekly ]]; then
-    run_tests conformance conformance_tests "$(suites rdma "${of_calls[@]}" parts ranges death)" 600
-else
-    run_tests conformance conformance_tests "*/rdma:-backends/leaks.*:backends/faults.*" 900
+    run_tests conformance conformance_tests "$(suites rdma sizes random_calls answers death)" 900
+    ((failed == 0))
+    exit
 fi
+of_calls=(sizes slots random_calls answers deadlines cancelling reconnecting)
+run_tests conformance conformance_tests "*/rdma:-backends/leaks.*:backends/faults.*" 900
 # This kernel has TLS of its own.
-long_links=tcp_tls.encrypted_bytes_are_not_lent_any_more
-if [[ ${ACCEL_TEST_SCOPE:-} == weekly ]]; then long_links=; fi
-run_tests tcp_tls_links unit_tests "tcp_tls.*:kernel_tls*.*-$long_links" 200
+run_tests tcp_tls_links unit_tests "tcp_tls.*:kernel_tls*.*" 200
 in_kernel() { grep -E '^Tls(Tx|Rx)Sw' /proc/net/tls_stat | tee /dev/stderr | awk '$2 == 0 { exit 1 }'; }
 before=$failed
 check kernel_tls in_kernel
@@ -116,18 +113,13 @@ echo "$((1 - failed + before)) $((failed - before)) 0" >>"$results/counts"
 
 gateway_part || failed=$((failed + 1))
 
-# An emulated processor takes minutes for it: `./run test --weekly rxe` asks for it.
-long_part() {
-    # The device has no queues that a GPU could drive, and no faults to order.
-    run_tests services service_tests "*proxy*:device_engine_choice.*-*device_faults*" 600
-    # A worker in a kernel's place, by the proxy. A message of rxe0 has at most 8 MiB, and such a response is not
-    # divided.
-    run_tests conformance_gpu conformance_tests "$(suites gpu "${of_calls[@]}")-backends/sizes.large_messages*" 400
-    ACCEL_TEST_ENCRYPT=1 run_tests tcp_tls conformance_tests "$(suites tcp "${of_calls[@]}" waiting)" 400
-    # 250 connects instead of 4,000.
-    ACCEL_TEST_TIME_FACTOR=16 run_tests leaks conformance_tests "backends/leaks.*/rdma" 300
-    echo "== accel_bench --rdma"
-    "$programs/accel_bench" --rdma --quick --json "$results/bench.json" || failed=$((failed + 1))
-}
-if [[ ${ACCEL_TEST_SCOPE:-} == weekly ]]; then long_part; fi
+# The device has no queues that a GPU could drive, and no faults to order.
+run_tests services service_tests "*proxy*:device_engine_choice.*-*device_faults*" 600
+# A worker in a kernel's place, by the proxy. A message of rxe0 has at most 8 MiB, and such a response is not divided.
+run_tests conformance_gpu conformance_tests "$(suites gpu "${of_calls[@]}")-backends/sizes.large_messages*" 400
+ACCEL_TEST_ENCRYPT=1 run_tests tcp_tls conformance_tests "$(suites tcp "${of_calls[@]}" waiting)" 400
+# 250 connects instead of 4,000.
+ACCEL_TEST_TIME_FACTOR=16 run_tests leaks conformance_tests "backends/leaks.*/rdma" 300
+echo "== accel_bench --rdma"
+"$programs/accel_bench" --rdma --quick --json "$results/bench.json" || failed=$((failed + 1))
 ((failed == 0))
