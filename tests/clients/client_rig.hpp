@@ -35,9 +35,10 @@ using std::chrono::nanoseconds;
     return bound * factor;
 }
 
+/// Waits for what must happen: at least as long as only a hang takes on a busy machine, also where `bound` is shorter.
 template <class Condition>
 [[nodiscard]] bool eventually(nanoseconds bound, Condition done) {
-    const auto deadline = std::chrono::steady_clock::now() + bound;
+    const auto deadline = std::chrono::steady_clock::now() + std::max(bound, patience(30s));
     while (!done()) {
         if (std::chrono::steady_clock::now() > deadline) return done();
         std::this_thread::sleep_for(1ms);

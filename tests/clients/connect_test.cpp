@@ -49,7 +49,7 @@ TEST_P(connecting, the_error_says_how_often_it_was_tried) {
     EXPECT_NE(failed.error().message.find(" times in "), std::string::npos) << failed.error().message;
     EXPECT_EQ(failed.error().message.find("tried 1 times"), std::string::npos) << failed.error().message;
     EXPECT_GE(spent, 1s);
-    EXPECT_LT(spent, patience(4s));
+    EXPECT_LT(spent, patience(30s));
 }
 
 TEST_P(connecting, a_mistake_is_not_tried_again) {
@@ -60,7 +60,7 @@ TEST_P(connecting, a_mistake_is_not_tried_again) {
     EXPECT_EQ(channel::connect(ctx, "pigeon://a:1?connect_retry=30s", client_options()).code(), status::unsupported);
     EXPECT_EQ(channel::connect(ctx, where(there) + "?connect_retry=-1s", client_options()).code(),
               status::invalid_argument);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(5s));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(25s));
 }
 
 TEST_P(connecting, takes_the_first_host_that_answers) {

@@ -39,13 +39,13 @@ class checked_channel {
     /// Begins and submits `length` bytes that follow from `seed`.
     call_id send_seed(std::size_t length, std::uint64_t seed, submit_options options = {});
     /// The next completion; throws if there is none within `bound`.
-    [[nodiscard]] completion next(nanoseconds bound = patience(10s));
+    [[nodiscard]] completion next(nanoseconds bound = until_hung());
     /// Waits for all open calls and releases them; how many ended with `expected`.
-    std::size_t finish(status expected, nanoseconds bound = patience(10s));
+    std::size_t finish(status expected, nanoseconds bound = until_hung());
     /// Polls until a slot is free, takes it and gives it back; false if none was within `bound`.
-    [[nodiscard]] bool slot_comes_back(nanoseconds bound = patience(5s));
+    [[nodiscard]] bool slot_comes_back(nanoseconds bound = until_hung());
     /// Every slot can be begun, so none leaked. Nothing may be in flight.
-    [[nodiscard]] bool all_slots_free(nanoseconds bound = patience(5s));
+    [[nodiscard]] bool all_slots_free(nanoseconds bound = until_hung());
 
     [[nodiscard]] std::size_t open_calls() const noexcept { return open_.size(); }
     /// Leaves the open calls out of account: their channel is about to be destroyed on purpose.

@@ -27,7 +27,7 @@ class held_exchanges {
         return [this](exchange one) { keep(std::move(one)); };
     }
     /// The oldest; throws if none arrives within `bound`.
-    [[nodiscard]] exchange take(nanoseconds bound = patience(10s)) {
+    [[nodiscard]] exchange take(nanoseconds bound = until_hung()) {
         std::unique_lock lock(mutex_);
         if (!arrived_.wait_for(lock, bound, [this] { return !held_.empty(); }))
             throw std::runtime_error("no request arrived within the bound");
@@ -35,7 +35,7 @@ class held_exchanges {
         held_.pop_front();
         return one;
     }
-    [[nodiscard]] exchange take_last(nanoseconds bound = patience(10s)) {
+    [[nodiscard]] exchange take_last(nanoseconds bound = until_hung()) {
         std::unique_lock lock(mutex_);
         if (!arrived_.wait_for(lock, bound, [this] { return !held_.empty(); }))
             throw std::runtime_error("no request arrived within the bound");
@@ -43,7 +43,7 @@ class held_exchanges {
         held_.pop_back();
         return one;
     }
-    [[nodiscard]] bool wait_for(std::size_t count, nanoseconds bound = patience(10s)) {
+    [[nodiscard]] bool wait_for(std::size_t count, nanoseconds bound = until_hung()) {
         std::unique_lock lock(mutex_);
         return arrived_.wait_for(lock, bound, [&] { return held_.size() >= count; });
     }

@@ -3,7 +3,9 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <stdexcept>
 #include <thread>
+#include <utility>
 
 namespace accel::tests {
 
@@ -31,15 +33,35 @@ using std::chrono::nanoseconds;
     return count / time_factor() < 1 ? 1 : count / time_factor();
 }
 
+/// How long a test waits for something that must happen. On a busy machine anything can take seconds, so only a hang
+/// takes this long.
+[[nodiscard]] inline nanoseconds until_hung() {
+    return patience(30s);
+}
+
 /// Tries `done` until it holds or `bound` has passed; what it said last.
 template <class Condition>
-[[nodiscard]] bool eventually(nanoseconds bound, Condition done, nanoseconds pause = 1ms) {
+[[nodiscard]] bool within(nanoseconds bound, Condition done, nanoseconds pause = 1ms) {
     const auto deadline = std::chrono::steady_clock::now() + bound;
     while (!done()) {
         if (std::chrono::steady_clock::now() > deadline) return done();
         std::this_thread::sleep_for(pause);
     }
     return true;
+}
+
+/// Waits for something that must happen: at least `until_hung`, also where `bound` is shorter.
+template <class Condition>
+[[nodiscard]] bool eventually(nanoseconds bound, Condition done, nanoseconds pause = 1ms) {
+    return within(bound < until_hung() ? until_hung() : bound, std::move(done), pause);
+}
+
+/// Calls `attempt` with longer and longer times until it returns true. False says that this machine needed longer for a
+/// step than it was given, which tells nothing of what is tested.
+template <class Attempt>
+void with_enough_time(nanoseconds first, Attempt attempt) {
+    for (nanoseconds time = patience(first); !attempt(time); time *= 3)
+        if (time > 2 * until_hung()) throw std::runtime_error("no attempt was given enough time");
 }
 
 }  // namespace accel::tests

@@ -10,7 +10,9 @@
 
 #include <accel_transport/accel_transport.hpp>
 
+#include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -47,6 +49,18 @@ class rig {
     std::unique_ptr<server> server_;
     std::string uri_;
 };
+
+/// Waits until a handler has the request, which `has_it` says. False: its deadline passed on the way, as on a busy
+/// machine, and the server refused it.
+template <class Condition>
+[[nodiscard]] bool reaches_its_handler(rig& r, Condition has_it, std::uint64_t expired_before = 0) {
+    const auto is_there = [&] { return has_it() || r.served().statistics().expired > expired_before; };
+    if (!eventually(until_hung(), is_there)) throw std::runtime_error("no request arrived");
+    return has_it();
+}
+[[nodiscard]] inline bool reaches_its_handler(rig& r, const held_exchanges& held) {
+    return reaches_its_handler(r, [&] { return held.size() > 0; });
+}
 
 /// Base of the parameterised suites.
 class on_every_backend : public ::testing::TestWithParam<backend_case> {};

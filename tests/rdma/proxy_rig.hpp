@@ -186,10 +186,10 @@ class proxied_service {
         return all;
     }
     /// The next completion of a queue pair that there still is, if one comes in time.
-    [[nodiscard]] std::optional<mlx5::completion> next(tests::nanoseconds bound = patience(5s)) {
+    [[nodiscard]] std::optional<mlx5::completion> next(tests::nanoseconds bound = tests::until_hung()) {
         mlx5::completion out;
         const auto ref = taker_->ref();
-        if (!eventually(
+        if (!tests::within(
                 bound, [&] { return proxy::take(ref, out) && out.queue_pair != mlx5::no_queue_pair; }, 50us))
             return std::nullopt;
         proxy::publish_taken(ref);

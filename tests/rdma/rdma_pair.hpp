@@ -132,7 +132,7 @@ class rdma_test : public ::testing::Test {
     }
     [[nodiscard]] static bool silent(core::poller& events) {
         std::array<link_event, 16> some;
-        return !eventually(100ms, [&] { return events.poll(some) > 0; });
+        return !tests::within(100ms, [&] { return events.poll(some) > 0; });
     }
     static void expect_payload(const link_event& event, std::span<const std::byte> wanted) {
         ASSERT_EQ(event.kind, event_kind::arrived) << to_string(event.reason);

@@ -38,7 +38,7 @@ using tests::own_loopback;
 
 using namespace std::chrono_literals;
 
-inline constexpr auto patience = 20s;
+inline constexpr auto patience = 30s;
 
 template <class Condition>
 [[nodiscard]] bool eventually(Condition condition, std::chrono::nanoseconds within = patience) {
