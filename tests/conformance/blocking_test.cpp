@@ -43,11 +43,12 @@ TEST_P(blocking, times_out) {
     rig r(GetParam(), held.keeper());
     auto client = r.connect();
     const auto start = std::chrono::steady_clock::now();
-    const auto answer = client->call({}, {.timeout = patience(100ms)});
+    const auto answer = client->call({}, {.timeout = 100ms});
     EXPECT_EQ(answer.code(), status::timed_out);
-    EXPECT_GE(std::chrono::steady_clock::now() - start, patience(100ms));
-    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(600ms));
-    (void)held.take().reply(0);
+    EXPECT_GE(std::chrono::steady_clock::now() - start, 100ms);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(10s));
+    (void)reaches_its_handler(r, held);
+    held.clear();
     EXPECT_TRUE(client.all_slots_free());
 }
 

@@ -40,11 +40,12 @@ class faulty_network {
         proxy_.set(at_port(what));
         SCOPED_TRACE(describe(what));
         const auto start = std::chrono::steady_clock::now();
+        const channel_options options = client_options(what.kind);
         context ctx = quiet_context();  // its own control connection, which the fault may be for
-        auto connected = channel::connect(ctx, client_uri(), client_options());
+        auto connected = channel::connect(ctx, client_uri(), options);
         if (!connected) {
             EXPECT_NE(connected.code(), status::ok);
-            EXPECT_LT(std::chrono::steady_clock::now() - start, connect_timeout + patience(1s));
+            EXPECT_LT(std::chrono::steady_clock::now() - start, options.connect_timeout + patience(10s));
             return 0;
         }
         checked_channel client(std::move(connected).value());
@@ -59,8 +60,6 @@ class faulty_network {
     [[nodiscard]] unsigned wrong_requests() const { return wrong_; }
 
   private:
-    static constexpr nanoseconds connect_timeout = 400ms;
-
     [[nodiscard]] fault at_port(fault what) const {
         if (backend_.scheme != "tcp") return what;
         what.connection = what.route;
@@ -71,7 +70,7 @@ class faulty_network {
     server listen() {
         server_options options = calm_server();
         options.security = keys_.server();
-        options.peer_timeout = patience(500ms);
+        options.peer_timeout = patience(2s);
         control_port_ = free_port({server_host, proxy_host});
         do data_port_ = free_port({server_host, proxy_host});
         while (data_port_ == control_port_);
@@ -90,10 +89,12 @@ class faulty_network {
     [[nodiscard]] std::string client_uri() const {
         return backend_.scheme + "://" + proxy_host + ":" + std::to_string(control_port_);
     }
-    channel_options client_options() {
+    /// Time-outs are short where one may have to pass, and long where all has to go well.
+    channel_options client_options(fault_kind kind) {
         channel_options options = calm_client();
         options.security = keys_.client();
-        options.connect_timeout = patience(connect_timeout);
+        if (kind == fault_kind::none || kind == fault_kind::delay) return options;
+        options.connect_timeout = patience(400ms);
         options.call_timeout = patience(150ms);
         options.close_timeout = patience(100ms);
         options.peer_timeout = patience(500ms);
@@ -119,7 +120,7 @@ class faulty_network {
             if (client.submit(call.id, length, {.trace_id = length}) != status::ok) break;
         }
         while (client.open_calls() > 0) {
-            const completion c = client.next(patience(2s));
+            const completion c = client.next();
             if (c.status == status::ok && !may_be_changed(what)) {
                 EXPECT_EQ(c.response.size(), c.trace_id);
                 EXPECT_TRUE(matches(c.response, c.trace_id)) << "a changed payload was delivered";

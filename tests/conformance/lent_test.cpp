@@ -20,12 +20,11 @@ class lending : public on_every_backend {
   protected:
     static constexpr std::size_t room = 16 << 10;
 
-    /// Long enough for the request to arrive on a busy machine.
     static nanoseconds brief() { return patience(300ms); }
     /// … and for heartbeats.
     static nanoseconds silence() { return patience(1s); }
     /// The promise, and time for a loaded machine to schedule us.
-    static nanoseconds bound() { return silence() + patience(3s); }
+    static nanoseconds bound() { return silence() + patience(10s); }
 
     static channel_options client_options() {
         channel_options options = calm_client();
@@ -58,7 +57,7 @@ class lending : public on_every_backend {
 
 /// Completes with `why`, within the bound after `since`.
 void expect_end(checked_channel& client, status why, clock::time_point since, nanoseconds bound) {
-    const completion c = client.next(patience(20s));
+    const completion c = client.next(until_hung());
     EXPECT_LT(clock::now() - since, bound);
     EXPECT_EQ(c.status, why) << to_string(c.status);
     EXPECT_EQ(c.tag, 1U);
@@ -74,7 +73,7 @@ TEST_P(lending, an_expired_call_completes_though_no_answer_comes) {
     auto client = r.connect(client_options());
     const auto start = clock::now();
     (void)lend(client, *memory, brief());
-    ASSERT_TRUE(held.wait_for(1));
+    (void)reaches_its_handler(r, held);
     expect_end(client, status::timed_out, start, brief() + bound());
     expect_untouched(*memory, held);
 }
@@ -107,7 +106,7 @@ TEST_P(lending, an_expired_call_may_be_cancelled) {
     ASSERT_TRUE(memory);
     auto client = r.connect(client_options());
     const call_id id = lend(client, *memory, brief());
-    ASSERT_TRUE(held.wait_for(1));
+    (void)reaches_its_handler(r, held);
     completion c;
     if (client.wait({&c, 1}, brief() + silence() / 4) == 0) {
         const auto start = clock::now();
@@ -129,11 +128,11 @@ TEST_P(lending, other_calls_end_with_the_session_or_go_on) {
     auto client = r.connect(client_options());
     client.send_seed(100, 7, {.tag = 2});
     (void)lend(client, *memory, brief());
-    ASSERT_TRUE(held.wait_for(2));
+    (void)reaches_its_handler(r, [&] { return held.size() == 2; });
     const auto start = clock::now();
-    for (bool back = false; !back && clock::now() - start < patience(20s);) {
+    for (bool back = false; !back && clock::now() - start < until_hung();) {
         completion c;
-        if (client.wait({&c, 1}, patience(5s)) == 0) continue;
+        if (client.wait({&c, 1}, until_hung()) == 0) continue;
         back = c.tag == 1;
         EXPECT_EQ(c.status, c.tag == 1 ? status::timed_out : status::peer_lost) << to_string(c.status);
         EXPECT_EQ(client.release(c.id), status::ok);
@@ -171,7 +170,7 @@ TEST_P(lending, the_event_descriptor_tells_of_the_end) {
     const auto start = clock::now();
     (void)lend(client, *memory, brief());
     completion c;
-    while (client.poll({&c, 1}) == 0 && clock::now() - start < patience(20s)) {
+    while (client.poll({&c, 1}) == 0 && clock::now() - start < until_hung()) {
         pollfd ready{client->event_fd(), POLLIN, 0};
         if (client->arm()) (void)::poll(&ready, 1, 10'000);
     }
@@ -241,7 +240,7 @@ TEST_P(lending, a_late_answer_in_time_keeps_the_session) {
 
 TEST_P(lending, a_stopped_server_process_gives_it_back) {
     if (!GetParam().network) GTEST_SKIP() << "a server in this process cannot be stopped alone";
-    server_process server(GetParam().listen_uri(), "hold", patience(5s));
+    server_process server(GetParam().listen_uri(), "hold", until_hung());
     context ctx = quiet_context();
     auto memory = ctx.allocate(2 * room);
     ASSERT_TRUE(memory);
@@ -250,10 +249,15 @@ TEST_P(lending, a_stopped_server_process_gives_it_back) {
     ASSERT_TRUE(connected) << connected.error().message;
     checked_channel client(std::move(connected).value());
     (void)lend(client, *memory, brief());
-    ASSERT_TRUE(eventually(patience(5s), [&] { return server.requests() == 1; }));
+    completion c;
+    bool ended = false;  // before the request arrived, as on a busy machine
+    ASSERT_TRUE(eventually(until_hung(), [&] {
+        ended = client.poll({&c, 1}) == 1;
+        return ended || server.requests() == 1;
+    }));
     const auto start = clock::now();
     server.signal(SIGSTOP);
-    const completion c = client.next(patience(20s));
+    if (!ended) c = client.next();
     EXPECT_LT(clock::now() - start, brief() + bound());
     EXPECT_TRUE(c.status == status::timed_out || c.status == status::peer_lost) << to_string(c.status);
     EXPECT_EQ(client.release(c.id), status::ok);

@@ -30,7 +30,7 @@ TEST_P(stopping, drain_waits_for_open_exchanges_and_refuses_new_work) {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_EQ(r.served().drain(50ms), status::timed_out);
     EXPECT_GE(std::chrono::steady_clock::now() - start, 50ms);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(1s));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, until_hung());
 
     client.send_seed(100, 2, {.tag = 2});
     const completion refused = client.next();
@@ -84,8 +84,8 @@ TEST_P(stopping, calls_without_an_answer_end_in_time) {
     ASSERT_TRUE(held.wait_for(5));
     const auto start = std::chrono::steady_clock::now();
     r.served().stop();
-    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(1500ms));
-    EXPECT_EQ(client.finish(status::closed, patience(2s)), 5U);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, until_hung());
+    EXPECT_EQ(client.finish(status::closed), 5U);
     call_view call;
     EXPECT_EQ(client.begin(call), status::closed);
     EXPECT_EQ(r.served().statistics().sessions, 0U);
@@ -225,11 +225,11 @@ TEST_P(stopping, busy_channels_hear_closed) {
     }
 }
 
-/// The fastest of some rounds counts: on a machine that others use as well, a slow one says nothing.
 TEST_P(stopping, busy_clients_do_not_delay_it) {
-    auto fastest = std::chrono::steady_clock::duration::max();
+    server_options options = calm_server();
+    options.drain_timeout = until_hung();
     for (int round = 0; round < 5; ++round) {
-        rig r(GetParam());
+        rig r(GetParam(), echo, options);
         std::vector<std::unique_ptr<busy_client>> clients;
         for (int i = 0; i < 4; ++i) clients.push_back(std::make_unique<busy_client>(r.connect()));
         ASSERT_TRUE(eventually(patience(10s), [&] {
@@ -237,10 +237,9 @@ TEST_P(stopping, busy_clients_do_not_delay_it) {
         }));
         const auto start = std::chrono::steady_clock::now();
         r.served().stop();
-        fastest = std::min(fastest, std::chrono::steady_clock::now() - start);
+        EXPECT_LT(std::chrono::steady_clock::now() - start, options.drain_timeout / 2);
         clients.clear();
     }
-    EXPECT_LT(fastest, patience(250ms));
 }
 
 TEST_P(stopping, connecting_afterwards_is_refused_in_time) {
@@ -251,7 +250,7 @@ TEST_P(stopping, connecting_afterwards_is_refused_in_time) {
     const auto start = std::chrono::steady_clock::now();
     const auto connected = r.try_connect(options);
     EXPECT_FALSE(connected);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(2s));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(10s));
 }
 
 ACCEL_INSTANTIATE(stopping, all_backends);

@@ -76,12 +76,13 @@ TEST_P(timelines, a_call_without_an_answer_has_its_total) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     auto client = r.connect();
-    client.send_seed(10, 1, {.timeout = patience(100ms)});
+    client.send_seed(10, 1, {.timeout = 100ms});
     const completion c = client.next();
     EXPECT_EQ(c.status, status::timed_out);
-    EXPECT_GE(c.timeline.total, patience(100ms));
+    EXPECT_GE(c.timeline.total, 100ms);
     EXPECT_EQ(c.timeline.server, 0ns);
-    (void)held.take();
+    (void)reaches_its_handler(r, held);
+    held.clear();
 }
 
 TEST_P(timelines, senseless_records_do_no_harm) {

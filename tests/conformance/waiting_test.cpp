@@ -29,7 +29,7 @@ TEST_P(waiting, returns_when_its_time_is_over) {
         const auto start = std::chrono::steady_clock::now();
         EXPECT_EQ(client.wait({&none, 1}, 30ms), 0U);
         EXPECT_GE(std::chrono::steady_clock::now() - start, 30ms);
-        EXPECT_LT(std::chrono::steady_clock::now() - start, 30ms + patience(500ms));
+        EXPECT_LT(std::chrono::steady_clock::now() - start, 30ms + patience(10s));
         echo(held.take());
         EXPECT_EQ(client.finish(status::ok), 1U);
     }
@@ -115,7 +115,7 @@ TEST_P(waiting, in_an_epoll_loop) {
         if (i % 20 == 0) std::this_thread::sleep_for(2ms);
         const std::size_t batch = 1 + i % 8;
         for (std::size_t n = 0; n < batch; ++n) client.send_seed(mix(i + n) % 60'000, i);
-        ASSERT_TRUE(loop.run(batch, patience(5s), taken)) << "a wake-up was lost in round " << i;
+        ASSERT_TRUE(loop.run(batch, until_hung(), taken)) << "a wake-up was lost in round " << i;
     }
     for (const completion& c : taken) ASSERT_EQ(c.status, status::ok);
 }
@@ -128,7 +128,7 @@ TEST_P(waiting, a_descriptor_that_is_taken_after_the_channel_was_armed_wakes) {
     while (client.poll({&done, 1}) == 0) {
         if (!client->arm()) continue;
         pollfd events{client->event_fd(), POLLIN, 0};
-        ASSERT_EQ(::poll(&events, 1, static_cast<int>(patience(5s) / 1ms)), 1) << "a wake-up was lost";
+        ASSERT_EQ(::poll(&events, 1, static_cast<int>(until_hung() / 1ms)), 1) << "a wake-up was lost";
     }
     EXPECT_TRUE(matches(done.response, 1));
     EXPECT_EQ(client.release(done.id), status::ok);
@@ -141,11 +141,12 @@ TEST_P(waiting, an_epoll_loop_wakes_for_a_deadline) {
     epoll_loop loop(client);
     std::vector<completion> taken;
     const auto start = std::chrono::steady_clock::now();
-    client.send_seed(10, 1, {.timeout = patience(100ms)});
-    ASSERT_TRUE(loop.run(1, patience(5s), taken));
+    client.send_seed(10, 1, {.timeout = 100ms});
+    ASSERT_TRUE(loop.run(1, until_hung(), taken));
     EXPECT_EQ(taken.at(0).status, status::timed_out);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(600ms));
-    echo(held.take());
+    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(10s));
+    (void)reaches_its_handler(r, held);
+    held.clear();
     EXPECT_TRUE(client.all_slots_free());
 }
 
@@ -163,7 +164,7 @@ TEST_P(waiting, an_epoll_loop_wakes_for_the_end_of_the_server) {
         r.served().stop();
     });
     std::vector<completion> taken;
-    ASSERT_TRUE(loop.run(1, patience(5s), taken));
+    ASSERT_TRUE(loop.run(1, until_hung(), taken));
     EXPECT_TRUE(taken.at(0).status == status::peer_lost || taken.at(0).status == status::closed);
     stopper.join();
 }
@@ -209,7 +210,7 @@ TEST_P(waiting, workers_zero_is_driven_by_the_application) {
         }
     }
     EXPECT_GT(events, 0U);
-    EXPECT_TRUE(eventually(patience(5s), [&] { return r.served().statistics().sessions == 0; }));
+    EXPECT_TRUE(eventually(until_hung(), [&] { return r.served().statistics().sessions == 0; }));
     stop = true;
     application.join();
 }
@@ -224,7 +225,7 @@ TEST_P(waiting, two_workers_share_the_sessions) {
             // The first two are only answered when both are being handled at the same time.
             ++started;
             (void)eventually(
-                patience(5s), [&] { return started >= 2; }, 100us);
+                until_hung(), [&] { return started >= 2; }, 100us);
             EXPECT_GE(started, 2U);
             echo(std::move(one));
         },
