@@ -107,15 +107,13 @@ class bystander {
     }
     [[nodiscard]] unsigned calls() const { return calls_; }
     [[nodiscard]] unsigned failures() const { return failures_; }
-    [[nodiscard]] nanoseconds slowest() const { return nanoseconds{slowest_.load()}; }
 
   private:
     void run() {
         while (!stop_) {
             client_.send_seed(200, calls_);
-            const completion done = client_.next(patience(20s));
+            const completion done = client_.next();
             if (done.status != status::ok || !matches(done.response, done.trace_id)) ++failures_;
-            slowest_ = std::max<std::int64_t>(slowest_, done.timeline.total.count());
             ++calls_;
             client_.release(done.id);
             std::this_thread::sleep_for(100us);
@@ -125,7 +123,6 @@ class bystander {
     std::atomic<bool> stop_{false};
     std::atomic<unsigned> calls_{0};
     std::atomic<unsigned> failures_{0};
-    std::atomic<std::int64_t> slowest_{0};
     std::thread thread_;
 };
 
@@ -141,7 +138,6 @@ TEST_P(rdma_faults, end_in_one_completion_a_call_and_harm_nobody_else) {
     const std::uint64_t before = softnic_fault_count();
     const std::uint32_t number = last + (fault.queue_pair == whose::client ? 1 : 2);
     arm(fmt::format("{} qpn={:#x}", fault.rule, number));
-    const auto start = std::chrono::steady_clock::now();
     std::set<status> seen;
     unsigned ended = 0;
     for (unsigned round = 0; round < 40 && victim->connected(); ++round) {
@@ -153,7 +149,7 @@ TEST_P(rdma_faults, end_in_one_completion_a_call_and_harm_nobody_else) {
             if (victim.submit(call.id, length, {.trace_id = round * 4 + i}) != status::ok) break;
         }
         while (victim.open_calls() > 0) {
-            const completion done = victim.next(patience(3s));
+            const completion done = victim.next();
             seen.insert(done.status);
             ++ended;
             const bool right = done.status != status::ok || matches(done.response, done.trace_id);
@@ -161,9 +157,10 @@ TEST_P(rdma_faults, end_in_one_completion_a_call_and_harm_nobody_else) {
             victim.release(done.id);
         }
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(3s));
     EXPECT_GT(softnic_fault_count(), before) << "the rule never struck";
     EXPECT_EQ(victim->connected(), fault.survived);
+    const unsigned calls = other.calls();
+    EXPECT_TRUE(eventually(until_hung(), [&] { return other.calls() > calls + 20; })) << "the session beside it waits";
     if (fault.survived) {
         EXPECT_EQ(seen, std::set{status::ok});
         EXPECT_EQ(ended, 160U);
@@ -175,11 +172,8 @@ TEST_P(rdma_faults, end_in_one_completion_a_call_and_harm_nobody_else) {
             << "the server keeps a dead session";
     }
     softnic_fault_clear();
-    const unsigned calls = other.calls();
-    EXPECT_TRUE(eventually(patience(2s), [&] { return other.calls() > calls + 20; }));
     other.stop();
     EXPECT_EQ(other.failures(), 0U);
-    EXPECT_LT(other.slowest(), patience(250ms)) << "the session beside it was held up";
 
     auto fresh = r.connect(client_options());
     for (unsigned i = 0; i < 8; ++i) fresh.send_seed(5'000, i);
@@ -207,7 +201,7 @@ TEST_F(faulty_device, calls_wait_for_room_in_the_send_queue) {
         fill(call.request.first(64), i);
         ASSERT_EQ(client.submit(call.id, 64, {.trace_id = i}), status::ok) << "call " << i;
         if (client.open_calls() < few_slots.slots) continue;
-        const completion done = client.next(patience(3s));
+        const completion done = client.next();
         ASSERT_EQ(done.status, status::ok);
         EXPECT_TRUE(matches(done.response, done.trace_id));
         client.release(done.id);
@@ -321,7 +315,7 @@ TEST_F(faulty_device, calls_that_wait_for_room_end_with_their_session) {
     arm(fmt::format("drop op=ack qpn={:#x}", last + 1));
     // The queue fills up, calls wait for room, and the session ends: on a busy machine at any time.
     std::size_t lost = 0;
-    const auto until = std::chrono::steady_clock::now() + patience(10s);
+    const auto until = std::chrono::steady_clock::now() + until_hung();
     while (std::chrono::steady_clock::now() < until && (client->connected() || client.open_calls() > 0)) {
         call_view call;
         while (client.begin(call) == status::ok) {
@@ -352,7 +346,6 @@ TEST_P(rdma_device_faults, end_all_sessions_they_reach_and_leave_the_server_usab
     auto second = r.connect(client_options());
     const std::uint64_t before = softnic_fault_count();
     arm(fault.rule);
-    const auto start = std::chrono::steady_clock::now();
     for (unsigned round = 0; round < 100 && (first->connected() || second->connected()); ++round) {
         for (auto* each : {&first, &second}) {
             if (!(*each)->connected()) continue;
@@ -363,14 +356,13 @@ TEST_P(rdma_device_faults, end_all_sessions_they_reach_and_leave_the_server_usab
         }
         for (auto* each : {&first, &second}) {
             while (each->open_calls() > 0) {
-                const completion done = each->next(patience(3s));
+                const completion done = each->next();
                 EXPECT_TRUE(done.status == status::ok || done.status == status::peer_lost) << to_string(done.status);
                 each->release(done.id);
             }
         }
         if (softnic_fault_count() > before && fault.survived) break;
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(5s));
     EXPECT_GT(softnic_fault_count(), before) << "the rule never struck";
     softnic_fault_clear();
     if (fault.survived) {
