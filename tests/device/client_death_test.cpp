@@ -10,16 +10,14 @@ namespace {
 
 class device_client_death : public ::testing::TestWithParam<bool> {
   protected:
-    static nanoseconds silence() { return patience(500ms); }
-
     /// All slots in flight, at a server that answers nothing.
-    void open() {
+    void open(nanoseconds peer_timeout) {
         if (GetParam()) context_.state()->replace_gpus(fake_);
         channel_options wanted;
         wanted.slots = 4;
         wanted.request_bytes = wanted.response_bytes = 1000;
         wanted.call_timeout = patience(60s);
-        wanted.peer_timeout = silence();
+        wanted.peer_timeout = peer_timeout;
         wanted.security.insecure = true;
         wanted.memory = GetParam() ? memory_kind::cuda(0) : memory_kind::host();
         const std::string there = "gpu" + server_.uri().substr(server_.uri().find(':'));
@@ -37,7 +35,7 @@ class device_client_death : public ::testing::TestWithParam<bool> {
             EXPECT_EQ(await(channel_->ref(), each), status::peer_lost);
             EXPECT_EQ(device::release(channel_->ref(), each), status::ok);
         }
-        EXPECT_LT(std::chrono::steady_clock::now() - since, silence() + patience(1s));
+        EXPECT_LT(std::chrono::steady_clock::now() - since, patience(15s));
         device::call_ref next;
         EXPECT_EQ(device::begin(channel_->ref(), next), status::peer_lost);
         EXPECT_TRUE(eventually(patience(1s), [&] { return !channel_->connected(); }));
@@ -51,20 +49,20 @@ class device_client_death : public ::testing::TestWithParam<bool> {
 
     std::shared_ptr<fake_accelerator> fake_ = std::make_shared<fake_accelerator>();
     context context_ = context::open({.log = log_level::off}).value();
-    server_process server_{"rdma://" + own_loopback() + ":0", "hold", silence()};
+    server_process server_{"rdma://" + own_loopback() + ":0", "hold", patience(5s)};
     std::unique_ptr<gpu_channel> channel_;
     std::array<device::call_ref, 4> calls_;
 };
 
 TEST_P(device_client_death, a_server_that_is_killed) {
-    open();
+    open(patience(5s));
     const auto since = std::chrono::steady_clock::now();
     server_.kill();
     expect_lost(since);
 }
 
 TEST_P(device_client_death, a_server_that_falls_silent) {
-    open();
+    open(patience(1s));
     const auto since = std::chrono::steady_clock::now();
     server_.signal(SIGSTOP);
     expect_lost(since);

@@ -40,8 +40,8 @@ class client_rig {
         wanted.slots = 8;
         wanted.request_bytes = wanted.response_bytes = 4096;
         wanted.call_timeout = patience(10s);
-        wanted.connect_timeout = patience(5s);
-        wanted.peer_timeout = patience(500ms);
+        wanted.connect_timeout = patience(20s);
+        wanted.peer_timeout = patience(20s);
         wanted.security.insecure = true;
         wanted.verbs.engine = kind.caller.engine;
         wanted.memory = kind.caller.on_gpu ? memory_kind::cuda(0) : memory_kind::host();
@@ -70,7 +70,7 @@ class client_rig {
         }
         server_options options;
         options.security.insecure = true;
-        options.peer_timeout = patience(500ms);
+        options.peer_timeout = patience(20s);
         options.drain_timeout = 50ms;
         options.poll = poll_mode::block;
         const std::string uri = handler_scheme + "://" + own_loopback() + ":0";

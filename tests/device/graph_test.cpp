@@ -76,7 +76,7 @@ TEST_P(recorded_service, answers_with_what_was_recorded) {
         EXPECT_EQ(*got, tensor);
     }
     EXPECT_EQ(graph_->statistics().running, 1U);
-    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
+    EXPECT_EQ(graph_->stop(until_hung()), status::ok);
     EXPECT_EQ(graph_->statistics().running, 0U);
     EXPECT_EQ(rig_.service->statistics().replies, 50U);
 }
@@ -97,7 +97,7 @@ TEST_P(recorded_service, a_forked_child_can_neither_use_nor_disturb_it) {
     EXPECT_TRUE(eventually(patience(20s), [&] { return child.ended(); })) << "the child hangs";
     EXPECT_TRUE(echo_of(client, tensor, 2).ok());
     EXPECT_EQ(graph_->statistics().running, 1U);
-    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
+    EXPECT_EQ(graph_->stop(until_hung()), status::ok);
 }
 
 /// Recorded kernels send no parts: each call has one response, and its room comes back behind that.
@@ -119,14 +119,14 @@ TEST_P(recorded_service, calls_in_parts_get_one_response_and_their_room_back) {
             return sent == status::ok;
         })) << i;
         std::array<completion, 1> done;
-        ASSERT_EQ(client.wait(done, patience(5s)), 1U);
+        ASSERT_EQ(client.wait(done, until_hung()), 1U);
         EXPECT_EQ(done[0].id, call.id);
         EXPECT_EQ(done[0].status, status::ok) << to_string(done[0].status);
         EXPECT_FALSE(done[0].more);
         EXPECT_TRUE(matches(done[0].response, i));
         EXPECT_EQ(client.release(call.id), status::ok);
     }
-    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
+    EXPECT_EQ(graph_->stop(until_hung()), status::ok);
     EXPECT_EQ(graph_->statistics().requests, 20U) << "room is no request";
 }
 
@@ -176,12 +176,12 @@ TEST_P(recorded_service, kernels_fail_single_requests) {
     ASSERT_EQ(client.begin(call), status::ok);
     ASSERT_EQ(client.submit(call.id, 10), status::ok);
     std::array<completion, 1> done;
-    ASSERT_EQ(client.wait(done, patience(5s)), 1U);
+    ASSERT_EQ(client.wait(done, until_hung()), 1U);
     EXPECT_EQ(done[0].status, status::application_error);
     EXPECT_EQ(done[0].code, 42U);
     EXPECT_EQ(client.release(call.id), status::ok);
     EXPECT_TRUE(echo_of(client, 10, 1).ok()) << "the next iteration has the answers of the last";
-    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
+    EXPECT_EQ(graph_->stop(until_hung()), status::ok);
 }
 
 TEST_P(recorded_service, a_response_longer_than_its_room_is_a_failure) {
@@ -200,7 +200,7 @@ TEST_P(recorded_service, tells_where_the_time_of_a_turn_goes) {
     });
     channel client = rig_.connect();
     for (std::uint64_t i = 0; i < 10; ++i) ASSERT_TRUE(echo_of(client, tensor, i).ok());
-    ASSERT_EQ(graph_->stop(patience(5s)), status::ok);
+    ASSERT_EQ(graph_->stop(until_hung()), status::ok);
     const auto seen = graph_->statistics();
     EXPECT_EQ(seen.iterations, 10U);
     EXPECT_GE(seen.stages.work, 5ms);
@@ -262,7 +262,7 @@ TEST_P(recorded_service, instances_share_the_requests) {
     EXPECT_EQ(right.load(), 300);
     for (const auto& each : served) EXPECT_GT(each.load(), 0);
     EXPECT_EQ(graph_->statistics().running, 3U);
-    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
+    EXPECT_EQ(graph_->stop(until_hung()), status::ok);
     EXPECT_EQ(graph_->statistics().running, 0U);
 }
 
@@ -277,7 +277,7 @@ TEST_P(recorded_service, stops_under_load) {
         });
     }
     EXPECT_TRUE(eventually(patience(5s), [&] { return rig_.service->statistics().replies > 100; }));
-    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
+    EXPECT_EQ(graph_->stop(until_hung()), status::ok);
     rig_.stop();
     for (std::thread& each : threads) each.join();
     const auto seen = rig_.service->statistics();
@@ -330,26 +330,42 @@ call_view asked(channel& client, std::uint64_t seed) {
 bool is_answered(channel& client, std::uint64_t seed) {
     std::array<completion, 1> done;
     const bool right =
-        client.wait(done, patience(5s)) == 1 && done[0].status == status::ok && matches(done[0].response, seed);
+        client.wait(done, until_hung()) == 1 && done[0].status == status::ok && matches(done[0].response, seed);
     (void)client.release(done[0].id);
     return right;
 }
 
 TEST_P(owning_recorded_service, requests_that_wait_are_one_iteration) {
     listen();
+    std::atomic<bool> held{false};
+    std::atomic<int> begun{0};
+    start(tensors(8), [&](const device::graph_iteration& iteration) {
+        if (*iteration.count > 0) ++begun;
+        while (*iteration.count > 0 && held) std::this_thread::sleep_for(100us);
+        copy_tensors(iteration);
+    });
     std::vector<channel> clients;
     for (std::uint64_t i = 0; i < 3; ++i) clients.push_back(rig_.connect());
-    for (std::uint64_t i = 0; i < 6; ++i) (void)asked(clients[i % 3], i);
-    std::this_thread::sleep_for(patience(50ms));  // they are on their way
-    start(tensors(8), copy_tensors);
-    for (std::uint64_t i = 0; i < 6; ++i) {
+    const auto take = [](channel& from) {
         std::array<completion, 1> done;
-        ASSERT_EQ(clients[i % 3].wait(done, patience(5s)), 1U);
+        ASSERT_EQ(from.wait(done, until_hung()), 1U);
         EXPECT_EQ(done[0].status, status::ok);
-    }
-    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
-    EXPECT_EQ(graph_->statistics().requests, 6U);
-    EXPECT_EQ(graph_->statistics().iterations, 1U);
+        EXPECT_EQ(from.release(done[0].id), status::ok);
+    };
+    with_enough_time(50ms, [&](nanoseconds on_their_way) {
+        const int before = begun;
+        held = true;
+        (void)asked(clients[0], 9);
+        EXPECT_TRUE(eventually(until_hung(), [&] { return begun == before + 1; }));
+        for (std::uint64_t i = 0; i < 6; ++i) (void)asked(clients[i % 3], i);
+        std::this_thread::sleep_for(on_their_way);
+        held = false;
+        take(clients[0]);
+        for (std::uint64_t i = 0; i < 6; ++i) take(clients[i % 3]);
+        return begun == before + 2;
+    });
+    EXPECT_EQ(graph_->stop(until_hung()), status::ok);
+    EXPECT_EQ(graph_->statistics().requests % 7, 0U);
 }
 
 TEST_P(owning_recorded_service, each_instance_serves_its_own_sessions) {
@@ -381,7 +397,7 @@ TEST_P(owning_recorded_service, more_instances_than_sessions_wait_for_the_stop) 
     start(tensors(1, 3), copy_tensors);
     channel client = rig_.connect();
     for (std::uint64_t i = 0; i < 20; ++i) EXPECT_TRUE(echo_of(client, tensor, i).ok());
-    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
+    EXPECT_EQ(graph_->stop(until_hung()), status::ok);
     EXPECT_EQ(graph_->statistics().running, 0U);
 }
 
@@ -399,7 +415,7 @@ TEST_P(owning_recorded_service, sessions_come_and_go_between_iterations) {
         EXPECT_TRUE(echo_of(*comes, tensor, i).ok());
         EXPECT_TRUE(echo_of(stays, tensor, i + 1000).ok());
     }
-    EXPECT_EQ(graph_->stop(patience(5s)), status::ok);
+    EXPECT_EQ(graph_->stop(until_hung()), status::ok);
 }
 
 /// The answers that an iteration holds are more than the client's send queue has room for at once.
@@ -413,7 +429,7 @@ TEST_P(owning_recorded_service, full_batches_of_one_client_are_answered) {
         for (std::uint64_t i = 0; i < 16; ++i) (void)asked(client, i);
         for (std::uint64_t answered = 0; answered < 16;) {
             std::array<completion, 16> done;
-            const std::size_t count = client.wait(done, patience(5s));
+            const std::size_t count = client.wait(done, until_hung());
             ASSERT_GT(count, 0U);
             for (std::size_t i = 0; i < count; ++i) {
                 EXPECT_EQ(done[i].status, status::ok);

@@ -362,7 +362,7 @@ TEST_P(owned_client, a_stop_ends_calls_under_load) {
     const auto begin = std::chrono::steady_clock::now();
     rig.channel->request_stop();
     kernel.join();
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, patience(1s));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, until_hung());
     EXPECT_EQ(last, status::closed);
     rig.channel->close();
     EXPECT_EQ(rig.channel->failure().reason, status::closed);

@@ -233,13 +233,13 @@ TEST_P(device_parts, a_cancel_ends_them_and_reaches_the_kernel) {
 TEST_P(device_parts, a_late_part_ends_them) {
     channel client = rig_.connect();
     const parts_wish what{1, 10, 7};
-    const call_id streamed = submit(client, what, {.parts = 1, .part_timeout = patience(5s)});
+    const call_id streamed = submit(client, what, {.parts = 1, .part_timeout = patience(60s)});
     expect_all(client, streamed, what);
     rig_.end_kernels();  // nobody sends the next one
     const auto start = std::chrono::steady_clock::now();
     const call_id call = submit(client, what, {.timeout = patience(60s), .parts = 1, .part_timeout = patience(100ms)});
     expect_last(client, call, status::timed_out);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, patience(10s));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, until_hung());
 }
 
 TEST_P(device_parts, the_place_of_a_client_that_leaves_is_as_good_as_new) {

@@ -93,7 +93,7 @@ class service_rig {
         options.max_slots = 16;
         options.max_request_bytes = options.max_response_bytes = std::size_t{64} << 10;
         options.security.insecure = true;
-        options.peer_timeout = patience(500ms);
+        options.peer_timeout = patience(20s);
         options.verbs.engine = setting.engine;
     }
     ~service_rig() { stop(); }
@@ -133,8 +133,8 @@ class service_rig {
 
     [[nodiscard]] result<channel> try_connect(channel_options wanted = small(), const std::string& scheme = "gpu") {
         wanted.security.insecure = true;
-        wanted.connect_timeout = patience(5s);
-        wanted.peer_timeout = patience(500ms);
+        wanted.connect_timeout = patience(20s);
+        wanted.peer_timeout = patience(20s);
         const std::string there = service->endpoint();
         return channel::connect(client_context, scheme + there.substr(there.find(':')), wanted);
     }
