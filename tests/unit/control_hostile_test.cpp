@@ -31,7 +31,7 @@ TEST_F(control_hostile_test, an_unauthorised_key_is_refused_quickly_and_named_in
         const nanoseconds start = now();
         const auto refused = open(keys(folder.client("stranger")), wish());
         ASSERT_EQ(refused.code(), status::unauthorized) << refused.error().message;
-        EXPECT_LT(now() - start, 5s);
+        EXPECT_LT(now() - start, 15s);
         EXPECT_NE(refused.error().message.find(folder.key("stranger")), std::string::npos) << refused.error().message;
         server.reset();
         context.reset();
@@ -191,7 +191,7 @@ TEST_F(control_hostile_test, a_silent_client_loses_its_sessions) {
     const nanoseconds start = now();
     EXPECT_TRUE(eventually([&] { return host.ended(first) == status::peer_lost; }));
     EXPECT_GE(now() - start, 150ms);
-    EXPECT_LT(now() - start, 5s);
+    EXPECT_LT(now() - start, 15s);
     auto told = client.receive();
     ASSERT_TRUE(told.ok());
     EXPECT_EQ(std::get<goodbye>(told->body).session_id, 0U);
@@ -199,13 +199,13 @@ TEST_F(control_hostile_test, a_silent_client_loses_its_sessions) {
 }
 
 TEST_F(control_hostile_test, a_silent_client_has_its_time_once_and_not_twice) {
-    constexpr nanoseconds silence = 3s;
+    constexpr nanoseconds silence = 5s;
     listen(insecure(), silence);
     raw_client client{server->port()};
     const std::uint64_t only = open_by_hand(client, 1h);
     const nanoseconds start = now();
     EXPECT_TRUE(eventually([&] { return host.ended(only) == status::peer_lost; }));
-    EXPECT_LT(now() - start, silence + 2s);
+    EXPECT_LT(now() - start, 2 * silence - 500ms);
 }
 
 TEST_F(control_hostile_test, silence_is_judged_in_time_however_patient_the_client) {
@@ -214,15 +214,16 @@ TEST_F(control_hostile_test, silence_is_judged_in_time_however_patient_the_clien
     const std::uint64_t only = open_by_hand(client, 1h);
     const nanoseconds start = now();
     EXPECT_TRUE(eventually([&] { return host.ended(only) == status::peer_lost; }));
-    EXPECT_LT(now() - start, 2s) << "an idle server looks as often as its own time demands";
+    EXPECT_LT(now() - start, 15s) << "an idle server looks as often as its own time demands";
 }
 
 TEST_F(control_hostile_test, a_client_that_shows_life_keeps_its_session_and_gets_heartbeats) {
-    listen(insecure(), 400ms);
+    listen(insecure(), 2s);
     raw_client client{server->port()};
     const std::uint64_t id = open_by_hand(client, 400ms);
+    const nanoseconds start = now();
     int beats = 0;
-    for (int i = 0; i < 30; ++i) {
+    while (now() - start < 3s || (beats < 5 && now() - start < 6s)) {
         client.send({0, heartbeat{{nanoseconds{0}, nanoseconds{0}, now()}}});
         std::this_thread::sleep_for(50ms);
         while (const auto message = client.next(0ms)) {
@@ -231,7 +232,7 @@ TEST_F(control_hostile_test, a_client_that_shows_life_keeps_its_session_and_gets
         }
     }
     EXPECT_EQ(host.ended(id), status::ok);
-    EXPECT_GE(beats, 5) << "one each 100 ms";
+    EXPECT_GE(beats, 5) << "one each 100 ms, and far more often than it takes for death";
 }
 
 /// A server by hand, which answers a hello and then does what the test says.
@@ -298,16 +299,16 @@ TEST_F(control_hostile_server_test, a_silent_server_is_lost) {
     ASSERT_TRUE(answer.ok()) << answer.error().message;
     const nanoseconds start = now();
     EXPECT_TRUE(eventually([&] { return watch->ended() == status::peer_lost; }));
-    EXPECT_LT(now() - start, 5s);
+    EXPECT_LT(now() - start, 15s);
 }
 
 TEST_F(control_hostile_server_test, a_silent_server_has_its_time_once_and_not_twice) {
-    constexpr nanoseconds silence = 3s;
+    constexpr nanoseconds silence = 5s;
     open_at_raw_server(silence, [](control_message&, welcome&) {});
     ASSERT_TRUE(answer.ok()) << answer.error().message;
     const nanoseconds start = now();
     EXPECT_TRUE(eventually([&] { return watch->ended() == status::peer_lost; }));
-    EXPECT_LT(now() - start, silence + 2s);
+    EXPECT_LT(now() - start, 2 * silence - 500ms);
 }
 
 TEST_F(control_hostile_server_test, more_than_was_asked_for_is_not_accepted) {
@@ -334,7 +335,7 @@ TEST_F(control_hostile_server_test, a_malformed_welcome_is_told_at_once) {
     far.client().send(bytes);
     client.join();
     EXPECT_EQ(answer.code(), status::protocol_error);
-    EXPECT_LT(now() - start, 5s) << "and is not waited out";
+    EXPECT_LT(now() - start, 15s) << "and is not waited out";
 }
 
 TEST_F(control_hostile_server_test, another_version_than_asked_for_is_not_accepted) {
@@ -408,12 +409,15 @@ TEST(clock_estimate_test, the_shortest_round_trip_counts) {
 }
 
 TEST(listening_clock_test, time_that_was_not_spent_listening_does_not_count) {
+    const nanoseconds before = now();
     listening_clock clock;
     const nanoseconds start = now();
-    clock.advance(start + 100ms, 200ms);
+    clock.advance(start + 1h, 2h);
     const nanoseconds first = clock.listened();
-    EXPECT_LE(first, 101ms);
-    clock.advance(start + 10s, 125ms);
+    EXPECT_GE(first, 1h);
+    EXPECT_LE(first, 1h + (start - before));
+    clock.advance(start + 10h, 125ms);
+    EXPECT_GE(clock.listened() - first, 125ms);
     EXPECT_LE(clock.listened() - first, 125ms + 10ms);
 }
 

@@ -181,23 +181,22 @@ TEST_F(control_test, a_client_that_stops_ends_its_sessions) {
 }
 
 TEST_F(control_test, both_ends_stay_connected_while_nothing_happens) {
-    listen(insecure(), 300ms);
-    ASSERT_TRUE(open(keys(insecure()), wish(300ms)).ok());
-    std::this_thread::sleep_for(1500ms);
+    listen(insecure(), 1s);
+    ASSERT_TRUE(open(keys(insecure()), wish(1s)).ok());
+    std::this_thread::sleep_for(2500ms);
     EXPECT_EQ(watch->ended(), status::ok);
     EXPECT_EQ(host.open(), 1U);
 }
 
 TEST_F(control_test, a_server_slow_to_open_keeps_other_sessions_alive) {
-    host.delay = 900ms;
-    listen(insecure(), 300ms);
+    host.delay = 2s;
+    listen(insecure(), 1s);
     const auto identity = keys(insecure());
-    ASSERT_TRUE(open(identity, wish(300ms)).ok());
+    ASSERT_TRUE(open(identity, wish(1s)).ok());
     const auto other = std::make_shared<session_watch>();
-    ASSERT_TRUE(
-        context->control()
-            .open_session(own_loopback(), server->port(), identity, wish(300ms), other, deadline_after(patience))
-            .ok());
+    ASSERT_TRUE(context->control()
+                    .open_session(own_loopback(), server->port(), identity, wish(1s), other, deadline_after(patience))
+                    .ok());
     EXPECT_EQ(watch->ended(), status::ok);
     EXPECT_EQ(host.open(), 2U);
 }
@@ -245,9 +244,9 @@ TEST_F(control_test, a_server_that_starts_late_is_still_reached) {
 }
 
 TEST_F(control_test, a_caller_that_gave_up_leaves_no_session_behind) {
-    host.delay = 700ms;
+    host.delay = 2s;
     listen(insecure());
-    EXPECT_EQ(open(keys(insecure()), wish(), 50ms).code(), status::timed_out);
+    EXPECT_EQ(open(keys(insecure()), wish(), 1s).code(), status::timed_out);
     EXPECT_TRUE(eventually([&] { return host.opened() == 1 && host.open() == 0; }));
 }
 

@@ -180,11 +180,11 @@ TEST_P(load_at, the_warm_up_is_bounded) {
         return false;
     };
     load_settings wanted = small_load(serve(never_the_same));
-    wanted.settle = 200ms;
+    wanted.settle = 1s;
     wanted.requests = 1;
     const auto begin = std::chrono::steady_clock::now();
     ASSERT_TRUE(run_load(ctx_, wanted));
-    EXPECT_GE(std::chrono::steady_clock::now() - begin, 200ms);
+    EXPECT_GE(std::chrono::steady_clock::now() - begin, 1s);
     EXPECT_GE(calls, 4);
 }
 
