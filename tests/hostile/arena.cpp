@@ -157,7 +157,7 @@ std::optional<std::chrono::nanoseconds> victim::terminate() {
     const auto start = core::now();
     signal(SIGTERM);
     try {
-        if (join(patience(5s)) != 0) return std::nullopt;
+        if (join(patience(30s)) != 0) return std::nullopt;
     } catch (const std::exception&) {
         return std::nullopt;
     }
@@ -217,7 +217,7 @@ channel_options arena::client_options(const std::string& who) const {
     channel_options out;
     out.slots = 4;
     out.request_bytes = out.response_bytes = 4096;
-    out.peer_timeout = patience(500ms);
+    out.peer_timeout = patience(2s);
     out.connect_timeout = patience(5s);
     out.security = keyed() ? folder_.client(who) : core::testing::insecure();
     return out;
@@ -231,7 +231,7 @@ identity arena::client_keys(const std::string& who) const {
 
 std::string arena::server_uri(const std::string& options) const {
     const security_options security = keyed() ? folder_.server() : core::testing::insecure();
-    return fmt::format("{}?{}&peer_timeout={}ms{}", listen_uri(scheme_), security_text(security), 500 * time_factor(),
+    return fmt::format("{}?{}&peer_timeout={}ms{}", listen_uri(scheme_), security_text(security), 2000 * time_factor(),
                        options);
 }
 
