@@ -113,7 +113,7 @@ def check_bombs(pair):
         with pair.connect() as one:
             expect(one.ask(binary)[0] == 413, "a bomb of tensors")
     expect(memory_mib(pair) - before < 40, f"memory of bombs: {memory_mib(pair) - before} MiB")
-    expect(time.monotonic() - began < 5, "bombs take no time")
+    expect(time.monotonic() - began < 30, "bombs take no time")
 
 
 def check_slow(pair):

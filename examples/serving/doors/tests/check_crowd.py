@@ -14,8 +14,6 @@ from pair import Pair, binary_request, binary_values, expect
 SECONDS = int(os.environ.get("ACCEL_SOAK_SECONDS", "0"))
 CLIENTS = 1000 if SECONDS else 200
 SLOTS = 32
-# A machine that is busy with so many clients leaves a process without the processor for longer than the usual 500 ms.
-SERVER = "tcp://127.0.0.1:0?insecure=true&peer_timeout=10s"
 
 
 def raise_descriptor_limit():
@@ -29,29 +27,29 @@ def check_crowd(crowd, pair, *where):
     done = subprocess.run([crowd, *where, "--process", str(pair.door.pid), "--clients", str(CLIENTS), "--seconds",
                            str(SECONDS or 4)], timeout=SECONDS + 100, check=False)
     expect(done.returncode == 0, "the crowd is content")
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while pair.descriptors() > before and time.monotonic() < deadline:
         time.sleep(0.05)
     expect(pair.descriptors() <= before, f"{pair.descriptors()} descriptors, {before} before")
 
 
-def seconds_of_all_slots(pair):
-    """As many calls as there are slots, at once; `slow` answers after 0.3 s."""
-    held = [pair.connect() for _ in range(SLOTS)]
-    began = time.monotonic()
+def check_all_slots(pair):
+    """As many calls as there are slots are at the server at once, with the one that says so."""
+    held = [pair.connect() for _ in range(SLOTS - 1)]
     for n, one in enumerate(held):
-        one.send(binary_request("slow", [n] * 8))
+        one.send(binary_request("held", [n] * 8))
+    with pair.connect() as other:
+        expect(other.ask(binary_request("caught", [SLOTS - 1] * 8))[0] == 200, "all slots are free")
+        expect(other.ask(binary_request("release", [0] * 8))[0] == 200, "all are answered")
     for n, one in enumerate(held):
         status, headers, body = one.answer()
         expect(status == 200 and binary_values(headers, body) == (2.0 * n,) * 8, f"slot {n}")
         one.socket.close()
-    return time.monotonic() - began
 
 
 def check_drain(pair):
     with pair.connect() as one:
-        one.send(binary_request("slow", [3] * 8))
-        time.sleep(0.1)
+        one.begin(binary_request("slow", [3] * 8))
         pair.door.send_signal(signal.SIGTERM)
         status, headers, _ = one.answer()
         expect(status == 200 and headers["connection"] == "close", "a drain answers what is under way")
@@ -61,15 +59,14 @@ def main():
     raise_descriptor_limit()
     gateway, server, crowd, *more = sys.argv[1:]
     limit = str(2 * CLIENTS)
-    with Pair(gateway, server, "--max-connections", limit, uri=SERVER) as pair:
-        before = seconds_of_all_slots(pair)
+    with Pair(gateway, server, "--max-connections", limit) as pair:
+        check_all_slots(pair)
         check_crowd(crowd, pair, "--http", f"127.0.0.1:{pair.port}")
-        expect(seconds_of_all_slots(pair) < max(2, 4 * before), "all slots are free after the crowd")
+        check_all_slots(pair)
         check_drain(pair)
     print(pair.summary)
     if more:
-        with Pair(gateway, server, "--max-calls", limit, "--max-connections", limit, doors=("grpc",),
-                  uri=SERVER) as pair:
+        with Pair(gateway, server, "--max-calls", limit, "--max-connections", limit, doors=("grpc",)) as pair:
             check_crowd(crowd, pair, "--grpc", pair.address)
         print(pair.summary)
     return 0

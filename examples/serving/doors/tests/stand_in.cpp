@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// door_stand_in URI: a server with models whose answers a test can foresee, until SIGTERM. Each of them takes eight
 /// floats and gives eight: `double` gives twice as much, `slow` likewise after 300 ms, `failing` fails with a sentence,
-/// `short` answers too little, `nan` with what JSON cannot say. `large` gives 2^20 numbers, all of them the first. Some
-/// answer in parts: `parts` as the input says, `words` with the words of a text, `flood` with 64 KiB of text for ever.
-/// `echo` answers with its request, of any size; `reflect` says of it what its request says of its tensors, and the
-/// first byte of `cut`'s answer is another, so that its strings are none.
+/// `short` answers too little, `nan` with what JSON cannot say. `held` gives twice as much once `release` is called;
+/// `caught` answers once as many calls of `held` are there as its first float says. `large` gives 2^20 numbers, all of
+/// them the first. Some answer in parts: `parts` as the input says, `words` with the words of a text, `flood` with 64
+/// KiB of text for ever. `echo` answers with its request, of any size; `reflect` says of it what its request says of
+/// its tensors, and the first byte of `cut`'s answer is another, so that its strings are none.
 #include "report/program.hpp"
 
 #include <accel_transport/accel_transport.hpp>
@@ -12,10 +13,12 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <mutex>
 #include <span>
 #include <sstream>
 #include <string>
@@ -91,6 +94,51 @@ void answer_later(accel::exchange to) {
         if (held.cancelled()) std::this_thread::sleep_for(std::chrono::milliseconds{100});
         answer_with(held, 2);
     }).detach();
+}
+
+/// Calls that wait for `release`.
+class waiting_room {
+  public:
+    void keep(accel::exchange one) {
+        const std::lock_guard lock(mutex_);
+        held_.push_back(std::move(one));
+        changed_.notify_all();
+    }
+    void release() {
+        std::vector<accel::exchange> all;
+        {
+            const std::lock_guard lock(mutex_);
+            all.swap(held_);
+        }
+        for (accel::exchange& each : all) answer_with(each, 2);
+    }
+    /// Waits for as many calls. False: nobody waits any more.
+    [[nodiscard]] bool has(float count, const accel::exchange& asked) {
+        std::unique_lock lock(mutex_);
+        const auto there = [&] { return static_cast<float>(held_.size()) >= count; };
+        while (!changed_.wait_for(lock, std::chrono::milliseconds{10}, there))
+            if (asked.cancelled()) return false;
+        return true;
+    }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<accel::exchange> held_;
+};
+
+waiting_room& waiting() {
+    static waiting_room room;
+    return room;
+}
+
+void answer_once_caught(accel::exchange to) {
+    float count = 0;
+    if (to.request().size() == payload) std::memcpy(&count, to.request().data(), sizeof count);
+    if (waiting().has(count, to))
+        answer_with(to, 2);
+    else
+        static_cast<void>(to.fail(accel::status::cancelled, 0, "nobody waits"));
 }
 
 /// Sends a part, once there is room. False: nobody waits for it any more.
@@ -171,6 +219,13 @@ accel::handler in_thread(void (*answer)(accel::exchange)) {
 accel::service_table services() {
     return {.named = {{"double", [](accel::exchange to) { answer_with(to, 2); }},
                       {"slow", [](accel::exchange to) { answer_later(std::move(to)); }},
+                      {"held", [](accel::exchange to) { waiting().keep(std::move(to)); }},
+                      {"caught", in_thread(answer_once_caught)},
+                      {"release",
+                       [](accel::exchange to) {
+                           waiting().release();
+                           answer_with(to, 2);
+                       }},
                       {"failing",
                        [](accel::exchange to) {
                            static_cast<void>(to.fail(accel::status::application_error, 7, "the model is on fire"));
@@ -199,5 +254,6 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     accel::report::wait_for_stop_signal();
     server->stop();
+    waiting().release();
     return 0;
 }
