@@ -64,4 +64,18 @@ void with_enough_time(nanoseconds first, Attempt attempt) {
         if (time > 2 * until_hung()) throw std::runtime_error("no attempt was given enough time");
 }
 
+/// The wait for one thing after another; only a hang keeps one of them away for long.
+class patient_wait {
+  public:
+    void restart() { since_ = std::chrono::steady_clock::now(); }
+    /// Lets others run. False: it has taken too long since the last one.
+    [[nodiscard]] bool goes_on() const {
+        std::this_thread::yield();
+        return std::chrono::steady_clock::now() - since_ < until_hung();
+    }
+
+  private:
+    std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
+};
+
 }  // namespace accel::tests

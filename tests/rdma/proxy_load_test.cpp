@@ -268,7 +268,8 @@ TEST_F(verbs_proxy_load, removal_waits_for_the_turn_that_is_under_way) {
     plain.operation = mlx5::opcode::write;
     for (int i = 0; i < 8; ++i) connect(64);
     std::uint32_t met = 0;
-    for (std::uint32_t round = 0; round < 200; ++round) {
+    const auto hung = std::chrono::steady_clock::now() + tests::until_hung();
+    for (std::uint32_t round = 0; round < 200 || (met == 0 && std::chrono::steady_clock::now() < hung); ++round) {
         proxy_session& goes = connect();
         while (round % 2 == 0 && engine_->progress()) continue;  // the command is taken, or still pending
         for (std::size_t i = 0; i + 1 < sessions_.size(); ++i)

@@ -100,10 +100,9 @@ def memory_mib(pair):
 
 
 def check_bombs(pair):
-    """Neither their memory nor their time is the door's."""
+    """Their memory is not the door's."""
     nested = gzip.compress(b"[" * 10 ** 8, 9)
     before = memory_mib(pair)
-    began = time.monotonic()
     for model, how, body in [("double", "gzip", nested), ("echo", "gzip", nested),
                              ("double", "deflate", zlib.compress(bytes(10 ** 8)))]:
         with pair.connect() as one:
@@ -113,7 +112,6 @@ def check_bombs(pair):
         with pair.connect() as one:
             expect(one.ask(binary)[0] == 413, "a bomb of tensors")
     expect(memory_mib(pair) - before < 40, f"memory of bombs: {memory_mib(pair) - before} MiB")
-    expect(time.monotonic() - began < 30, "bombs take no time")
 
 
 def check_slow(pair):

@@ -79,14 +79,12 @@ def check_compression(grpc, numpy, utils, client, address):
         for number, model in ((values, "echo"), (values[:8], "double")):
             answer = client.infer(model, [an_input(grpc, numpy, number)], compression_algorithm=coding)
             expect((answer.as_numpy("y") == number * (1 if model == "echo" else 2)).all(), f"{coding}, {model}")
-        began = time.monotonic()
         try:
             client.infer("double", [an_input(grpc, numpy, numpy.zeros(30_000_000, numpy.float32))],
                          compression_algorithm=coding)
             expect(False, "a bomb is refused")
         except utils.InferenceServerException as failure:
             expect("RESOURCE_EXHAUSTED" in failure.status() and "inflated" in failure.message(), f"a bomb: {failure}")
-        expect(time.monotonic() - began < 30, "a bomb takes no time")
     plain, packed = sent_to(address, grpc, numpy, values, None), sent_to(address, grpc, numpy, values, "gzip")
     expect(packed < plain / 3, f"the answer is compressed as the request was: {packed} of {plain} bytes")
 
