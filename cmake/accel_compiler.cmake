@@ -38,7 +38,7 @@ if(PROJECT_IS_TOP_LEVEL AND NOT DEFINED CMAKE_UNITY_BUILD AND CMAKE_VERSION VERS
 endif()
 # Larger batches take less of the processors' time, but more memory.
 if(NOT DEFINED CMAKE_UNITY_BUILD_BATCH_SIZE)
-  set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
+  set(CMAKE_UNITY_BUILD_BATCH_SIZE 24)
 endif()
 # There gcc takes a source for a header, whose types must not use anonymous namespaces; and a local name may be that of
 # another source's anonymous namespace, so that -Wshadow is for other builds.
