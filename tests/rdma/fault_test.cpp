@@ -75,7 +75,7 @@ class faulty_device : public ::testing::Test {
     static channel_options client_options() {
         channel_options options = calm_client();
         options.call_timeout = patience(10s);
-        options.verbs.ack_timeout = 8ms;
+        options.verbs.ack_timeout = 67ms;
         options.verbs.ack_retries = 3;
         return options;
     }

@@ -121,11 +121,10 @@ TEST_F(verbs_proxy_thread, gives_each_a_turn_however_busy_the_others_are) {
 TEST_F(verbs_proxy_thread, wakes_for_an_event_of_any_of_its_rings) {
     counted_rings one;
     counted_rings other;
-    const auto thread = started({0ns, patience(30s), patience(30s)});
+    const auto thread = started({0ns, 2 * tests::until_hung(), 2 * tests::until_hung()});
     thread->add(one);
     thread->add(other);
     ASSERT_TRUE(eventually(patience(5s), [&] { return one.turns_ > 0 && other.turns_ > 0; }));
-    const auto begin = std::chrono::steady_clock::now();
     for (std::uint32_t round = 1; round <= 10; ++round) {
         counted_rings& rings = round % 2 == 0 ? one : other;
         const std::uint32_t before = rings.woken_;
@@ -134,19 +133,16 @@ TEST_F(verbs_proxy_thread, wakes_for_an_event_of_any_of_its_rings) {
     }
     EXPECT_EQ(one.woken_, 5U);
     EXPECT_EQ(other.woken_, 5U);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, patience(30s));
 }
 
 TEST_F(verbs_proxy_thread, takes_new_rings_and_gives_up_old_ones_while_it_naps) {
-    const auto thread = started({0ns, 60s, 60s});
+    const auto thread = started({0ns, 2 * tests::until_hung(), 2 * tests::until_hung()});
     std::this_thread::sleep_for(5ms);
-    const auto begin = std::chrono::steady_clock::now();
     counted_rings rings;
     thread->add(rings);
     EXPECT_TRUE(eventually(patience(5s), [&] { return rings.turns_ > 0; }));
     std::this_thread::sleep_for(5ms);
     EXPECT_TRUE(thread->remove(rings));
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, patience(10s));
 }
 
 /// 16 naps of a millisecond each would fill a 64th of a second; the bound leaves room for slow machines.
@@ -171,7 +167,7 @@ TEST_F(verbs_proxy_thread, waits_no_longer_than_it_was_told_for_a_turn_that_does
     ASSERT_NO_FATAL_FAILURE(stuck.get_stuck());
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_FALSE(thread->remove(stuck, 20ms));
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, patience(1s));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, tests::until_hung());
     stuck.stuck_ = false;
     EXPECT_TRUE(thread->remove(stuck));
     const std::uint64_t after = stuck.turns_;
@@ -258,7 +254,7 @@ TEST_F(verbs_proxy_threads, a_service_that_is_stuck_keeps_its_own_thread_and_no_
     EXPECT_TRUE(sound.are_served());
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_FALSE(threads_.remove(stuck, 20ms));
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, patience(2s));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, tests::until_hung());
     EXPECT_TRUE(sound.are_served());
     stuck.stuck_ = false;
     EXPECT_TRUE(threads_.remove(stuck));
