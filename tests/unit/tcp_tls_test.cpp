@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/tls/kernel_tls.hpp"
-#include "tcp_pair.hpp"
+#include "tls_pair.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -18,11 +18,6 @@ namespace {
 
 using namespace testing;
 using bytes = std::vector<std::byte>;
-
-world_security all_encrypted() {
-    static const world_security keys = with_keys(encryption::required, encryption::required);
-    return keys;
-}
 
 /// Somebody on the way between client and server: keeps all that passes, and changes a byte if told to.
 class wiretap {
@@ -267,42 +262,6 @@ TEST(tcp_tls, an_end_without_tls_own_goodbye_is_a_loss) {
     world.run({}, [&] { return !c.server->lost.empty(); });
     EXPECT_EQ(c.server->lost, std::vector<status>{status::peer_lost});
     EXPECT_TRUE(c.server->arrived.empty());
-}
-
-std::array<core::unique_fd, 2> connected_pair() {
-    auto door = core::listener::open("127.0.0.1", 0);
-    EXPECT_TRUE(door.ok());
-    auto client = core::connect_to("127.0.0.1", door->port(), core::deadline_after(5s));
-    EXPECT_TRUE(client.ok());
-    core::unique_fd server;
-    while (door->accept(server) != core::listener::outcome::accepted) std::this_thread::sleep_for(1ms);
-    return {std::move(*client), std::move(server)};
-}
-
-/// Both ends of one data connection in TLS.
-struct tls_pair {
-    tls_pair() {
-        const world_security security = all_encrypted();
-        client.emplace(*core::tls_stream::connect(security.client->keys, sockets[0].get(), "", core::data_protocol));
-        server.emplace(*core::tls_stream::accept(security.server->keys, sockets[1].get()));
-        const core::nanoseconds deadline = core::deadline_after(5s);
-        while (!done && core::now() < deadline) {
-            done = client->handshake() == core::tls_outcome::done;
-            done = server->handshake() == core::tls_outcome::done && done;
-        }
-    }
-    std::array<core::unique_fd, 2> sockets = connected_pair();
-    std::optional<core::tls_stream> client;
-    std::optional<core::tls_stream> server;
-    bool done = false;
-};
-
-/// Reads until something comes.
-core::tls_outcome read_some(core::tls_stream& from, std::span<std::byte> into, std::size_t& count) {
-    const core::nanoseconds deadline = core::deadline_after(5s);
-    core::tls_outcome outcome = from.read(into, count);
-    while (outcome == core::tls_outcome::wants_read && core::now() < deadline) outcome = from.read(into, count);
-    return outcome;
 }
 
 /// Decrypts a record (RFC 8446, section 5.2) as the kernel would with these keys; without its type.

@@ -17,8 +17,10 @@ using core::slot_header;
 namespace {
 
 constexpr std::size_t batch_bytes = 1 << 20;
-/// The most that one link moves in one poll, so that other links are served.
+/// The most that one link moves in one poll, so that other links are served. A read costs as much as copying some
+/// bytes, however few it brings: the records of a peer may hold one byte each.
 constexpr std::size_t read_budget = 1 << 20;
+constexpr std::size_t read_cost = 4 << 10;
 constexpr int sends_at_once = 4;
 
 /// One system call: `send` for one piece, because it costs less than `sendmsg`.
@@ -222,7 +224,7 @@ std::size_t tcp_link::receive(std::span<link_event> out) noexcept {
             if (output_ == output::failed) fail(status::peer_lost);
             break;
         }
-        budget -= std::min(budget, got);
+        budget -= std::min(budget, got + read_cost);
         reader_.received(got);
         count += take_arrivals(out.subspan(count));
         if (outcome == read_outcome::some && out.size() - count >= 2) {

@@ -18,8 +18,8 @@
 namespace accel::core {
 namespace {
 
-/// The most socket reads of one call. OpenSSL skips records without data (such as KeyUpdate) by itself, so a
-/// peer that sends only those would keep it busy for ever. The socket stays readable for the rest.
+/// The most socket reads of one call. OpenSSL skips records without data by itself, so a peer that sends only those
+/// would keep it busy for ever. The socket stays readable for the rest.
 constexpr int reads_a_call = 4;
 
 bool try_later(int number) noexcept {
@@ -112,18 +112,19 @@ void read_secret(std::string_view line, traffic_secret& out) noexcept {
     out.length = text.size() / 2;
 }
 
-/// Key updates cost the receiver more than the sender, and our own ends send none.
-constexpr std::uint64_t max_renewals = 32;
-
-/// OpenSSL tells the type of each record that it has encrypted or decrypted.
+/// OpenSSL tells the type of each record that it has encrypted or decrypted. Our own ends never change their keys
+/// (KeyUpdate), which costs the receiver more than the sender. OpenSSL works through all records that it has read, so
+/// the first one that might change keys has to stop it: as if the peer had ended the stream before.
 void count_record(int sending, int, int kind, const void* type, std::size_t, SSL* ssl, void* notes) {
     if (kind != SSL3_RT_INNER_CONTENT_TYPE) return;
     auto& counted = *static_cast<traffic_notes*>(notes);
     const auto content = *static_cast<const unsigned char*>(type);
     if (content == SSL3_RT_APPLICATION_DATA)
         ++(sending != 0 ? counted.sent : counted.received);
-    else if (sending == 0 && SSL_is_init_finished(ssl) == 1)
+    else if (sending == 0 && content != SSL3_RT_ALERT && SSL_is_init_finished(ssl) == 1) {
         ++counted.renewals;
+        SSL_set_shutdown(ssl, SSL_get_shutdown(ssl) | SSL_RECEIVED_SHUTDOWN);
+    }
 }
 
 using derived_key = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
@@ -286,7 +287,7 @@ tls_outcome tls_stream::read(std::span<std::byte> into, std::size_t& count) noex
     forget_errors();
     socket_->reads_left = reads_a_call;
     const int got = SSL_read_ex(ssl_.get(), into.data(), into.size(), &count);
-    if (notes_->renewals > max_renewals) {
+    if (notes_->renewals > 0) {
         ERR_clear_error();
         reason_ = SSL_R_TOO_MANY_KEY_UPDATES;
         return tls_outcome::failed;

@@ -57,7 +57,7 @@ struct traffic_notes {
     traffic_secret server;           ///< of what the server sends
     std::uint64_t sent = 0;          ///< records of application data
     std::uint64_t received = 0;      ///< …
-    std::uint64_t renewals = 0;      ///< received records after the handshake that hold no application data
+    std::uint64_t renewals = 0;      ///< received after the handshake: records that change keys; the first is the last
     find_token find;                 ///< server: of the sessions that a client may show
     std::optional<session_key> key;  ///< client: of its session; server: that the client has shown
 };
