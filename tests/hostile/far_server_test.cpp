@@ -189,6 +189,15 @@ TEST_F(far_servers, that_do_not_answer_data_connections_well_are_named) {
                   end.stay();
               }),
               status::unauthorized);
+    // A flooded port drops connections before it knows whose they are: another is tried.
+    std::atomic<int> tries{0};
+    EXPECT_EQ(answer_data([&](far_end& end) {
+                  if (++tries < 3) return;
+                  end.say(core::encode_data_answer(status::unauthorized, "no"));
+                  end.stay();
+              }),
+              status::unauthorized);
+    EXPECT_EQ(tries, 3);
     // A sentence that is never finished.
     EXPECT_EQ(answer_data([](far_end& end) {
                   auto bytes = core::encode_data_answer(status::unauthorized, "a long story");

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include <sys/socket.h>
@@ -20,6 +21,9 @@ namespace {
 
 /// How long a server's link goes on sending answers after `close`, and waits for the kernel to release pinned pages.
 constexpr std::chrono::milliseconds close_grace{250};
+
+constexpr int connect_attempts = 10;
+constexpr std::chrono::milliseconds pause_between_attempts{50};
 
 core::message_kind kind_received(core::link_role role) noexcept {
     return role == core::link_role::server ? core::message_kind::request : core::message_kind::response;
@@ -73,8 +77,19 @@ result<void> tcp_link::read_wish(const core::link_description& told) {
     return {};
 }
 
-/// The data connection goes to the control plane's port, which answers it.
+/// A server whose port is flooded may drop a connection before it knows whose it is. Another is tried then, as the
+/// control connection is.
 result<void> tcp_link::connect(const core::link_grant& grant, core::nanoseconds deadline) {
+    for (int left = connect_attempts;; --left) {
+        auto connected = connect_once(grant, deadline);
+        const bool dropped = connected.code() == status::peer_lost;
+        if (!dropped || left == 1 || core::now() + pause_between_attempts >= deadline) return connected;
+        std::this_thread::sleep_for(pause_between_attempts);
+    }
+}
+
+/// The data connection goes to the control plane's port, which answers it.
+result<void> tcp_link::connect_once(const core::link_grant& grant, core::nanoseconds deadline) {
     auto socket = core::connect_to(grant.host, grant.port, deadline);
     if (!socket) return socket.error();
     data_opening opening(socket->get(), deadline);

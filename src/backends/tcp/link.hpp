@@ -108,6 +108,7 @@ class tcp_link final : public core::link {
     [[nodiscard]] bool is_server() const noexcept { return config_.role == core::link_role::server; }
     [[nodiscard]] result<void> read_wish(const core::link_description& told);
     [[nodiscard]] result<void> connect(const core::link_grant& grant, core::nanoseconds deadline);
+    [[nodiscard]] result<void> connect_once(const core::link_grant& grant, core::nanoseconds deadline);
     [[nodiscard]] bool pace() const noexcept;
     [[nodiscard]] bool secure(std::shared_ptr<core::tls_stream> tls);
     void start();
