@@ -124,6 +124,8 @@ struct channel_options {
 /// whole server, and two that disagree are an error.
 struct server_options {
     std::uint32_t workers = 1;  ///< threads that serve; 0: the application calls `server::poll` itself
+    /// Fewer where descriptors are few: tcp and zmq take one for a session, shm two until its client has mapped it, and
+    /// all sessions together have half of the process's (`ulimit -n`), those of one client three quarters of that.
     std::uint32_t max_sessions = 1024;
     std::uint32_t max_slots = 256;              ///< a session
     std::size_t max_request_bytes = 64 << 20;   ///< longest request a client may ask for

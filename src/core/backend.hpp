@@ -37,6 +37,8 @@ class backend {
     [[nodiscard]] virtual probe_result examine() { return probe(); }
     /// True: peers are in one process and the server uses the client's slots; no network control plane.
     [[nodiscard]] virtual bool shares_memory() const noexcept { return false; }
+    /// The most descriptors that a server keeps for one session.
+    [[nodiscard]] virtual std::uint32_t session_descriptors() const noexcept { return 0; }
     /// True: with keys, nobody on the network can read or change payloads, unless `encryption::off` is asked
     /// for. `poller_options::security` tells its pollers.
     [[nodiscard]] virtual bool encrypts() const noexcept { return false; }

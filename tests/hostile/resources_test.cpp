@@ -64,6 +64,48 @@ TEST_P(resources, that_sessions_have_used_up_are_named_in_the_log_and_come_back)
     expect_unharmed();
 }
 
+/// A client is a key, or an address where there are none: here the others have another address.
+TEST_P(resources, of_256_descriptors_one_client_leaves_some_for_the_others) {
+    if (keyed()) GTEST_SKIP() << "all clients of this arena have one key";
+    if (sanitized()) GTEST_SKIP() << "sanitizers open files of their own";
+    open({}, {"nofile=256"});
+    std::vector<wire> controls;
+    std::vector<unique_fd> data;
+    std::size_t refused = 0;
+    for (int i = 0; i < 8; ++i) {
+        auto one = wire::open(stranger_address, server_->where(), client_keys());
+        ASSERT_TRUE(one && one->send(core::control_greeting));
+        for (int j = 0; j < 40; ++j) {
+            const auto grant = one->open_session(wish());
+            if (!grant) {
+                ++refused;
+                continue;
+            }
+            core::data_preamble shown;
+            shown.session_id = grant->session_id;
+            shown.token = grant->token;
+            data.push_back(connect_from(stranger_address, server_->where()));
+            push(data.back().get(), std::as_bytes(std::span(&shown, 1)));
+        }
+        controls.push_back(std::move(*one));
+    }
+    EXPECT_GT(refused, 0U);
+    EXPECT_GT(data.size(), 64U);
+    context ctx = *context::open({.log = log_level::off});
+    std::vector<channel> others;
+    for (int i = 0; i < 8; ++i) {
+        channel_options options = client_options();
+        options.connect_timeout = patience(20s);
+        auto made = channel::connect(ctx, server_->uri(), options);
+        ASSERT_TRUE(made) << made.error().message;
+        others.push_back(std::move(*made));
+    }
+    others.clear();
+    data.clear();
+    controls.clear();
+    expect_unharmed();
+}
+
 TEST_P(resources, of_16_descriptors_make_an_error_or_a_server_that_ends) {
     if (sanitized()) GTEST_SKIP() << "sanitizers open files of their own";
     const security_options security = keyed() ? folder_.server() : core::testing::insecure();

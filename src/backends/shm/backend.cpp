@@ -14,6 +14,8 @@ class shm_backend final : public core::backend {
     explicit shm_backend(core::context_state& context) noexcept : context_(context) {}
     [[nodiscard]] std::string_view scheme() const noexcept override { return "shm"; }
     [[nodiscard]] bool encrypts() const noexcept override { return true; }  // nothing leaves the host
+    /// Memory of requests and responses, until its client has taken them.
+    [[nodiscard]] std::uint32_t session_descriptors() const noexcept override { return 2; }
 
     [[nodiscard]] core::probe_result probe() override {
         const auto made = segment::create(page_bytes, peer_access::read);

@@ -19,6 +19,7 @@ class tcp_backend final : public core::backend {
 
     [[nodiscard]] bool encrypts() const noexcept override { return true; }
     [[nodiscard]] bool paces() const noexcept override { return true; }
+    [[nodiscard]] std::uint32_t session_descriptors() const noexcept override { return 1; }
 
     [[nodiscard]] core::probe_result probe() override {
         for (const int family : {AF_INET, AF_INET6}) {

@@ -20,6 +20,7 @@ class zmq_backend final : public core::backend {
     [[nodiscard]] bool has_data_port() const noexcept override { return true; }
     [[nodiscard]] bool encrypts() const noexcept override { return true; }
     [[nodiscard]] bool paces() const noexcept override { return true; }
+    [[nodiscard]] std::uint32_t session_descriptors() const noexcept override { return 1; }
 
     [[nodiscard]] core::probe_result probe() override {
         int major = 0;

@@ -34,5 +34,10 @@ class listener {
 
 /// The most descriptors that this process may have open.
 [[nodiscard]] std::uint32_t descriptor_limit() noexcept;
+/// Of those, what sessions may have together. Control connections and strangers have shares of their own
+/// (control_server.cpp), and some stay for the application.
+[[nodiscard]] inline std::uint32_t session_descriptor_limit() noexcept {
+    return descriptor_limit() / 2;
+}
 
 }  // namespace accel::core

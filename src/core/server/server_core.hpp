@@ -80,6 +80,7 @@ class server_core : private session_observer, private metrics_source {
         connection* to_kernels = nullptr;  ///< of a session that kernels serve; good while `counted`
         std::size_t memory_bytes = 0;
         std::size_t gpu_memory_bytes = 0;
+        std::uint32_t descriptors = 0;
         bool counted = true;  ///< not lost yet
     };
 
@@ -102,9 +103,14 @@ class server_core : private session_observer, private metrics_source {
     std::optional<session_token> token_of(std::uint64_t session_id) const;
     result<void> take_connection(data_connection& made, const client_identity& client);
     std::optional<listener> find_listener(const entrance& through, std::string_view scheme) const;
+    /// What a session takes from the limits.
+    struct session_cost {
+        std::size_t memory_bytes = 0;
+        std::uint32_t descriptors = 0;
+    };
     result<void> check_limits(const session_request& request, const client_identity& client,
-                              std::size_t memory_bytes) const;
-    result<void> check_share(const client_identity& client, std::size_t memory_bytes) const;
+                              const session_cost& cost) const;
+    result<void> check_share(const client_identity& client, const session_cost& cost) const;
     result<void> make_slots(const listener& on, const link_geometry& wanted, link_config& config) const;
     result<void> put_on_device(session& made, const session_request& request) const;
     result<session_grant> make_session(entrance& through, const listener& on, worker& owner,
@@ -137,6 +143,7 @@ class server_core : private session_observer, private metrics_source {
     struct share {
         std::uint32_t sessions = 0;
         std::size_t memory_bytes = 0;
+        std::uint32_t descriptors = 0;
     };
     std::map<std::uint64_t, open_entry> sessions_;
     std::map<std::string, share, std::less<>> clients_;  ///< by account
@@ -144,6 +151,7 @@ class server_core : private session_observer, private metrics_source {
     std::uint64_t next_id_ = 1;
     std::size_t memory_bytes_ = 0;
     std::size_t gpu_memory_bytes_ = 0;
+    std::uint32_t descriptors_ = 0;  ///< of all sessions
     std::uint32_t open_sessions_ = 0;
     std::uint64_t opened_ = 0;
     std::uint64_t refused_ = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/context_state.hpp"
+#include "core/control/listener.hpp"
 #include "core/log.hpp"
 #include "core/server/gpu_exchanges.hpp"
 #include "core/server/server_core.hpp"
@@ -36,7 +37,8 @@ result<session_grant> server_core::open_session(entrance& through, const session
                          fmt::format("this server does not listen for '{}' here; it offers {}", request.scheme,
                                      fmt::join(through.offers(), ", "))};
         }
-        if (auto within = check_limits(request, client, memory); !within) return within.error();
+        const session_cost cost{memory, kernels_ == nullptr ? on->scheme->session_descriptors() : 0};
+        if (auto within = check_limits(request, client, cost); !within) return within.error();
         return make_session(through, *on, least_loaded(), request, client, memory);
     }();
     if (!granted) {
@@ -60,7 +62,7 @@ std::optional<server_core::listener> server_core::find_listener(const entrance& 
 }
 
 result<void> server_core::check_limits(const session_request& request, const client_identity& client,
-                                       std::size_t memory_bytes) const {
+                                       const session_cost& cost) const {
     const link_geometry& wanted = request.wanted;
     if (request.version_min > session_version::newest || request.version_max < session_version::oldest) {
         return error{status::version_mismatch, 0,
@@ -81,16 +83,21 @@ result<void> server_core::check_limits(const session_request& request, const cli
     if (draining_) return error{status::overloaded, 0, "this server is draining; try another"};
     if (open_sessions_ >= options_.max_sessions)
         return error{status::overloaded, 0, fmt::format("all {} sessions are taken", options_.max_sessions)};
-    if (memory_bytes > options_.max_memory_bytes - std::min(memory_bytes_, options_.max_memory_bytes)) {
+    if (cost.memory_bytes > options_.max_memory_bytes - std::min(memory_bytes_, options_.max_memory_bytes)) {
         return error{status::overloaded, 0,
                      fmt::format("{} bytes of slots asked for, {} of {} are in use; ask for fewer or smaller slots",
-                                 memory_bytes, memory_bytes_, options_.max_memory_bytes)};
+                                 cost.memory_bytes, memory_bytes_, options_.max_memory_bytes)};
     }
-    return check_share(client, memory_bytes);
+    if (const std::uint32_t most = session_descriptor_limit(); cost.descriptors > most - std::min(descriptors_, most))
+        return error{status::overloaded, 0,
+                     fmt::format("{} descriptors are in use by sessions, and there are no more for them; raise the "
+                                 "server's limit of open files (ulimit -n)",
+                                 descriptors_)};
+    return check_share(client, cost);
 }
 
 /// The limits of one client, so that others are served. A client of this process has none.
-result<void> server_core::check_share(const client_identity& client, std::size_t memory_bytes) const {
+result<void> server_core::check_share(const client_identity& client, const session_cost& cost) const {
     const auto found = clients_.find(client.account());
     if (client.account().empty() || found == clients_.end()) return {};
     // GPU-resident services have few places, often meant for one client.
@@ -101,11 +108,18 @@ result<void> server_core::check_share(const client_identity& client, std::size_t
     if (found->second.sessions >= sessions)
         return error{status::overloaded, 0,
                      fmt::format("all {} sessions that one client may have are taken (max_client_sessions)", sessions)};
-    if (memory_bytes > memory - std::min(found->second.memory_bytes, memory))
+    if (cost.memory_bytes > memory - std::min(found->second.memory_bytes, memory))
         return error{status::overloaded, 0,
                      fmt::format("{} bytes of slots asked for, {} of the {} that one client may have are in use "
                                  "(max_client_memory_bytes)",
-                                 memory_bytes, found->second.memory_bytes, memory)};
+                                 cost.memory_bytes, found->second.memory_bytes, memory)};
+    const std::uint32_t descriptors = own_or_share(std::uint32_t{0}, session_descriptor_limit());
+    if (cost.descriptors > descriptors - std::min(found->second.descriptors, descriptors))
+        return error{
+            status::overloaded, 0,
+            fmt::format("sessions of this client have {} of the {} descriptors that one client may have; raise "
+                        "the server's limit of open files (ulimit -n)",
+                        found->second.descriptors, descriptors)};
     return {};
 }
 
@@ -147,13 +161,19 @@ result<session_grant> server_core::make_session(entrance& through, const listene
         const std::size_t gpu_bytes = made->gpu_memory_bytes();
         poller* const source = kernels_ == nullptr ? on.pollers.at(&owner) : nullptr;
         connection* const to_kernels = kernels_ == nullptr ? nullptr : &made->connection();
-        sessions_[grant.session_id] = {
-            &owner,    source, &through, client, grant.token, made->shared_cancels(), to_kernels, made->memory_bytes,
-            gpu_bytes, true};
+        const std::uint32_t descriptors = kernels_ == nullptr ? on.scheme->session_descriptors() : 0;
+        sessions_[grant.session_id] = {&owner,      source,
+                                       &through,    client,
+                                       grant.token, made->shared_cancels(),
+                                       to_kernels,  made->memory_bytes,
+                                       gpu_bytes,   descriptors,
+                                       true};
         share& had = clients_[client.account()];
         ++had.sessions;
         had.memory_bytes += made->memory_bytes;
+        had.descriptors += descriptors;
         memory_bytes_ += made->memory_bytes;
+        descriptors_ += descriptors;
         gpu_memory_bytes_ += gpu_bytes;
         ++open_sessions_;
         ++opened_;
@@ -321,9 +341,12 @@ void server_core::session_freed(const session& which) noexcept {
     const auto found = sessions_.find(which.id());
     if (found == sessions_.end()) return;
     memory_bytes_ -= found->second.memory_bytes;
+    descriptors_ -= found->second.descriptors;
     const auto had = clients_.find(found->second.client.account());
     had->second.memory_bytes -= found->second.memory_bytes;
-    if (had->second.sessions == 0 && had->second.memory_bytes == 0) clients_.erase(had);
+    had->second.descriptors -= found->second.descriptors;
+    const share& left = had->second;
+    if (left.sessions == 0 && left.memory_bytes == 0 && left.descriptors == 0) clients_.erase(had);
     gpu_memory_bytes_ -= found->second.gpu_memory_bytes;
     sessions_.erase(found);
 }
