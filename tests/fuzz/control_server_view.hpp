@@ -21,26 +21,34 @@ struct control_server_view {
     static bool idle(server& of) { return of.opener_.idle() && of.ended_.empty(); }
 
     static void check(const server& of) {
-        std::uint32_t half_open = 0;
+        std::size_t half_open = 0;
         std::size_t sessions = 0;
-        std::unordered_map<std::string, std::uint32_t> clients;
+        std::unordered_map<std::string, server::client_share> clients;
         for (const auto& [id, each] : of.connections_) {
             if (each->half_open())
                 ++half_open;
             else
-                ++clients[each->client.account()];
+                add(*each, clients[each->client.account()]);
             sessions += each->sessions.size();
             check_sessions(of, *each);
             check_wakes(of, *each);
         }
-        tests::require(half_open == of.half_open_, "connections that say nothing are counted");
-        tests::require(clients == of.clients_, "connections of each client are counted");
+        tests::require(half_open == of.half_open_.size(), "connections that say nothing are counted");
+        tests::require(clients == of.clients_, "what each client takes is counted");
         tests::require(sessions == of.sessions_.size(), "each session has one owner");
         tests::require(half_open <= of.limits_.max_half_open, "strangers are few");
         tests::require(of.connections_.size() - half_open <= of.limits_.max_connections, "and so are clients");
     }
 
   private:
+    static void add(const server_connection& each, server::client_share& to) {
+        ++to.connections;
+        to.opening += each.opening;
+        to.unsent += each.stream.unsent();
+        // A message that is under way when the bound is reached may be one more.
+        tests::require(to.opening <= 257, "what a client asks for at once is bounded");
+        tests::require(to.unsent <= 4U << 20, "and so is what it does not read");
+    }
     static void check_sessions(const server& of, const server_connection& each) {
         const bool serving = each.stage == connection_stage::serving;
         tests::require(serving || each.sessions.empty(), "only clients have sessions");

@@ -4,6 +4,10 @@
 
 #include <thread>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 namespace accel::core::testing {
 namespace {
 
@@ -15,6 +19,22 @@ struct control_limits_test : control_test {
             out.push_back(connect_raw(server->port()));
             if (first_bytes.empty()) continue;
             EXPECT_GT(::send(out.back().get(), first_bytes.data(), first_bytes.size(), MSG_NOSIGNAL), 0);
+        }
+        return out;
+    }
+    /// From so many addresses of this host, one connection each.
+    [[nodiscard]] std::vector<unique_fd> crowd(std::size_t count) const {
+        std::vector<unique_fd> out;
+        for (std::size_t i = 0; i < count; ++i) {
+            unique_fd made(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+            sockaddr_in at{};
+            at.sin_family = AF_INET;
+            at.sin_addr.s_addr = htonl(0x7f'4d'00'01U + static_cast<std::uint32_t>(i));
+            EXPECT_EQ(::bind(made.get(), reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+            EXPECT_EQ(::inet_pton(AF_INET, own_loopback().c_str(), &at.sin_addr), 1);
+            at.sin_port = htons(server->port());
+            EXPECT_EQ(::connect(made.get(), reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+            out.push_back(std::move(made));
         }
         return out;
     }
@@ -52,6 +72,21 @@ TEST_F(control_limits_test, more_silent_connections_than_places_keep_nobody_out)
     EXPECT_TRUE(eventually([&] { return open_descriptors() <= before + 100 + 16; })) << open_descriptors();
     EXPECT_TRUE(open(keys(insecure()), wish()).ok());
     EXPECT_TRUE(closed(silent[0], patience)) << "the oldest gives way";
+}
+
+TEST_F(control_limits_test, strangers_from_everywhere_push_out_their_own_oldest) {
+    limits.max_half_open = 16;
+    limits.half_open_timeout = 1h;
+    listen(insecure());
+    raw_client known{server->port()};
+    known.send({1, hello{wish(1h), now()}});
+    ASSERT_TRUE(known.receive().ok());
+    const auto beside = strangers(2);  // data connections of that client, perhaps
+    const auto silent = crowd(100);
+    for (std::size_t i = 0; i < 100 - 14; ++i) ASSERT_TRUE(closed(silent[i], patience)) << i;
+    for (std::size_t i = 100 - 14; i < 100; ++i) EXPECT_FALSE(closed(silent[i], 1ms)) << i;
+    for (const unique_fd& each : beside) EXPECT_FALSE(closed(each, 1ms));
+    EXPECT_TRUE(open(keys(insecure()), wish()).ok());
 }
 
 TEST_F(control_limits_test, connections_of_one_client_are_limited) {

@@ -44,6 +44,20 @@ TEST_F(session_opener_test, clients_take_turns) {
     EXPECT_TRUE(opener_.idle());
 }
 
+TEST_F(session_opener_test, clients_take_turns_where_they_are_answered) {
+    for (std::uint64_t request = 1; request <= 50; ++request) ask("a", request, request);
+    while (opener_.open_next()) continue;
+    ask("b", 100, 100);
+    while (opener_.open_next()) continue;
+    std::vector<std::uint64_t> answered;
+    for (const opened_session& each : opener_.take(3)) answered.push_back(each.job.request);
+    EXPECT_EQ(answered, (std::vector<std::uint64_t>{1, 100, 2}));
+    EXPECT_FALSE(opener_.idle());
+    EXPECT_EQ(opener_.take(100).size(), 48U);
+    EXPECT_TRUE(opener_.idle());
+    EXPECT_TRUE(opener_.take(1).empty());
+}
+
 TEST_F(session_opener_test, what_a_gone_connection_asked_for_is_not_opened) {
     ask("a", 7, 1);
     ask("a", 9, 2);

@@ -57,54 +57,42 @@ void control_server::impl::shed() {
     limited_log().error(
         "no descriptor is left for a new connection: it was closed; raise the limit of open files (ulimit -n) or lower "
         "max_connections and max_sessions");
-    make_room({});
+    make_room();
     door_closed_until_ = now() + pause_without_descriptors;
     next_timer_ = std::min(next_timer_, door_closed_until_);
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, door_.fd(), nullptr);
 }
 
 void control_server::impl::adopt(unique_fd socket, std::string address) {
-    if (half_open_ >= limits_.max_half_open) make_room(address);
+    if (half_open_.size() >= limits_.max_half_open) make_room();
     const std::uint64_t id = next_id_++;
     auto made = std::make_unique<server_connection>(id, std::move(socket), std::move(address), now());
     server_connection& which = *made;
     connections_.emplace(id, std::move(made));
-    count_half_open(which);
+    half_open_.add(which.client.address, which.id);
     timed_.reserve(connections_.size());
     next_timer_ = std::min(next_timer_, which.since + limits_.half_open_timeout);
     watch(which, EPOLLIN);
-    on_readable(which);
-}
-
-void control_server::impl::count_half_open(const server_connection& which) {
-    ++half_open_;
-    half_open_of_[which.client.address].insert(which.id);
-}
-
-void control_server::impl::forget_half_open(const server_connection& which) {
-    --half_open_;
-    const auto found = half_open_of_.find(which.client.address);
-    found->second.erase(which.id);
-    if (found->second.empty()) half_open_of_.erase(found);
+    await_turn(which, EPOLLIN);
 }
 
 void control_server::impl::count_client(const server_connection& which) {
-    ++clients_[which.client.account()];
+    ++clients_[which.client.account()].connections;
+    half_open_.let_in(which.client.address);
 }
 
 void control_server::impl::forget_client(const server_connection& which) {
+    half_open_.left(which.client.address);
     const auto found = clients_.find(which.client.account());
-    if (--found->second == 0) clients_.erase(found);
+    client_share& share = found->second;
+    share.opening -= which.opening;
+    share.unsent -= which.unsent;
+    if (--share.connections == 0) clients_.erase(found);
 }
 
-/// Drops the oldest unauthenticated connection of the address that has the most, so that other addresses keep
-/// theirs. If all have equal shares, that is the newcomer's own address.
-void control_server::impl::make_room(const std::string& address) {
-    auto most = half_open_of_.find(address);
-    for (auto each = half_open_of_.begin(); each != half_open_of_.end(); ++each)
-        if (most == half_open_of_.end() || each->second.size() > most->second.size()) most = each;
-    if (most == half_open_of_.end()) return;
-    server_connection* oldest = find(*most->second.begin());
+void control_server::impl::make_room() {
+    const auto first = half_open_.first_to_go();
+    server_connection* oldest = first ? find(*first) : nullptr;
     if (oldest == nullptr) return;
     limited_log(oldest->client.address)
         .warn("too many connections have not said what they are for; closed the oldest of {}", oldest->client.text());
@@ -123,8 +111,6 @@ void control_server::impl::on_readable(server_connection& which) {
         case connection_stage::attaching:
             return read_greeting(which);
         case connection_stage::serving:
-            // While it is not read, its only event is its end.
-            if (which.paused_until != nanoseconds{0}) return lose(which, status::peer_lost);
             return read_messages(which);
         case connection_stage::leaving:
             return drain(which);
@@ -153,8 +139,12 @@ void control_server::impl::on_first_byte(server_connection& which) {
 void control_server::impl::start_handshakes() {
     int left = max_handshakes_per_round;
     const auto has_share = [this](const std::string& address) { return handshakes_.take(address, now()); };
+    const auto is_known = [&](const std::string& address) { return half_open_.knows(address) && has_share(address); };
     for (; left > 0; --left) {
-        const std::optional<std::uint64_t> id = queued_.next(has_share);
+        // Addresses of clients come first, but for one.
+        std::optional<std::uint64_t> id;
+        if (left > 1) id = queued_.next(is_known);
+        if (!id) id = queued_.next(has_share);
         if (!id) break;
         if (server_connection* which = find(*id)) start_handshake(*which);
     }
@@ -245,7 +235,7 @@ void control_server::impl::on_control_greeting(server_connection& which) {
         return refuse(which, "it has too many connections, or all clients together have");
     }
     count_client(which);
-    forget_half_open(which);
+    half_open_.remove(which.client.address, which.id);
     which.stage = connection_stage::serving;
     which.heard = listening_.listened();
     which.idle_since = now();
@@ -257,8 +247,8 @@ void control_server::impl::on_control_greeting(server_connection& which) {
 /// first: the client's own if it has too many, else any client's.
 bool control_server::impl::find_place(const std::string& account) {
     const auto own = clients_.find(account);
-    const bool own_full = own != clients_.end() && own->second >= limits_.max_client_connections;
-    const bool all_full = connections_.size() - half_open_ >= limits_.max_connections;
+    const bool own_full = own != clients_.end() && own->second.connections >= limits_.max_client_connections;
+    const bool all_full = connections_.size() - half_open_.size() >= limits_.max_connections;
     if (!own_full && !all_full) return true;
     server_connection* oldest = nullptr;
     for (const auto& [id, each] : connections_) {
@@ -315,7 +305,7 @@ void control_server::impl::refuse(server_connection& which, std::string_view why
 void control_server::impl::leave(server_connection& which) {
     if (find(which.id) == nullptr) return;
     if (!which.half_open()) {
-        count_half_open(which);
+        half_open_.add(which.client.address, which.id);
         forget_client(which);
     }
     which.stage = connection_stage::leaving;
@@ -340,7 +330,7 @@ void control_server::impl::drop(server_connection& which) {
     if (which.stage == connection_stage::queued) queued_.remove(which.client.address, which.id);
     if (which.opening > 0) opener_.forget(which.client, which.id);
     if (which.half_open())
-        forget_half_open(which);
+        half_open_.remove(which.client.address, which.id);
     else
         forget_client(which);
     end_sessions(which, status::peer_lost);

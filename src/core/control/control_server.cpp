@@ -19,7 +19,12 @@ namespace accel::core {
 namespace {
 
 constexpr std::size_t events_at_once = 64;
-constexpr std::size_t max_reads_per_round = 64;
+/// A turn reads a few messages or goes on with a handshake. Some cost much more than others, so a round has both
+/// limits.
+constexpr int max_turns_per_round = 64;
+constexpr nanoseconds round_time = std::chrono::milliseconds{2};
+/// Each takes some tenth of a millisecond.
+constexpr int max_key_checks_per_round = 16;
 constexpr std::uint64_t door_tag = 0;
 constexpr std::uint64_t wake_tag = ~std::uint64_t{0};
 /// Timers run no more often than this, so that many clients cost no more than one pass over them each time.
@@ -33,7 +38,7 @@ bool watch_fd(int epoll, int fd, std::uint64_t tag) noexcept {
     return ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-/// Limits connections by the descriptors of this process; most of them stay free for data paths.
+/// Limits connections by the descriptors of this process, half of which are for sessions.
 control_limits fitted(control_limits limits) {
     const std::uint32_t descriptors = descriptor_limit();
     if (const std::uint32_t most = std::max(descriptors / 3, 1U); most < limits.max_connections) {
@@ -41,7 +46,7 @@ control_limits fitted(control_limits limits) {
         // Other clients have a share of the rest.
         limits.max_client_connections = std::min(limits.max_client_connections, most - most / 4);
     }
-    limits.max_half_open = std::min(limits.max_half_open, std::max(descriptors / 4, 4U));
+    limits.max_half_open = std::min(limits.max_half_open, std::max(descriptors / 8, 4U));
     limits.max_client_connections = std::clamp(limits.max_client_connections, 1U, limits.max_connections);
     return limits;
 }
@@ -96,7 +101,7 @@ void control_server::impl::progress(nanoseconds longest) {
     take_events(time_to_sleep(longest));
     // First of all, so that a flood of requests delays no heartbeat.
     if (const nanoseconds at = now(); at >= next_timer_) run_timers(at);
-    read_again();
+    take_turns();
     start_handshakes();
     take_opened();
     take_ended();
@@ -105,7 +110,7 @@ void control_server::impl::progress(nanoseconds longest) {
 }
 
 int control_server::impl::time_to_sleep(nanoseconds longest) const noexcept {
-    if (!again_.empty() || (!queued_.empty() && !queue_waits_)) return 0;
+    if (!turns_.empty() || !unchecked_.empty() || (!queued_.empty() && !queue_waits_)) return 0;
     nanoseconds until = next_timer_;
     const nanoseconds at = now();
     if (security_->has_files()) until = std::min(until, at + server_security::look_interval);
@@ -129,46 +134,63 @@ void control_server::impl::take_events(int timeout_ms) {
             accept_some();
             continue;
         }
-        server_connection* which = find(event.data.u64);
-        if (which == nullptr) continue;
-        if ((event.events & EPOLLOUT) != 0) sync_output(*which);
-        if (which->in_read_queue) continue;
-        // A broken connection is read as well: what came first still counts.
-        if ((event.events & ~std::uint32_t{EPOLLOUT}) != 0 && find(event.data.u64) != nullptr) on_readable(*which);
+        if (server_connection* which = find(event.data.u64)) await_turn(*which, event.events);
     }
 }
 
-/// Reads connections whose input was left in TLS or over a limit.
-void control_server::impl::read_again() {
-    for (std::size_t left = std::min(again_.size(), max_reads_per_round); left > 0; --left) {
-        server_connection* which = find(again_.front());
-        again_.pop_front();
-        if (which == nullptr) continue;
-        which->in_read_queue = false;
-        if (which->paused_until == nanoseconds{0}) on_readable(*which);
+/// Clients take turns: one with much to do, on however many connections, keeps no other waiting.
+void control_server::impl::await_turn(server_connection& which, std::uint32_t events) {
+    which.events |= events;
+    if (!std::exchange(which.has_turn, true)) turns_.of(which.client.account()).push_back(which.id);
+}
+
+void control_server::impl::take_turns() {
+    const nanoseconds end = deadline_after(round_time);
+    for (int left = max_turns_per_round; left > 0; --left) {
+        auto* line = turns_.next([](const std::string&) { return true; });
+        if (line == nullptr) return;
+        const std::uint64_t id = line->front();
+        line->pop_front();
+        if (server_connection* which = find(id)) take_turn(*which);
+        if (now() >= end) return;
+    }
+}
+
+void control_server::impl::take_turn(server_connection& which) {
+    which.has_turn = false;
+    const std::uint32_t events = std::exchange(which.events, 0);
+    if ((events & EPOLLOUT) != 0) sync_output(which);
+    if (find(which.id) == nullptr || (events & ~std::uint32_t{EPOLLOUT}) == 0) return;
+    // A broken connection is read as well: what came first still counts.
+    if (which.paused_until == nanoseconds{0}) return on_readable(which);
+    if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) lose(which, status::peer_lost);
+}
+
+/// Each client is checked again when keys have changed, some in each round.
+void control_server::impl::look_at_keys() {
+    security_->look_at_files();
+    if (security_->generation() != key_generation_) {
+        key_generation_ = security_->generation();
+        identity_ = security_->current();
+        unchecked_.clear();
+        for (const auto& [id, each] : connections_)
+            if (each->stage == connection_stage::serving && !identity_->insecure) unchecked_.push_back(id);
+    }
+    for (int left = max_key_checks_per_round; left > 0 && !unchecked_.empty(); --left) {
+        server_connection* which = find(unchecked_.front());
+        unchecked_.pop_front();
+        if (which != nullptr && which->stage == connection_stage::serving) check_keys(*which);
     }
 }
 
 /// A client whose key has gone loses its sessions.
-void control_server::impl::look_at_keys() {
-    security_->look_at_files();
-    if (security_->generation() == key_generation_) return;
-    key_generation_ = security_->generation();
-    identity_ = security_->current();
-    if (identity_->insecure) return;
-    std::vector<server_connection*> gone;
-    for (const auto& [id, each] : connections_) {
-        const tls_stream* tls = each->stream.tls();
-        if (each->stage == connection_stage::serving && (tls == nullptr || !tls->admitted_by(*identity_->keys)))
-            gone.push_back(each.get());
-    }
-    for (server_connection* each : gone) {
-        log().warn("{} is not authorised any more; its {} sessions are ended", each->client.text(),
-                   each->sessions.size());
-        send(*each, {0, goodbye{0, status::unauthorized}});
-        end_sessions(*each, status::unauthorized);
-        leave(*each);
-    }
+void control_server::impl::check_keys(server_connection& which) {
+    const tls_stream* tls = which.stream.tls();
+    if (tls != nullptr && tls->admitted_by(*identity_->keys)) return;
+    log().warn("{} is not authorised any more; its {} sessions are ended", which.client.text(), which.sessions.size());
+    send(which, {0, goodbye{0, status::unauthorized}});
+    end_sessions(which, status::unauthorized);
+    leave(which);
 }
 
 void control_server::impl::run_timers(nanoseconds at) {
@@ -215,8 +237,8 @@ nanoseconds control_server::impl::check_timers(server_connection& each, nanoseco
     if (each.paused_until != nanoseconds{0} && at >= each.paused_until) {
         each.paused_until = {};
         sync_output(each);
-        if (find(each.id) != nullptr) on_readable(each);
         if (find(each.id) == nullptr) return never;
+        await_turn(each, EPOLLIN);
     }
     if (at >= each.next_beat && unused) each.next_beat = never;  // no session of it could be lost
     if (at >= each.next_beat) {
@@ -256,6 +278,7 @@ void control_server::impl::sync_output(server_connection& which) noexcept {
     if (which.stage == connection_stage::shaking) return shake_hands(which);
     if (which.stream.wants_to_write() && which.stream.flush() == tls_outcome::failed)
         return lose(which, status::peer_lost);
+    (void)count_unsent(which);
     watch(which, events_of(which));
     if (which.stage == connection_stage::leaving && !which.stream.wants_to_write()) which.stream.finish();
 }

@@ -4,9 +4,11 @@
 #include "core/control/client_limits.hpp"
 #include "core/control/control_message.hpp"
 #include "core/control/control_server.hpp"
+#include "core/control/half_open_table.hpp"
 #include "core/control/handshake_queue.hpp"
 #include "core/control/listener.hpp"
 #include "core/control/liveness.hpp"
+#include "core/control/round_robin.hpp"
 #include "core/control/server_connection.hpp"
 #include "core/control/session_opener.hpp"
 #include "core/event_signal.hpp"
@@ -54,12 +56,23 @@ class control_server::impl {
         std::uint64_t id;
         status why;
     };
+    /// What a client takes with all its control connections.
+    struct client_share {
+        std::uint32_t connections = 0;
+        std::uint32_t opening = 0;  ///< sessions
+        std::size_t unsent = 0;     ///< bytes that it does not read
+
+        [[nodiscard]] bool operator==(const client_share&) const = default;
+    };
 
     // Rounds.
     void run();
     void take_events(int timeout_ms);
-    void read_again();
+    void await_turn(server_connection& which, std::uint32_t events);
+    void take_turns();
+    void take_turn(server_connection& which);
     void look_at_keys();
+    void check_keys(server_connection& which);
     void run_timers(nanoseconds at);
     [[nodiscard]] nanoseconds check_timers(server_connection& each, nanoseconds at);
     [[nodiscard]] bool shows_life(server_connection& each);
@@ -74,7 +87,7 @@ class control_server::impl {
     void forget_half_open(const server_connection& which);
     void count_client(const server_connection& which);
     void forget_client(const server_connection& which);
-    void make_room(const std::string& address);
+    void make_room();
     void shed();
     void on_readable(server_connection& which);
     void on_first_byte(server_connection& which);
@@ -105,9 +118,10 @@ class control_server::impl {
     void on_cancel(const server_connection& from, const cancel_calls& body) noexcept;
     static void log_refusal(const server_connection& which);
     void read_later(server_connection& which, tls_outcome last_read);
-    void read_again_soon(server_connection& which);
     void pause(server_connection& which, nanoseconds at);
-    [[nodiscard]] static std::uint32_t events_of(const server_connection& which) noexcept;
+    [[nodiscard]] bool opens_too_many(const server_connection& which) const;
+    [[nodiscard]] std::uint32_t events_of(const server_connection& which) const;
+    [[nodiscard]] bool count_unsent(server_connection& which);
     void take_opened();
     void welcome_client(server_connection& to, opened_session& opened);
     void refuse_opened(server_connection& to, const opened_session& opened, const error& why);
@@ -139,12 +153,12 @@ class control_server::impl {
     std::vector<std::unique_ptr<server_connection>> dropped_;    ///< ended in this round; callers may still hold them
     std::unordered_map<std::uint64_t, std::uint64_t> sessions_;  ///< session → connection
     std::unordered_map<std::uint64_t, status> ended_early_;      ///< before the welcome was sent
-    std::unordered_map<std::string, std::uint32_t> clients_;     ///< control connections of each
+    std::unordered_map<std::string, client_share> clients_;
     handshake_queue queued_;
-    std::deque<std::uint64_t> again_;  ///< have more input than one round reads
+    round_robin<std::deque<std::uint64_t>> turns_;  ///< connections with something to do, of each client
+    std::deque<std::uint64_t> unchecked_;           ///< clients that the newest keys have not let in yet
     handshake_limits handshakes_;
-    std::uint32_t half_open_ = 0;
-    std::unordered_map<std::string, std::set<std::uint64_t>> half_open_of_;  ///< of each address, oldest first
+    half_open_table half_open_;
     std::uint64_t next_id_ = 1;
     std::vector<std::uint64_t> timed_;  ///< of one pass over the timers; kept for its room
     nanoseconds next_timer_ = never;

@@ -13,8 +13,12 @@
 namespace accel::core {
 namespace {
 
-/// Sessions of one client that are opened at once; beyond it the client is not read until some are open.
+/// Sessions of one connection, and of all connections of one client, that are opened at once; beyond them the client is
+/// not read until some are open.
 constexpr std::uint32_t max_openings = 64;
+constexpr std::uint32_t max_client_openings = 256;
+/// What all connections of a client may leave unread.
+constexpr std::size_t max_client_unsent = 4 << 20;
 constexpr std::size_t max_welcomes_per_round = 32;
 /// A slowed client is read again when it may send this many messages.
 constexpr std::uint32_t messages_after_pause = 64;
@@ -32,9 +36,9 @@ void control_server::impl::read_messages(server_connection& which) {
     while (const auto message = which.stream.next_message()) {
         on_message(which, *message);
         if (find(id) == nullptr || which.stage != connection_stage::serving) return;
-        if (which.opening >= max_openings) return pause(which, at);
+        if (opens_too_many(which)) return pause(which, at);
         if (!which.messages.take(at)) return pause(which, at);
-        if (++taken == max_messages_per_round) return read_again_soon(which);
+        if (++taken == max_messages_per_round) return await_turn(which, EPOLLIN);
     }
     if (which.stream.violated()) {
         limited_log(which.client.account())
@@ -59,28 +63,38 @@ void control_server::impl::log_refusal(const server_connection& which) {
 /// rest the socket will tell of.
 void control_server::impl::read_later(server_connection& which, tls_outcome last_read) {
     const bool more = last_read == tls_outcome::done && which.stream.holds_input();
-    if (more) read_again_soon(which);
+    if (more) await_turn(which, EPOLLIN);
 }
 
-void control_server::impl::read_again_soon(server_connection& which) {
-    if (!std::exchange(which.in_read_queue, true)) again_.push_back(which.id);
+bool control_server::impl::opens_too_many(const server_connection& which) const {
+    if (which.opening >= max_openings) return true;
+    const auto share = clients_.find(which.client.account());
+    return share != clients_.end() && share->second.opening >= max_client_openings;
 }
 
 /// A client that sends more than its share, or opens more sessions, is not read for a while. A correct client
 /// can do that too, so it is only slowed. Its bytes wait in its own buffers meanwhile.
 void control_server::impl::pause(server_connection& which, nanoseconds at) {
     const nanoseconds wait =
-        which.opening >= max_openings ? pause_for_openings : which.messages.time_until(messages_after_pause);
+        opens_too_many(which) ? pause_for_openings : which.messages.time_until(messages_after_pause);
     which.paused_until = at + std::max<nanoseconds>(wait, pause_for_openings);
     next_timer_ = std::min(next_timer_, which.paused_until);
     watch(which, events_of(which));
 }
 
 /// A slowed client is not read for a while, but its leaving counts at once.
-std::uint32_t control_server::impl::events_of(const server_connection& which) noexcept {
+std::uint32_t control_server::impl::events_of(const server_connection& which) const {
     const std::uint32_t output = which.stream.wants_to_write() ? std::uint32_t{EPOLLOUT} : 0U;
     if (which.paused_until == nanoseconds{0}) return output | EPOLLIN;
-    return output | (which.opening < max_openings ? std::uint32_t{EPOLLRDHUP} : 0U);
+    return output | (opens_too_many(which) ? 0U : std::uint32_t{EPOLLRDHUP});
+}
+
+/// False: its client leaves too much unread.
+bool control_server::impl::count_unsent(server_connection& which) {
+    if (which.half_open()) return true;
+    std::size_t& all = clients_.find(which.client.account())->second.unsent;
+    all += which.stream.unsent() - std::exchange(which.unsent, which.stream.unsent());
+    return all <= max_client_unsent;
 }
 
 void control_server::impl::on_message(server_connection& from, std::span<const std::byte> bytes) {
@@ -111,6 +125,7 @@ void control_server::impl::on_hello(server_connection& from, std::uint64_t reque
     open_job job{from.id, from.client, request, std::move(body.request), body.sent, received};
     if (opener_.submit(std::move(job))) {
         ++from.opening;
+        ++clients_.find(from.client.account())->second.opening;
         return;
     }
     send(from, {request, refused{status::overloaded, "too many sessions are being opened at once; try again later"}});
@@ -158,6 +173,7 @@ void control_server::impl::take_opened() {
             continue;
         }
         --to->opening;
+        --clients_.find(to->client.account())->second.opening;
         to->idle_since = now();
         if (!each.outcome)
             refuse_opened(*to, each, each.outcome.error());
@@ -230,7 +246,8 @@ nanoseconds control_server::impl::silence_left(const server_connection& each) co
 
 /// A client that does not read loses its sessions, before what waits for it takes much memory.
 void control_server::impl::send(server_connection& to, const control_message& message) {
-    if (!to.stream.send(message)) {
+    const bool taken = to.stream.send(message);
+    if (!count_unsent(to) || !taken) {
         limited_log(to.client.account()).warn("{} does not read what it is sent, or is gone", to.client.text());
         if (to.stage != connection_stage::serving) return;
         return lose(to, status::peer_lost);

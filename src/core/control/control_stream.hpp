@@ -48,6 +48,8 @@ class control_stream {
     /// Sends what waits.
     [[nodiscard]] tls_outcome flush() noexcept;
     [[nodiscard]] bool wants_to_write() const noexcept { return !output_.empty(); }
+    /// Bytes that wait for the socket.
+    [[nodiscard]] std::size_t unsent() const noexcept { return output_.size(); }
 
     /// Gives up socket and TLS, for somebody else to go on with.
     struct parts {

@@ -42,7 +42,8 @@ struct server_connection {
     nanoseconds since;                 ///< start of this stage; its deadline counts from here
     std::uint64_t key_generation = 0;  ///< of the server's keys when its handshake began
     std::uint32_t watched = 0;         ///< events that the epoll looks for
-    bool in_read_queue = false;        ///< is in the list of those to be read again
+    std::uint32_t events = 0;          ///< that have come and wait for this connection's turn
+    bool has_turn = false;             ///< is in the line for one
 
     // serving:
     /// The rate limit of its messages.
@@ -50,6 +51,7 @@ struct server_connection {
     nanoseconds paused_until{};  ///< not read until then
     std::unordered_set<std::uint64_t> sessions;
     std::uint32_t opening = 0;
+    std::size_t unsent = 0;  ///< bytes that count for its client
     nanoseconds peer_timeout = never;
     nanoseconds next_beat = never;
     nanoseconds heard{};  ///< on the listening clock

@@ -58,17 +58,21 @@ void session_opener::forget(const client_identity& client, std::uint64_t connect
 std::vector<opened_session> session_opener::take(std::size_t count) {
     const std::lock_guard lock{mutex_};
     std::vector<opened_session> taken;
-    for (; count > 0 && !opened_.empty(); --count) {
-        taken.push_back(std::move(opened_.front()));
-        opened_.pop_front();
+    for (; count > 0 && untaken_ > 0; --count, --untaken_) {
+        auto& line = *opened_.next([](const std::string&) { return true; });
+        taken.push_back(std::move(line.front()));
+        line.pop_front();
     }
-    if (!opened_.empty()) done_.set();
+    if (untaken_ > 0)
+        done_.set();
+    else
+        opened_ = {};
     return taken;
 }
 
 bool session_opener::idle() {
     const std::lock_guard lock{mutex_};
-    return waiting_ == 0 && opened_.empty() && !busy_;
+    return waiting_ == 0 && untaken_ == 0 && !busy_;
 }
 
 void session_opener::run() {
@@ -95,7 +99,9 @@ void session_opener::open_one(std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     auto outcome = host_.open_session(job.wish, job.client);
     lock.lock();
-    opened_.push_back({std::move(job), std::move(outcome)});
+    auto& line = opened_.of(job.client.account());
+    line.push_back({std::move(job), std::move(outcome)});
+    ++untaken_;
     busy_ = false;
     done_.set();
 }

@@ -32,7 +32,7 @@ struct opened_session {
 };
 
 /// Opens sessions on a thread of its own, because memory takes time to register and heartbeats cannot wait
-/// for it. Clients take turns. Thread-safe.
+/// for it. Clients take turns, where they ask and where they are answered. Thread-safe.
 class session_opener {
   public:
     /// `done` is set when `take` has something. Both must outlive the opener.
@@ -50,7 +50,7 @@ class session_opener {
     [[nodiscard]] bool submit(open_job job);
     /// Drops what waits for a connection that has ended.
     void forget(const client_identity& client, std::uint64_t connection);
-    /// At most `count`, oldest first.
+    /// At most `count`; of one client the oldest first.
     [[nodiscard]] std::vector<opened_session> take(std::size_t count);
     /// True: nothing waits, is under way, or can be taken.
     [[nodiscard]] bool idle();
@@ -64,9 +64,10 @@ class session_opener {
     wake_signal& done_;
     std::mutex mutex_;
     std::condition_variable arrived_;
-    round_robin<std::deque<open_job>> jobs_;  ///< that wait, of each client
-    std::size_t waiting_ = 0;                 ///< of all clients
-    std::deque<opened_session> opened_;
+    round_robin<std::deque<open_job>> jobs_;          ///< that wait, of each client
+    std::size_t waiting_ = 0;                         ///< of all clients
+    round_robin<std::deque<opened_session>> opened_;  ///< of each client
+    std::size_t untaken_ = 0;                         ///< of all clients
     bool busy_ = false;
     bool stopping_ = false;
     std::thread thread_;

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which connection goes when room is needed for one more.
+#include "core/control/half_open_table.hpp"
+
+#include <optional>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace accel::core::testing {
+namespace {
+
+std::string address(std::size_t number) {
+    return "10.0." + std::to_string(number / 256) + "." + std::to_string(number % 256);
+}
+
+TEST(half_open_table, of_one_address_that_has_the_most_the_oldest_goes_first) {
+    half_open_table table;
+    EXPECT_EQ(table.first_to_go(), std::nullopt);
+    table.add("other", 1);
+    for (std::uint64_t id = 2; id < 30; ++id) table.add("flood", id);
+    EXPECT_EQ(table.size(), 29U);
+    EXPECT_EQ(table.first_to_go(), 2U);
+    table.remove("flood", 2);
+    EXPECT_EQ(table.first_to_go(), 3U);
+}
+
+TEST(half_open_table, of_a_flood_from_everywhere_its_own_oldest_goes_first) {
+    half_open_table table;
+    std::uint64_t id = 0;
+    for (std::size_t i = 0; i < 3000; ++i) table.add(address(i), ++id);
+    for (std::size_t i = 0; i < half_open_table::few; ++i) table.add("honest", ++id);
+    for (std::uint64_t gone = 1; gone <= 3000; ++gone) {
+        ASSERT_EQ(table.first_to_go(), gone);
+        table.remove(address(gone - 1), gone);
+    }
+    EXPECT_EQ(table.first_to_go(), 3001U);
+}
+
+TEST(half_open_table, an_address_of_clients_goes_after_strangers) {
+    half_open_table table;
+    table.let_in("client");
+    EXPECT_TRUE(table.knows("client"));
+    for (std::uint64_t id = 1; id <= half_open_table::few_of_known; ++id) table.add("client", id);
+    table.add("stranger", 100);
+    EXPECT_EQ(table.first_to_go(), 100U);
+    table.remove("stranger", 100);
+    EXPECT_EQ(table.first_to_go(), 1U);
+    table.left("client");
+    table.add("stranger", 101);
+    EXPECT_EQ(table.first_to_go(), 101U) << "it is known after its clients have left";
+}
+
+TEST(half_open_table, an_address_of_clients_has_its_own_bound) {
+    half_open_table table;
+    for (std::uint64_t id = 1; id <= half_open_table::few_of_known + 1; ++id) table.add("client", id);
+    table.add("stranger", 100);
+    table.let_in("client");
+    EXPECT_EQ(table.first_to_go(), 1U);
+}
+
+TEST(half_open_table, knows_a_bounded_number_of_addresses_whose_clients_have_left) {
+    half_open_table table;
+    table.let_in("stays");
+    table.add("gone 1", 1);
+    for (std::size_t i = 0; i < 2 * half_open_table::max_known; ++i) {
+        const std::string each = "gone " + std::to_string(i);
+        table.let_in(each);
+        table.left(each);
+    }
+    EXPECT_TRUE(table.knows("stays"));
+    EXPECT_FALSE(table.knows("gone 1"));
+    EXPECT_TRUE(table.knows("gone " + std::to_string(2 * half_open_table::max_known - 1)));
+    EXPECT_EQ(table.first_to_go(), 1U);
+    table.remove("gone 1", 1);
+    EXPECT_EQ(table.first_to_go(), std::nullopt);
+    EXPECT_EQ(table.size(), 0U);
+}
+
+}  // namespace
+}  // namespace accel::core::testing
