@@ -33,15 +33,14 @@ constexpr std::uint64_t ticks_of_a_reading = 4'000;
 
 void count_no_ticks() noexcept {
     counts_ticks = false;
-    ticks_of_this_thread = {};
+    clock_of_this_thread = {};
 }
 
-nanoseconds read_kernel_clock() noexcept {
+nanoseconds read_kernel_clock(tick_scale& scale) noexcept {
     static const bool same = kernel_counts_ticks();
     const std::uint64_t before = __builtin_ia32_rdtsc();
     const nanoseconds seen = kernel_now();
     if (!same || !counts_ticks.load(std::memory_order_relaxed)) return seen;
-    tick_scale& scale = ticks_of_this_thread;
     const std::uint64_t after = __builtin_ia32_rdtsc();
     const bool at_once = after - before <= ticks_of_a_reading;
     return nanoseconds{at_once ? scale.set(after, seen.count()) : scale.not_before(seen.count())};

@@ -21,38 +21,47 @@ using std::chrono::nanoseconds;
 
 #if defined(__x86_64__)
 
-/// Initial-exec: one load, also from a shared library.
-#ifndef __CUDACC__  // nvcc refuses it here
-[[gnu::tls_model("initial-exec")]]
-#endif
-inline constinit thread_local tick_scale ticks_of_this_thread;
 /// Sets the scale as well, where the kernel keeps time by the same counter.
-[[nodiscard]] nanoseconds read_kernel_clock() noexcept;
+[[nodiscard]] nanoseconds read_kernel_clock(tick_scale& scale) noexcept;
 /// Before threads read the clock: it is the C library's alone, which a test has replaced.
 void count_no_ticks() noexcept;
 
-/// The host's monotonic clock (CLOCK_MONOTONIC): the same in every process of a host, to within 2 µs. It never goes
-/// back within a thread. Most reads count the processor's ticks since the last one of the kernel's clock: that takes
-/// less than half as long, and loads that are under way go on beside it.
-[[nodiscard]] inline nanoseconds now() noexcept {
-    const tick_scale& scale = ticks_of_this_thread;
-    if (scale.known()) [[likely]] {
-        const std::uint64_t passed = scale.passed_at(__builtin_ia32_rdtsc());
-        if (scale.holds_for(passed)) [[likely]]
-            return nanoseconds{scale.nanoseconds_after(passed)};
+/// The host's monotonic clock (CLOCK_MONOTONIC), for one thread at a time: the same in every process of a host, to
+/// within 2 µs. It never goes back. Most reads count the processor's ticks since the last one of the kernel's clock:
+/// that takes less than half as long, and loads that are under way go on beside it.
+class ticking_clock {
+  public:
+    [[nodiscard]] nanoseconds now() noexcept {
+        if (scale_.known()) [[likely]] {
+            const std::uint64_t passed = scale_.passed_at(__builtin_ia32_rdtsc());
+            if (scale_.holds_for(passed)) [[likely]]
+                return nanoseconds{scale_.nanoseconds_after(passed)};
+        }
+        return read_kernel_clock(scale_);
     }
-    return read_kernel_clock();
-}
+
+  private:
+    tick_scale scale_;
+};
 
 #else
 
 inline void count_no_ticks() noexcept {}
-/// The host's monotonic clock (CLOCK_MONOTONIC): the same in every process of a host.
-[[nodiscard]] inline nanoseconds now() noexcept {
-    return kernel_now();
-}
+
+class ticking_clock {
+  public:
+    [[nodiscard]] static nanoseconds now() noexcept { return kernel_now(); }
+};
 
 #endif
+
+inline constinit thread_local ticking_clock clock_of_this_thread;
+
+/// The calling thread's `ticking_clock`. Where the data path reads it, whoever works there has one of its own: in a
+/// library that is loaded later, a thread's variable takes a call.
+[[nodiscard]] inline nanoseconds now() noexcept {
+    return clock_of_this_thread.now();
+}
 
 /// A point on `now()`'s axis that is never reached.
 inline constexpr nanoseconds never = nanoseconds::max();

@@ -6,7 +6,7 @@
 namespace accel::core {
 namespace {
 
-constexpr std::int64_t longest_span = 100'000;
+constexpr std::int64_t longest_span = 200'000;
 /// The first measure, and later ones.
 constexpr std::int64_t short_measure = 1'000'000;
 constexpr std::int64_t good_measure = 10'000'000;

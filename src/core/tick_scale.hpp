@@ -5,7 +5,7 @@
 
 namespace accel::core {
 
-/// Turns a counter of ticks into nanoseconds of another clock, for 0.1 ms from the last reading of both. What it tells
+/// Turns a counter of ticks into nanoseconds of another clock, for 0.2 ms from the last reading of both. What it tells
 /// never goes back, and is at most a few nanoseconds late while both run evenly.
 class tick_scale {
   public:

@@ -43,8 +43,8 @@ TEST(clock, ticks_count_after_a_millisecond_of_measuring) {
     both.pass(100'000);
     both.read_both();
     EXPECT_TRUE(both.scale.known());
-    EXPECT_TRUE(both.scale.holds_for(200'000));
-    EXPECT_FALSE(both.scale.holds_for(300'000)) << "longer than 0.1 ms";
+    EXPECT_TRUE(both.scale.holds_for(400'000));
+    EXPECT_FALSE(both.scale.holds_for(600'000)) << "longer than 0.2 ms";
 }
 
 TEST(clock, counted_ticks_tell_the_kernels_time) {
@@ -54,7 +54,7 @@ TEST(clock, counted_ticks_tell_the_kernels_time) {
         both.pass(7'019);
         const std::int64_t late = both.kernel_ns - both.tell();
         ASSERT_GE(late, 0) << i;
-        ASSERT_LE(late, 8) << i;
+        ASSERT_LE(late, 10) << i;
     }
 }
 

@@ -91,7 +91,8 @@ class channel_core {
     channel_loss loss_;
     call_extras extras_;
     std::array<link_event, 32> events_;  ///< of the poll under way
-    nanoseconds now_{};                  ///< read once a poll
+    ticking_clock clock_;
+    nanoseconds now_{};  ///< read once a poll
     spinner spinner_;
 };
 
