@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/context_state.hpp"
 #include "core/control/control_client.hpp"
+#include "core/guarded.hpp"
 #include "core/handle.hpp"
 #include "core/log.hpp"
 #include "core/registry.hpp"
@@ -82,36 +83,43 @@ context::~context() {
 }
 
 result<context> context::open(const context_options& options) {
-    core::log().set_level(options.log);
-    core::log_registration sink{options.log_sink};
-    auto state = std::make_shared<core::context_state>(options.metrics);
-    state->put_log_sink(std::move(sink));
-    return context{std::move(state)};
+    return core::guarded([&]() -> result<context> {
+        core::log().set_level(options.log);
+        core::log_registration sink{options.log_sink};
+        auto state = std::make_shared<core::context_state>(options.metrics);
+        state->put_log_sink(std::move(sink));
+        return context{std::move(state)};
+    });
 }
 
 result<region> context::allocate(std::size_t size_bytes, memory_kind kind) {
     if (core::behind(state_, "context").inherited()) return core::made_before_fork();
     if (size_bytes == 0) return core::empty_region();
-    auto gpu = core::device_of(*state_, kind);
-    if (!gpu) return gpu.error();
-    if (*gpu != nullptr) {
-        auto memory = (*gpu)->allocate(size_bytes);
-        if (!memory) return memory.error();
-        return core::make_region(*state_, *memory, size_bytes, *gpu, true);
-    }
-    void* data = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) return error{status::out_of_memory, errno, fmt::format("cannot map {} bytes", size_bytes)};
-    return core::make_region(*state_, static_cast<std::byte*>(data), size_bytes, nullptr, true);
+    return core::guarded([&]() -> result<region> {
+        auto gpu = core::device_of(*state_, kind);
+        if (!gpu) return gpu.error();
+        if (*gpu != nullptr) {
+            auto memory = (*gpu)->allocate(size_bytes);
+            if (!memory) return memory.error();
+            return core::make_region(*state_, *memory, size_bytes, *gpu, true);
+        }
+        void* data = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (data == MAP_FAILED)
+            return error{status::out_of_memory, errno, fmt::format("cannot map {} bytes", size_bytes)};
+        return core::make_region(*state_, static_cast<std::byte*>(data), size_bytes, nullptr, true);
+    });
 }
 
 result<region> context::register_memory(void* data, std::size_t size_bytes, memory_kind kind) {
     if (core::behind(state_, "context").inherited()) return core::made_before_fork();
     if (size_bytes == 0) return core::empty_region();
     if (data == nullptr) return error{status::invalid_argument, 0, "cannot register a null pointer"};
-    auto gpu = core::device_of(*state_, kind);
-    if (!gpu) return gpu.error();
-    if (auto right = state_->gpus()->check(data, size_bytes, kind); !right) return right.error();
-    return core::make_region(*state_, static_cast<std::byte*>(data), size_bytes, *gpu, false);
+    return core::guarded([&]() -> result<region> {
+        auto gpu = core::device_of(*state_, kind);
+        if (!gpu) return gpu.error();
+        if (auto right = state_->gpus()->check(data, size_bytes, kind); !right) return right.error();
+        return core::make_region(*state_, static_cast<std::byte*>(data), size_bytes, *gpu, false);
+    });
 }
 
 std::vector<scheme_report> context::schemes() const {

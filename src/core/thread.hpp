@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <csignal>
+#include <cstddef>
+#include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <pthread.h>
 
@@ -35,6 +39,24 @@ template <class Body>
     std::thread made{std::forward<Body>(body)};
     ::pthread_setname_np(made.native_handle(), name);
     return made;
+}
+
+/// True: so many threads could be started at once, and have ended again. For code that does not bear it when one
+/// cannot.
+[[nodiscard]] inline bool room_for_threads(std::size_t count) {
+    std::atomic<bool> over{false};
+    std::vector<std::thread> made;
+    made.reserve(count);
+    bool room = true;
+    try {
+        while (made.size() < count) made.push_back(start_thread("accel-trial", [&over] { over.wait(false); }));
+    } catch (const std::system_error&) {
+        room = false;
+    }
+    over = true;
+    over.notify_all();
+    for (std::thread& each : made) each.join();
+    return room;
 }
 
 }  // namespace accel::core

@@ -17,7 +17,12 @@ async_events::async_events(ibv_context& context)
     : context_(context), stop_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     if (stop_fd_ < 0) return;
     ::fcntl(context_.async_fd, F_SETFL, ::fcntl(context_.async_fd, F_GETFL) | O_NONBLOCK);
-    thread_ = core::start_thread("accel-verbs", [this] { run(); });
+    try {
+        thread_ = core::start_thread("accel-verbs", [this] { run(); });
+    } catch (...) {
+        ::close(stop_fd_);
+        throw;
+    }
 }
 
 async_events::~async_events() {

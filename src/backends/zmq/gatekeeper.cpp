@@ -3,6 +3,7 @@
 
 #include "backends/zmq/message.hpp"
 #include "core/log.hpp"
+#include "core/thread.hpp"
 
 #include <array>
 #include <string_view>
@@ -60,7 +61,7 @@ gatekeeper::gatekeeper(void* zmq_context) {
     auto opened = owned_socket::open(zmq_context, ZMQ_REP);
     if (!wake_.open() || !opened || zmq_bind(opened->get(), "inproc://zeromq.zap.01") != 0) return;
     socket_ = std::move(*opened);
-    thread_ = std::thread{[this] { serve(); }};
+    thread_ = core::start_thread("accel-zmq-gate", [this] { serve(); });
 }
 
 gatekeeper::~gatekeeper() {

@@ -2,15 +2,26 @@
 #include "backends/zmq/shared_context.hpp"
 
 #include "backends/zmq/descriptors.hpp"
+#include "core/thread.hpp"
 
 #include <cerrno>
 
 #include <zmq.h>
 
 namespace accel::zmq {
+namespace {
+
+/// The reaper and one for sockets, whose absence ends the process, and the gatekeeper's.
+constexpr std::size_t context_threads = 3;
+
+}  // namespace
 
 result<std::shared_ptr<shared_context>> shared_context::open() {
     if (!room_for_descriptors(context_descriptors)) return out_of_descriptors("this process");
+    if (!core::room_for_threads(context_threads))
+        return error{status::system_error, EAGAIN,
+                     "ZeroMQ needs threads, and none can be started: raise the limit of processes (ulimit -u, or "
+                     "pids.max of the cgroup)"};
     void* const made = ::zmq_ctx_new();
     if (made == nullptr) return out_of_descriptors("this process");
     ::zmq_ctx_set(made, ZMQ_MAX_SOCKETS, 65'535);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/client/channel_core.hpp"
 #include "core/context_state.hpp"
+#include "core/guarded.hpp"
 #include "core/handle.hpp"
 
 #include <algorithm>
@@ -32,14 +33,16 @@ channel::~channel() {
 
 result<channel> channel::connect(context& ctx, std::string_view uri, const channel_options& options) {
     if (core::behind(ctx.state(), "context").inherited()) return core::made_before_fork();
-    auto made = core::channel_core::connect(ctx.state(), uri, options);
-    if (!made) return made.error();
-    return channel{std::move(*made)};
+    return core::guarded([&]() -> result<channel> {
+        auto made = core::channel_core::connect(ctx.state(), uri, options);
+        if (!made) return made.error();
+        return channel{std::move(*made)};
+    });
 }
 
 result<target> channel::resolve(std::string_view name) {
     if (channel_of(core_).inherited()) return core::made_before_fork();
-    return core_->resolve(name);
+    return core::guarded([&] { return core_->resolve(name); });
 }
 int channel::event_fd() const noexcept {
     return channel_of(core_).inherited() ? -1 : core_->event_fd();

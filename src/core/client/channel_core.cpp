@@ -35,7 +35,14 @@ result<std::unique_ptr<channel_core>> channel_core::connect(std::shared_ptr<cont
         auto connection = open_connection(*request);
         if (!connection) return connection.error();
         now.restore(*request);
-        return std::make_unique<channel_core>(std::move(*request), std::move(*connection));
+        const client_session session = connection->session;
+        const connect_request kept = *request;
+        try {
+            return std::make_unique<channel_core>(std::move(*request), std::move(*connection));
+        } catch (...) {
+            close_session(kept, session);
+            throw;
+        }
     });
 }
 
@@ -60,7 +67,7 @@ status channel_core::begin(call_view& out) noexcept {
 // Sending.
 
 status channel_core::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
-    const nanoseconds submitted = now();  // first, while little has to survive the call
+    const nanoseconds submitted = clock_.now();  // first, while little has to survive the call
     channel_slot* slot = calls_.slots().find(id);
     if (const status bad = check_submit(slot, length, options); bad != status::ok) [[unlikely]]
         return bad;
@@ -138,7 +145,7 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 [[gnu::always_inline]] inline bool channel_core::take_events(completion_room& out) noexcept {
     const link_event* event = events_.data();
     std::size_t left = life_.events().poll(events_);
-    const nanoseconds taken_at = now_ = now();
+    const nanoseconds taken_at = now_ = clock_.now();
     for (; left > 0; --left, ++event) {
         const bool arrived = event->kind == event_kind::arrived;
         if (arrived && calls_.on_response(*event, taken_at, life_, out)) [[likely]]
@@ -176,7 +183,7 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
         loss_.lose(ended);
     }
     if (life_.has_link()) return out;
-    now_ = now();
+    now_ = clock_.now();
     loss_.settle(now_);
     return out;
 }
@@ -186,7 +193,7 @@ status channel_core::cancel(call_id id) noexcept {
     if (life_.inherited() || slot == nullptr) return status::invalid_state;
     if (slot->state == slot_state::settling) return status::ok;  // it has ended, and completes in time
     if (!is_awaited(slot->state)) return status::invalid_state;
-    now_ = now();
+    now_ = clock_.now();
     calls_.end_early(*slot, status::cancelled, now_, life_);
     if (slot->owed && life_.has_link()) life_.tell_cancelled(id);
     return status::ok;
@@ -235,7 +242,7 @@ void channel_core::spin_then_sleep(completion_room& out, nanoseconds deadline, D
 void channel_core::look(completion_room& out, nanoseconds timeout) noexcept {
     const bool sleeps = request_.options.poll == poll_mode::block && life_.has_link();
     if (!sleeps || timeout <= nanoseconds{0}) return progress(out);
-    now_ = now();
+    now_ = clock_.now();
 }
 
 std::size_t channel_core::wait(std::span<completion> out, nanoseconds timeout) noexcept {

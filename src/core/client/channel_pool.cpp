@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/client/pool_state.hpp"
 #include "core/context_state.hpp"
+#include "core/guarded.hpp"
 #include "core/handle.hpp"
 
 #include <algorithm>
@@ -248,6 +249,27 @@ error bad_limit(std::string_view name, std::string_view range) {
     return {status::invalid_argument, 0, fmt::format("pool option {} has to be {}", name, range)};
 }
 
+result<std::shared_ptr<core::pool_state>> open_pool(context& ctx, std::string_view uri, const channel_options& options,
+                                                    const pool_options& limits) {
+    if (limits.max_channels == 0) return bad_limit("max_channels", "1 or more");
+    if (limits.host_pause < core::nanoseconds{0}) return bad_limit("host_pause", "0 or more");
+    auto hosts = core::pool_hosts::read(uri, limits.host_pause);
+    if (!hosts) return hosts.error();
+    std::vector<std::size_t> all(hosts->count());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    if (const auto whole = core::one_host_each(hosts->uri(all)); !whole) return whole.error();
+    const auto first = core::parse_uri(hosts->uri({0}));
+    if (!first) return first.error();
+    const core::uri& place = first.value();
+    if (place.scheme != "auto") {
+        if (auto known = ctx.state()->named_backend(place.scheme); !known) return known.error();
+    }
+    const auto effective = core::apply_options(place, options);
+    if (!effective) return effective.error();
+    const auto patience = effective.value().close_timeout;
+    return std::make_shared<core::pool_state>(ctx.state(), std::move(*hosts), options, patience, limits);
+}
+
 }  // namespace
 
 pooled_channel::pooled_channel(pooled_channel&& other) noexcept : seat_(std::exchange(other.seat_, nullptr)) {}
@@ -288,35 +310,25 @@ channel_pool::~channel_pool() {
 result<channel_pool> channel_pool::open(context& ctx, std::string_view uri, const channel_options& options,
                                         const pool_options& limits) {
     if (core::behind(ctx.state(), "context").inherited()) return core::made_before_fork();
-    if (limits.max_channels == 0) return bad_limit("max_channels", "1 or more");
-    if (limits.host_pause < core::nanoseconds{0}) return bad_limit("host_pause", "0 or more");
-    auto hosts = core::pool_hosts::read(uri, limits.host_pause);
-    if (!hosts) return hosts.error();
-    std::vector<std::size_t> all(hosts->count());
-    std::iota(all.begin(), all.end(), std::size_t{0});
-    if (const auto whole = core::one_host_each(hosts->uri(all)); !whole) return whole.error();
-    const auto first = core::parse_uri(hosts->uri({0}));
-    if (!first) return first.error();
-    const core::uri& place = first.value();
-    if (place.scheme != "auto") {
-        if (auto known = ctx.state()->named_backend(place.scheme); !known) return known.error();
-    }
-    const auto effective = core::apply_options(place, options);
-    if (!effective) return effective.error();
-    const auto patience = effective.value().close_timeout;
-    return channel_pool{std::make_shared<core::pool_state>(ctx.state(), std::move(*hosts), options, patience, limits)};
+    return core::guarded([&]() -> result<channel_pool> {
+        auto made = open_pool(ctx, uri, options, limits);
+        if (!made) return made.error();
+        return channel_pool{std::move(*made)};
+    });
 }
 
 result<pooled_channel> channel_pool::take() {
-    return pool_behind(state_).take(false);
+    return core::guarded([&] { return pool_behind(state_).take(false); });
 }
 
 result<pooled_response> channel_pool::call(std::span<const std::byte> request, const submit_options& options) {
-    auto use = pool_behind(state_).take(true);
-    if (!use) return use.error();
-    auto answer = (**use).call(request, options);
-    if (!answer) return answer.error();
-    return pooled_response{std::move(*use), std::move(*answer)};
+    return core::guarded([&]() -> result<pooled_response> {
+        auto use = pool_behind(state_).take(true);
+        if (!use) return use.error();
+        auto answer = (**use).call(request, options);
+        if (!answer) return answer.error();
+        return pooled_response{std::move(*use), std::move(*answer)};
+    });
 }
 
 status channel_pool::leave() noexcept {

@@ -3,6 +3,7 @@
 #include "core/client/connect_attempts.hpp"
 #include "core/context_state.hpp"
 #include "core/device_names.hpp"
+#include "core/guarded.hpp"
 #include "core/kernel_host.hpp"
 #include "core/log.hpp"
 #include "core/metrics/metrics_registry.hpp"
@@ -133,34 +134,35 @@ result<gpu_channel> gpu_channel::connect(context& ctx, std::string_view uri, con
                                          std::uint32_t layout) {
     if (layout != device::detail::layout_version) return core::other_version("this program", layout);
     if (ctx.state()->inherited()) return core::made_before_fork();
-    return core::connect_to_any<
-        gpu_channel>(uri, options, [&](const core::connect_attempts& now) -> result<gpu_channel> {
-        auto request = core::resolve_connection(ctx.state(), now.uri(), options);
-        if (!request) return request.error();
-        core::backend* scheme = ctx.state()->find_backend(request->peer.scheme);
-        if (scheme == nullptr || scheme->kernels() == nullptr)
-            return error{
-                status::invalid_argument, 0,
-                fmt::format(
-                    "{}:// has no channels for kernels; connect to gpu://, which reaches servers on gpu, rdma and gdr",
-                    request->peer.scheme)};
-        if (request->options.reconnect)
-            return error{
-                status::invalid_argument, 0,
-                "kernels cannot be connected again: without reconnect, close a lost gpu_channel and connect another"};
-        core::kernel_options kernels{request->context->gpus(), nullptr, 1, {}, request->options.call_timeout};
-        kernels.limits = {request->options.slots, request->options.request_bytes, request->options.response_bytes};
-        if (request->options.memory != memory_kind::host()) {
-            auto opened = request->context->gpus()->open(request->options.memory);
-            if (!opened) return opened.error();
-            kernels.gpu = *opened;
-        }
-        auto made = core::open_kernel_connection(*request, kernels);
-        if (!made) return made.error();
-        now.restore(*request);
-        auto kept = std::make_unique<state>(std::move(*request), std::move(*made));
-        kept->gpu = kernels.gpu;
-        return gpu_channel{std::move(kept)};
+    return core::guarded([&] {
+        return core::connect_to_any<
+            gpu_channel>(uri, options, [&](const core::connect_attempts& now) -> result<gpu_channel> {
+            auto request = core::resolve_connection(ctx.state(), now.uri(), options);
+            if (!request) return request.error();
+            core::backend* scheme = ctx.state()->find_backend(request->peer.scheme);
+            if (scheme == nullptr || scheme->kernels() == nullptr)
+                return error{status::invalid_argument, 0,
+                             fmt::format("{}:// has no channels for kernels; connect to gpu://, which reaches servers "
+                                         "on gpu, rdma and gdr",
+                                         request->peer.scheme)};
+            if (request->options.reconnect)
+                return error{status::invalid_argument, 0,
+                             "kernels cannot be connected again: without reconnect, close a lost gpu_channel and "
+                             "connect another"};
+            core::kernel_options kernels{request->context->gpus(), nullptr, 1, {}, request->options.call_timeout};
+            kernels.limits = {request->options.slots, request->options.request_bytes, request->options.response_bytes};
+            if (request->options.memory != memory_kind::host()) {
+                auto opened = request->context->gpus()->open(request->options.memory);
+                if (!opened) return opened.error();
+                kernels.gpu = *opened;
+            }
+            auto made = core::open_kernel_connection(*request, kernels);
+            if (!made) return made.error();
+            now.restore(*request);
+            auto kept = std::make_unique<state>(std::move(*request), std::move(*made));
+            kept->gpu = kernels.gpu;
+            return gpu_channel{std::move(kept)};
+        });
     });
 }
 

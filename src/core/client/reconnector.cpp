@@ -9,23 +9,25 @@
 
 namespace accel::core {
 
+reconnector::reconnector(const connect_request& request)
+    : request_(request), thread_(start_thread("accel-reconnect", [this] { run(); })) {}
+
 reconnector::~reconnector() {
     {
         const std::lock_guard lock(mutex_);
         stopping_ = true;
     }
     changed_.notify_all();
-    if (thread_.joinable()) thread_.join();
+    thread_.join();
     if (made_) {
         (void)made_->path->close();
         close_session(request_, made_->session);
     }
 }
 
-void reconnector::start() {
+void reconnector::start() noexcept {
     const std::lock_guard lock(mutex_);
     wanted_ = true;
-    if (!thread_.joinable()) thread_ = start_thread("accel-reconnect", [this] { run(); });
     changed_.notify_all();
 }
 

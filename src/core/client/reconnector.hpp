@@ -16,13 +16,14 @@ namespace accel::core {
 /// channel's own: others do not notice.
 class reconnector {
   public:
-    explicit reconnector(const connect_request& request) : request_(request) {}
+    /// Starts its thread, which waits for `start`: at a loss it might be refused.
+    explicit reconnector(const connect_request& request);
     ~reconnector();
     reconnector(const reconnector&) = delete;
     reconnector& operator=(const reconnector&) = delete;
 
     /// Starts trying. A try that is under way goes on.
-    void start();
+    void start() noexcept;
     /// `take` has a connection.
     [[nodiscard]] bool ready() const noexcept { return ready_.load(std::memory_order_acquire); }
     /// The new connection, once, when `ready`; then idle until the next start.

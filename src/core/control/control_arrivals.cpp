@@ -325,6 +325,7 @@ void control_server::impl::drain(server_connection& which) {
 }
 
 void control_server::impl::drop(server_connection& which) {
+    dropped_.reserve(dropped_.size() + 1);
     auto node = connections_.extract(which.id);
     if (!node) return;
     if (which.stage == connection_stage::queued) queued_.remove(which.client.address, which.id);

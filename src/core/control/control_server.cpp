@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
@@ -30,6 +31,7 @@ constexpr std::uint64_t wake_tag = ~std::uint64_t{0};
 /// Timers run no more often than this, so that many clients cost no more than one pass over them each time.
 constexpr nanoseconds timer_grain = std::chrono::milliseconds{2};
 constexpr nanoseconds longest_sleep = std::chrono::seconds{60};
+constexpr nanoseconds pause_without_memory = std::chrono::milliseconds{10};
 
 bool watch_fd(int epoll, int fd, std::uint64_t tag) noexcept {
     epoll_event event{};
@@ -92,7 +94,14 @@ void control_server::impl::end_session(std::uint64_t id, status why) {
 }
 
 void control_server::impl::run() {
-    while (!stopping_.load()) progress(longest_sleep);
+    while (!stopping_.load()) {
+        try {
+            progress(longest_sleep);
+        } catch (const std::bad_alloc&) {
+            limited_log("memory").error("no memory is left for the control plane; it tries again");
+            sleep_on({}, now() + pause_without_memory);
+        }
+    }
     take_ended();
     say_goodbye();
 }
@@ -151,7 +160,14 @@ void control_server::impl::take_turns() {
         if (line == nullptr) return;
         const std::uint64_t id = line->front();
         line->pop_front();
-        if (server_connection* which = find(id)) take_turn(*which);
+        server_connection* const which = find(id);
+        if (which == nullptr) continue;
+        try {
+            take_turn(*which);
+        } catch (const std::bad_alloc&) {
+            limited_log(which->client.account()).error("no memory is left for {}", which->client.text());
+            lose(*which, status::out_of_memory);
+        }
         if (now() >= end) return;
     }
 }

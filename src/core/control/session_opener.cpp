@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/control/session_opener.hpp"
 
+#include "core/guarded.hpp"
 #include "core/thread.hpp"
 
 #include <string>
@@ -97,7 +98,7 @@ void session_opener::open_one(std::unique_lock<std::mutex>& lock) {
     open_job job = take_next();
     busy_ = true;
     lock.unlock();
-    auto outcome = host_.open_session(job.wish, job.client);
+    auto outcome = guarded([&] { return host_.open_session(job.wish, job.client); });
     lock.lock();
     auto& line = opened_.of(job.client.account());
     line.push_back({std::move(job), std::move(outcome)});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/context_state.hpp"
 #include "core/device_names.hpp"
+#include "core/guarded.hpp"
 #include "core/kernel_host.hpp"
 #include "core/server/gpu_service_state.hpp"
 #include "core/server/kernel_reports.hpp"
@@ -43,13 +44,15 @@ result<gpu_service> gpu_service::listen(context& ctx, std::string_view uri, cons
     if (layout != device::detail::layout_version) return core::other_version("this program", layout);
     if (ctx.state()->inherited()) return core::made_before_fork();
     const auto nobody = [](exchange request) { (void)request.fail(status::unsupported); };
-    auto made =
-        core::server_core::listen(ctx.state(), std::vector<std::string>{std::string{uri}}, {{}, nobody}, options, true);
-    if (!made) return made.error();
-    auto kept = std::make_unique<state>();
-    kept->core = std::move(*made);
-    kept->engine = kept->core->kernels().engine();
-    return gpu_service{std::move(kept)};
+    return core::guarded([&]() -> result<gpu_service> {
+        auto made = core::server_core::listen(ctx.state(), std::vector<std::string>{std::string{uri}}, {{}, nobody},
+                                              options, true);
+        if (!made) return made.error();
+        auto kept = std::make_unique<state>();
+        kept->core = std::move(*made);
+        kept->engine = kept->core->kernels().engine();
+        return gpu_service{std::move(kept)};
+    });
 }
 
 result<void> gpu_service::set_targets(const std::vector<std::string>& names) {

@@ -1,12 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/server/session_table.hpp"
 
+#include "core/log.hpp"
+
 #include <algorithm>
 #include <utility>
 
 namespace accel::core {
 
-void session_table::add(std::unique_ptr<session> made) {
+/// All sessions may be closing at once, and one more that is turned away.
+void session_table::make_room() {
+    const std::size_t all = served_.size() + closing_.size() + 1;
+    if (served_.capacity() < all) served_.reserve(2 * all);
+    if (closing_.capacity() < all + 1) closing_.reserve(2 * all);
+}
+
+void session_table::turn_away(std::unique_ptr<session> made) noexcept {
+    if (closing_.size() < closing_.capacity()) return add(std::move(made));
+    log().error("no memory is left to close session {}, which stays", made->id());
+    (void)made.release();
+}
+
+void session_table::add(std::unique_ptr<session> made) noexcept {
     slots_ += made->geometry().slots;
     // It may have been lost before.
     (made->gone() ? closing_ : served_).push_back(std::move(made));

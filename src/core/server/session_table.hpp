@@ -24,7 +24,13 @@ class session_observer {
 /// transport or a handler. Belongs to the worker's thread.
 class session_table {
   public:
-    void add(std::unique_ptr<session> made);
+    session_table() { closing_.reserve(1); }
+    /// For one more session. Throws std::bad_alloc.
+    void make_room();
+    /// There is room for it.
+    void add(std::unique_ptr<session> made) noexcept;
+    /// Closes a session for which no room could be made.
+    void turn_away(std::unique_ptr<session> made) noexcept;
     /// Null: no served session has this id.
     [[nodiscard]] session* find(std::uint64_t id) const noexcept;
     /// Null: none is served.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/server/stop_notifier.hpp"
 
+#include "core/log.hpp"
 #include "core/server/cancel_board.hpp"
 #include "core/thread.hpp"
 
 #include <algorithm>
+#include <system_error>
 
 #include <poll.h>
 
@@ -25,9 +27,15 @@ std::stop_source stop_notifier::watch(const cancel_board& board, call_id which, 
     return place->second.source;
 }
 
+/// Without a thread no token stops; the next call tries again.
 void stop_notifier::start() {
     if (!wake_) wake_.emplace();
-    if (!thread_.joinable() && !ending_) thread_ = start_thread("accel-stops", [this] { run(); });
+    if (thread_.joinable() || ending_) return;
+    try {
+        thread_ = start_thread("accel-stops", [this] { run(); });
+    } catch (const std::system_error&) {
+        limited_log("stop_token").error("no thread can be started that stops tokens; ask cancelled() meanwhile");
+    }
 }
 
 void stop_notifier::forget(const cancel_board& board, std::uint32_t slot) {

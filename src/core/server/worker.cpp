@@ -232,21 +232,35 @@ void worker::install(std::unique_ptr<session> made) {
     wake();
 }
 
-void worker::close_session(std::uint64_t id, status why) {
-    commands_.push({nullptr, id, why});
+void worker::close_session(std::uint64_t id, status why) noexcept {
+    try {
+        commands_.push({nullptr, id, why});
+    } catch (const std::bad_alloc&) {
+        log().error("no memory is left to close session {}; it ends with its connection", id);
+    }
     wake();
 }
 
 [[gnu::noinline]] void worker::run_commands() noexcept {
     for (session_commands::command& each : commands_.take()) {
         if (each.installed != nullptr) {
-            sessions_.add(std::move(each.installed));
-            exchanges_.reserve(sessions_.slots());
+            add_session(std::move(each.installed));
         } else if (session* const found = sessions_.find(each.id); found != nullptr) {
             found->connection().peer_left();
             lose(*found, each.why);
         }
     }
+}
+
+void worker::add_session(std::unique_ptr<session> made) noexcept {
+    try {
+        sessions_.make_room();
+        exchanges_.reserve(sessions_.slots() + made->geometry().slots);
+    } catch (const std::bad_alloc&) {
+        lose(*made, status::out_of_memory);
+        return sessions_.turn_away(std::move(made));
+    }
+    sessions_.add(std::move(made));
 }
 
 void worker::lose(session& which, status why) noexcept {

@@ -46,7 +46,7 @@ class worker {
     /// True in a child of the process that made it, which does not have its thread.
     [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
     void install(std::unique_ptr<session> made);
-    void close_session(std::uint64_t id, status why);
+    void close_session(std::uint64_t id, status why) noexcept;
     /// Closes all sessions, waits for the thread. The observer is not called any more afterwards.
     void stop();
     /// The id of this worker's own thread; 0 where the application drives it.
@@ -90,6 +90,7 @@ class worker {
     [[nodiscard]] bool sleep_on_one(nanoseconds until) noexcept;
     [[nodiscard]] bool sleep_on_all(nanoseconds until) noexcept;
     void run_commands() noexcept;
+    void add_session(std::unique_ptr<session> made) noexcept;
     void close_all() noexcept;
 
     std::shared_ptr<context_state> context_;

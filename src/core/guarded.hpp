@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <accel_transport/status.hpp>
+
+#include <cerrno>
+#include <new>
+#include <system_error>
+
+namespace accel::core {
+
+/// What `body` returns, a `result`; where the system has no memory or no thread for it, an error. For control paths,
+/// which own what they make from its first moment on.
+template <class Body>
+[[nodiscard]] auto guarded(Body&& body) -> decltype(body()) {
+    try {
+        return body();
+    } catch (const std::bad_alloc&) {
+        return error{status::out_of_memory, ENOMEM, "out of memory"};  // as short as a string is without memory
+    } catch (const std::system_error& refused) {
+        if (refused.code() != std::errc::resource_unavailable_try_again) throw;
+        return error{status::system_error, refused.code().value(),
+                     "no thread can be started: raise the limit of processes (ulimit -u, or pids.max of the cgroup)"};
+    }
+}
+
+}  // namespace accel::core

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// No thread can be started: typed errors, and whoever has his threads goes on.
+#include "conformance/rig.hpp"
+#include "faults/few_threads.hpp"
+
+#include <atomic>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+namespace accel::faults {
+namespace {
+
+using namespace tests;
+
+/// More than a server and a client start together.
+constexpr std::size_t enough_threads = 24;
+
+class few_threads : public on_every_backend {
+  protected:
+    /// An emulated device starts its own threads, without which it is slow, on the first use.
+    few_threads() {
+        rig first(GetParam());
+        (void)first.connect();
+    }
+    ~few_threads() override { allow_all_threads(); }
+
+    /// True: it worked. An error says what to raise.
+    template <class Result>
+    static bool works(const Result& outcome) {
+        if (outcome) return true;
+        EXPECT_EQ(outcome.code(), status::system_error) << outcome.error().message;
+        EXPECT_NE(outcome.error().message.find("ulimit -u"), std::string::npos) << outcome.error().message;
+        return false;
+    }
+    /// Listens, connects and calls with so many threads at most. True: that worked.
+    static bool try_with(std::size_t count) {
+        std::optional<result<context>> ctx;
+        std::optional<result<server>> listening;
+        std::optional<result<channel>> client;
+        allow_more_threads(count);
+        const auto called = [&] {
+            if (!works(ctx.emplace(context::open({.log = log_level::off})))) return false;
+            const std::string uri = GetParam().listen_uri();
+            if (!works(listening.emplace(server::listen(**ctx, {uri}, echo, calm_server())))) return false;
+            channel_options options = calm_client();
+            options.reconnect = true;
+            const std::string where = (*listening)->endpoints().at(0);
+            if (!works(client.emplace(channel::connect(**ctx, where, options)))) return false;
+            const std::array<std::byte, 100> request{};
+            const auto answer = (*client)->call(request);
+            EXPECT_TRUE(answer.ok());
+            return answer.ok();
+        }();
+        allow_all_threads();  // an emulated device needs some to end
+        return called;
+    }
+};
+
+TEST_P(few_threads, make_errors_of_listening_and_connecting) {
+    std::size_t served = 0;
+    for (std::size_t count = 0; count <= enough_threads; ++count) served += try_with(count) ? 1U : 0U;
+    EXPECT_GT(served, 0U);
+    EXPECT_LT(served, enough_threads + 1) << "none was ever refused";
+}
+
+TEST_P(few_threads, leave_others_alone) {
+    rig r(GetParam());
+    auto client = r.connect();
+    client.send_seed(100, 1);
+    ASSERT_EQ(client.finish(status::ok), 1U);
+    allow_more_threads(0);
+    context ctx = quiet_context();
+    channel_options options = calm_client();
+    options.reconnect = true;
+    const bool in_process = !GetParam().network && GetParam().scheme == "local";
+    EXPECT_FALSE(works(channel::connect(ctx, r.uri(), options)));
+    EXPECT_GT(refused_threads(), 0U);
+    if (in_process) {
+        options.reconnect = false;
+        EXPECT_TRUE(works(channel::connect(ctx, r.uri(), options)));
+    }
+    client.send_seed(100, 2);
+    EXPECT_EQ(client.finish(status::ok), 1U);
+    allow_all_threads();
+    EXPECT_TRUE(r.try_connect().ok());
+    EXPECT_TRUE(eventually(until_hung(), [&] { return r.served().statistics().sessions == 1; }))
+        << "sessions whose channel could not be made stay";
+}
+
+TEST_P(few_threads, make_stop_tokens_that_stop_nothing) {
+    std::atomic<int> without{0};
+    rig r(GetParam(), [&](exchange one) {
+        const std::stop_token token = one.stop_token();
+        without += token.stop_requested() ? 0 : 1;
+        echo(std::move(one));
+    });
+    auto client = r.connect();
+    allow_more_threads(0);
+    for (std::uint64_t i = 0; i < 3; ++i) {
+        client.send_seed(100, i);
+        EXPECT_EQ(client.finish(status::ok), 1U);
+    }
+    EXPECT_EQ(without, 3);
+    EXPECT_GT(refused_threads(), 0U);
+    allow_all_threads();
+}
+
+TEST_P(few_threads, are_enough_to_connect_again) {
+    if (GetParam().scheme == "local") GTEST_SKIP() << "its server's name goes with the server";
+    std::optional<rig> r(std::in_place, GetParam());
+    channel_options options = calm_client();
+    options.reconnect = true;
+    auto client = r->connect(options);
+    allow_more_threads(0);
+    r->destroy_server();
+    completion none;
+    EXPECT_TRUE(eventually(until_hung(), [&] { return client.poll({&none, 1}) == 0 && !client->connected(); }));
+    allow_all_threads();
+}
+
+TEST_P(few_threads, let_a_handler_say_that_its_server_cannot_be_stopped) {
+    server* own = nullptr;
+    rig r(GetParam(), [&](exchange one) {
+        allow_more_threads(0);
+        own->stop();
+        allow_all_threads();
+        echo(std::move(one));
+    });
+    own = &r.served();
+    auto client = r.connect();
+    client.send_seed(100, 1);
+    EXPECT_EQ(client.finish(status::ok), 1U);
+    client.send_seed(100, 2);
+    EXPECT_EQ(client.finish(status::ok), 1U);
+}
+
+ACCEL_INSTANTIATE(few_threads, all_backends);
+
+}  // namespace
+}  // namespace accel::faults
