@@ -85,7 +85,8 @@ class ACCEL_API exchange {
     /// few ns, or a look at the clock if there is a deadline. Any thread, until the answer.
     [[nodiscard]] bool cancelled() const noexcept;
     /// The same as an event, for work that waits: stops then, until the answer. Callbacks run on a thread of their
-    /// own, one after another, and must not stop the server. Allocates, and starts that thread for the first one.
+    /// own, one after another, and must not stop the server. Allocates, and starts that thread for the first one; where
+    /// it cannot be started, the log says so and the token never stops.
     [[nodiscard]] std::stop_token stop_token() const;
     /// On a GPU: the stream (a `cudaStream_t`) that brings the request and takes the response: give it the kernels, and
     /// answer without waiting for them. The answer leaves when the stream has come that far. Null on the host.
@@ -151,7 +152,9 @@ class stage_timer {
     std::chrono::steady_clock::time_point start_;
 };
 
-/// Called on a worker's thread, once for each request, in order of arrival. Must not throw.
+/// Called on a worker's thread, once for each request, in order of arrival. What it throws is the answer of a request
+/// that it has not answered: `application_error`, with the exception's text, which the log has too. It may stop or
+/// destroy its own server, which then ends once its handlers have returned.
 using handler = std::function<void(exchange)>;
 
 /// A handler for the requests that name it as their target.
@@ -226,7 +229,8 @@ class ACCEL_API server {
     /// `timed_out` if some were still open after `timeout`.
     status drain(std::chrono::nanoseconds timeout);
     /// Drains within `drain_timeout`, closes every session and joins the workers. Exchanges that handlers
-    /// still hold stay valid; their answers go nowhere.
+    /// still hold stay valid; their answers go nowhere. In a handler of this server it returns at once, and all that
+    /// happens once the handlers have returned.
     void stop();
 
   private:

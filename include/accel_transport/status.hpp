@@ -3,7 +3,6 @@
 
 #include <accel_transport/config.hpp>
 
-#include <cassert>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -52,6 +51,8 @@ struct error {
 /// Ends the process with a sentence on standard error, in every build: the program took the value of an
 /// error. Internal.
 [[noreturn]] ACCEL_API void end_with(const error& failure) noexcept;
+/// Likewise: the program took the error of a value. Internal.
+[[noreturn]] ACCEL_API void end_with_value() noexcept;
 
 /// A value or an `error`, and either becomes one by itself. Control path only; the data path returns `status` by value.
 template <class Value>
@@ -73,11 +74,10 @@ class [[nodiscard]] result {
     Value&& operator*() && noexcept { return std::move(*checked()); }
     Value* operator->() noexcept { return checked(); }
 
-    /// Precondition: !ok().
+    /// The error; of a value, the end of the process with a sentence.
     [[nodiscard]] const accel::error& error() const noexcept {
-        const auto* failure = std::get_if<1>(&content_);
-        assert(failure != nullptr && "error() of a result that holds a value");
-        return *failure;
+        if (ok()) end_with_value();
+        return *std::get_if<1>(&content_);
     }
     [[nodiscard]] status code() const noexcept { return ok() ? status::ok : error().code; }
 
@@ -99,7 +99,11 @@ class [[nodiscard]] result<void> {
 
     [[nodiscard]] bool ok() const noexcept { return failure_.code == status::ok; }
     explicit operator bool() const noexcept { return ok(); }
-    [[nodiscard]] const accel::error& error() const noexcept { return failure_; }
+    /// The error; of success, the end of the process with a sentence.
+    [[nodiscard]] const accel::error& error() const noexcept {
+        if (ok()) end_with_value();
+        return failure_;
+    }
     [[nodiscard]] status code() const noexcept { return failure_.code; }
 
   private:

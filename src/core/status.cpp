@@ -39,4 +39,9 @@ void end_with(const error& failure) noexcept {
     std::abort();
 }
 
+void end_with_value() noexcept {
+    std::fputs("accel: error() of a result that holds a value\n", stderr);
+    std::abort();
+}
+
 }  // namespace accel

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -64,6 +65,74 @@ TEST_P(answers, dropped_exchange_is_abandoned) {
         EXPECT_EQ(client.finish(status::abandoned), 1U);
     }
     EXPECT_TRUE(client.all_slots_free());
+}
+
+TEST_P(answers, an_exception_of_a_handler_is_the_answer) {
+    std::atomic<int> requests{0};
+    rig r(GetParam(), [&](exchange one) {
+        switch (requests++ % 4) {
+            case 0:
+                throw std::runtime_error("no such model");
+            case 1:
+                throw 1;
+            case 2: {
+                const exchange kept = std::move(one);
+                throw std::runtime_error(std::string(100'000, 'x'));
+            }
+            default:
+                echo(std::move(one));
+                throw std::runtime_error("after the answer");
+        }
+    });
+    auto client = r.connect();
+    auto other = r.connect();
+    for (int i = 0; i < 40; ++i) {
+        client.send_seed(100, 7);
+        const completion c = client.next();
+        if (i % 4 == 3) {
+            EXPECT_EQ(c.status, status::ok);
+            EXPECT_TRUE(matches(c.response, c.trace_id));
+        } else {
+            EXPECT_EQ(c.status, status::application_error);
+        }
+        const bool is_known = i % 4 == 0;
+        EXPECT_EQ(text(c.response) == "no such model", is_known);
+        const bool is_unknown = i % 4 == 1;
+        EXPECT_EQ(text(c.response).find("no std::exception") != std::string::npos, is_unknown);
+        EXPECT_EQ(client.release(c.id), status::ok);
+    }
+    EXPECT_TRUE(client.all_slots_free());
+    EXPECT_TRUE(other->connected());
+    EXPECT_EQ(r.served().statistics().sessions, 2U);
+}
+
+TEST_P(answers, an_exchange_that_is_dropped_by_an_exception_that_the_handler_catches_is_abandoned) {
+    rig r(GetParam(), [](exchange one) {
+        try {
+            const exchange dropped = std::move(one);
+            throw std::runtime_error("caught");
+        } catch (const std::runtime_error&) {
+        }
+    });
+    auto client = r.connect();
+    for (std::uint64_t i = 0; i < 20; ++i) {
+        client.send_seed(10, i);
+        EXPECT_EQ(client.finish(status::abandoned), 1U);
+    }
+}
+
+TEST_P(answers, a_status_that_there_is_not_is_an_application_error) {
+    rig r(GetParam(), [](exchange one) { (void)one.fail(static_cast<status>(500), 17, "teapot"); });
+    auto client = r.connect();
+    for (int i = 0; i < 3; ++i) {
+        client.send_seed(10, 1);
+        const completion c = client.next();
+        EXPECT_EQ(c.status, status::application_error);
+        EXPECT_EQ(c.code, 17U);
+        EXPECT_EQ(text(c.response), "teapot");
+        EXPECT_EQ(client.release(c.id), status::ok);
+    }
+    EXPECT_TRUE(client->connected());
 }
 
 TEST_P(answers, assigning_over_an_exchange_abandons_it) {

@@ -43,11 +43,6 @@ auto on_host(Body body) {
     };
 }
 
-/// `gdr` needs a GPU; its wire is that of `rdma`.
-std::string without_gpu(const std::string& uri) {
-    return uri.starts_with("gdr:") ? "rdma" + uri.substr(3) : uri;
-}
-
 void call_in_child(channel& client, int count) {
     std::vector<std::byte> request(message_bytes);
     for (int i = 0; i < count; ++i) {

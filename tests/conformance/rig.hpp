@@ -50,6 +50,11 @@ class rig {
     std::string uri_;
 };
 
+/// The same place for a child that was forked, which has no GPU: `rdma`, whose wire `gdr` shares.
+[[nodiscard]] inline std::string without_gpu(const std::string& uri) {
+    return uri.starts_with("gdr:") ? "rdma" + uri.substr(3) : uri;
+}
+
 /// Waits until a handler has the request, which `has_it` says. False: its deadline passed on the way, as on a busy
 /// machine, and the server refused it.
 template <class Condition>

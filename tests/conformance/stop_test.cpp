@@ -1,16 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of a server: draining, stopping, and exchanges that outlive both.
 #include "rig.hpp"
+#include "sanitizers.hpp"
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 namespace accel::tests {
 namespace {
+
+server_options server_of_the_host() {
+    server_options options = calm_server();
+    options.memory = memory_kind::host();
+    return options;
+}
 
 class stopping : public on_every_backend {
   protected:
@@ -240,6 +253,90 @@ TEST_P(stopping, busy_clients_do_not_delay_it) {
         EXPECT_LT(std::chrono::steady_clock::now() - start, options.drain_timeout / 2);
         clients.clear();
     }
+}
+
+TEST_P(stopping, a_handler_can_stop_its_own_server) {
+    server* own = nullptr;
+    std::atomic<bool> returned{false};
+    rig r(GetParam(), [&](exchange one) {
+        own->stop();
+        own->stop();
+        echo(std::move(one));
+        returned = true;
+    });
+    own = &r.served();
+    auto client = r.connect();
+    client.send_seed(100, 1);
+    EXPECT_EQ(client.finish(status::ok), 1U);
+    EXPECT_TRUE(eventually(until_hung(), [&] { return r.served().statistics().sessions == 0; }));
+    EXPECT_TRUE(returned);
+    r.served().stop();
+    EXPECT_FALSE(r.try_connect().ok());
+}
+
+TEST_P(stopping, a_handler_can_destroy_its_own_server) {
+    std::optional<rig> r;
+    std::atomic<bool> returned{false};
+    r.emplace(GetParam(), [&](exchange one) {
+        r->destroy_server();
+        echo(std::move(one));
+        returned = true;
+    });
+    std::optional<checked_channel> client(r->connect());
+    client->send_seed(100, 1);
+    EXPECT_EQ(client->finish(status::ok), 1U);
+    completion none;
+    const auto ends = [&] { return client->wait({&none, 1}, 1ms) == 0 && !(*client)->connected(); };
+    EXPECT_TRUE(eventually(until_hung(), ends));
+    EXPECT_TRUE(returned);
+    client.reset();
+}
+
+TEST_P(stopping, a_handler_can_stop_a_server_that_the_application_drives) {
+    if (GetParam().scheme == "gdr") GTEST_SKIP() << "its handlers' bytes lie on a GPU, which has threads of its own";
+    server_options options = calm_server();
+    options.workers = 0;
+    server* own = nullptr;
+    rig r(
+        GetParam(),
+        [&](exchange one) {
+            own->stop();
+            echo(std::move(one));
+        },
+        options);
+    own = &r.served();
+    std::atomic<bool> over{false};
+    std::thread driver([&] {
+        while (!over) r.served().poll();
+    });
+    {
+        auto client = r.connect();
+        client.send_seed(100, 1);
+        EXPECT_EQ(client.finish(status::ok), 1U);
+    }
+    EXPECT_TRUE(eventually(until_hung(), [&] { return r.served().statistics().sessions == 0; }));
+    over = true;
+    driver.join();
+}
+
+/// Its server's threads are in a handler while the process ends.
+TEST_P(stopping, a_handler_can_end_the_process) {
+    if (thread_sanitizer || address_sanitizer) GTEST_SKIP() << "sanitizers do not bear a child that was forked";
+    const std::string uri = without_gpu(GetParam().listen_uri());
+    const pid_t child = ::fork();
+    if (child == 0) {
+        static std::optional<context> ctx(context::open({.log = log_level::off}).value());
+        static std::optional<server> served(server::listen(
+                                                *ctx, {uri}, [](exchange) { std::exit(7); }, server_of_the_host())
+                                                .value());
+        auto client = channel::connect(*ctx, served->endpoints().at(0), calm_client()).value();
+        (void)client.call(std::span<const std::byte>{});
+        ::_exit(1);
+    }
+    int ended = 0;
+    ASSERT_TRUE(eventually(until_hung(), [&] { return ::waitpid(child, &ended, WNOHANG) == child; }));
+    EXPECT_TRUE(WIFEXITED(ended)) << "signal " << WTERMSIG(ended);
+    EXPECT_EQ(WEXITSTATUS(ended), 7);
 }
 
 TEST_P(stopping, connecting_afterwards_is_refused_in_time) {

@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/server/exchange_server.hpp"
 
+#include "core/log.hpp"
 #include "core/server/gpu_exchanges.hpp"
 #include "core/server/worker.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <exception>
 #include <utility>
-
-#include <pthread.h>
 
 /// The way of a request through its worker. Nothing here allocates, locks or logs.
 namespace accel::core {
-
-/// A child that was forked in a handler runs no worker's round. Its answers go through `answer_otherwise`,
-/// which recognises them as the parent's.
-[[maybe_unused]] const int exchange_server::forgets_round =
-    ::pthread_atfork(nullptr, nullptr, [] { current = nullptr; });
 
 exchange_server::exchange_server(worker& owner, const server_options& options, handler service, target_table targets)
     : owner_(owner), service_(std::move(service)), targets_(std::move(targets)), max_open_(options.max_exchanges) {}
@@ -100,7 +97,7 @@ void exchange_server::ignore(exchange_state& request) noexcept {
     session& to = *answered.owner;
     worker& owner = to.owner();
     exchange_server& own = owner.exchanges();
-    const bool leaves_now = current == &own && !to.gone();
+    const bool leaves_now = own.runs_here() && !to.gone();
     if (!leaves_now) [[unlikely]]
         return own.answer_otherwise(answered);
     own.send_to(to, answered);
@@ -112,7 +109,7 @@ void exchange_server::ignore(exchange_state& request) noexcept {
 [[gnu::noinline]] status exchange_server::answer_otherwise(exchange_state& answered) noexcept {
     worker& owner = owner_;
     const bool gone = answered.owner->gone();
-    if (current == this) {
+    if (runs_here()) {
         send(answered);
     } else if (owner.inherited()) {
         return status::invalid_state;  // this process has no thread of the worker
@@ -131,7 +128,7 @@ void exchange_server::send(exchange_state& answered) noexcept {
 
 /// Its client is gone.
 [[gnu::noinline]] void exchange_server::send_nowhere(exchange_state& answered) noexcept {
-    now_ = now();
+    now_ = clock_.now();
     if (answered.device != nullptr && answered.device->lane != nullptr) return gpu_->send(answered);
     end_answer(answered, answered.owner->drop(answered));
 }
@@ -174,7 +171,7 @@ void exchange_server::send(exchange_state& answered) noexcept {
 }
 
 [[gnu::always_inline]] inline void exchange_server::send_to(session& to, exchange_state& answered) noexcept {
-    const nanoseconds at = now_ = now();
+    const nanoseconds at = now_ = clock_.now();
     if (answered.device != nullptr && answered.device->lane != nullptr) [[unlikely]]
         return gpu_->send(answered);
     const status sent = to.send(answered, at);
@@ -204,7 +201,7 @@ void exchange_server::send(exchange_state& answered) noexcept {
     }
     if (!waiting_.empty()) send_waiting();
     if (gpu_ != nullptr && gpu_->working()) [[unlikely]] {
-        if (events == 0 && !any) now_ = now();
+        if (events == 0 && !any) now_ = clock_.now();
         any = gpu_->poll() || any;
     }
     return any;
@@ -236,7 +233,7 @@ status exchange_server::post_part(exchange_state& part) noexcept {
     session& to = *part.owner;
     worker& owner = to.owner();
     exchange_server& own = owner.exchanges();
-    if (current == &own) {
+    if (own.runs_here()) {
         own.send_part(part);
     } else if (owner.inherited()) {
         return status::invalid_state;
@@ -258,7 +255,7 @@ void exchange_server::count_part(exchange_state& part, status sent) noexcept {
 /// One that the link does not take counts as an open exchange.
 void exchange_server::send_part(exchange_state& part) noexcept {
     session& to = *part.owner;
-    const status sent = to.gone() ? to.drop(part) : to.send_part(part, now_ = now());
+    const status sent = to.gone() ? to.drop(part) : to.send_part(part, now_ = clock_.now());
     const bool queued = (part.extras & exchange_extra::queued) != 0;
     if (sent == status::again) {
         if (!queued) {
@@ -272,6 +269,49 @@ void exchange_server::send_part(exchange_state& part) noexcept {
     count_part(part, sent);
     to.finish_part(part);
     if (sent != status::ok) owner_.lose(to, sent);
+}
+
+bool exchange_server::abandon_later(exchange_state& dropped) noexcept {
+    worker& owner = dropped.owner->owner();
+    exchange_server& own = owner.exchanges();
+    if (!own.runs_here()) return false;
+    dropped.answer.fail(status::abandoned);
+    dropped.payload = {};
+    own.inbox_.push(dropped);
+    owner.release_ref();
+    return true;
+}
+
+/// An exception has left the handler of `request`, which it may have answered before.
+[[gnu::noinline]] void exchange_server::on_exception(const exchange_state& request) noexcept {
+    try {
+        throw;
+    } catch (const std::exception& known) {
+        answer_thrown(request, known.what());
+    } catch (...) {
+        answer_thrown(request, "an exception that is no std::exception");
+    }
+}
+
+void exchange_server::answer_thrown(const exchange_state& request, std::string_view text) noexcept {
+    limited_log("handlers").error("a handler threw: {}", text);
+    exchange_state* oldest = inbox_.take();
+    while (oldest != nullptr) {
+        exchange_state* next = oldest->next;
+        if (oldest == &request && oldest->answer.code == status::abandoned) {
+            oldest->answer.fail(status::application_error);
+            write_failure(*oldest, text);
+        }
+        send_again(*oldest);
+        oldest = next;
+    }
+}
+
+void exchange_server::write_failure(exchange_state& answered, std::string_view text) noexcept {
+    const std::span<std::byte> room = answered.device == nullptr ? answered.room() : answered.device->text;
+    const std::size_t length = std::min(text.size(), room.size());
+    if (length > 0) std::memcpy(room.data(), text.data(), length);
+    answered.payload = room.first(length);
 }
 
 void exchange_server::misuse() noexcept {

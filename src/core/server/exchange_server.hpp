@@ -6,6 +6,7 @@
 #include "core/server/exchange_state.hpp"
 #include "core/server/session.hpp"
 #include "core/server/target_table.hpp"
+#include "core/this_thread.hpp"
 
 #include <accel_transport/server.hpp>
 
@@ -51,17 +52,21 @@ class exchange_server {
     /// While one lives, the current thread runs the worker's round, and answers leave at once.
     class round_scope {
       public:
-        explicit round_scope(const exchange_server& own) noexcept : outer_(std::exchange(current, &own)) {}
-        ~round_scope() { current = outer_; }
+        explicit round_scope(exchange_server& own) noexcept
+            : own_(own), outer_(own.round_.load(std::memory_order_relaxed)) {
+            own.round_.store(this_thread(), std::memory_order_relaxed);
+        }
+        ~round_scope() { own_.round_.store(outer_, std::memory_order_release); }
         round_scope(const round_scope&) = delete;
         round_scope& operator=(const round_scope&) = delete;
 
       private:
-        const exchange_server* outer_;
+        exchange_server& own_;
+        std::uintptr_t outer_;
     };
 
     /// Events have been taken from a poller.
-    void begin_round() noexcept { now_ = polled_at_ = now(); }
+    void begin_round() noexcept { now_ = polled_at_ = clock_.now(); }
     /// A request has arrived. False: its client broke the protocol.
     [[nodiscard]] bool on_request(session& from, const link_event& event) noexcept;
     /// Gives the handler its exchange.
@@ -89,6 +94,15 @@ class exchange_server {
     /// Any thread: an exchange has been answered. Its answer is sent, or goes nowhere (`peer_lost`). Ends the
     /// caller's reference. `invalid_state`: the exchange belongs to this process's parent.
     static status answer(exchange_state& answered) noexcept;
+    /// The same for one that is dropped while an exception leaves the code that had it: if that is a handler of this
+    /// thread's round, the answer says later what was thrown. False: it is another's, and nothing was done.
+    [[nodiscard]] static bool abandon_later(exchange_state& dropped) noexcept;
+    /// The answer says why, as far as there is room.
+    static void write_failure(exchange_state& answered, std::string_view text) noexcept;
+    /// Any thread: true while one runs the worker's round.
+    [[nodiscard]] bool in_round() const noexcept { return round_.load(std::memory_order_acquire) != 0; }
+    /// True: the caller is a handler of this server.
+    [[nodiscard]] bool runs_here() const noexcept { return round_.load(std::memory_order_relaxed) == this_thread(); }
     /// The thread that has the exchange: sends a part of its response.
     static status post_part(exchange_state& part) noexcept;
     /// Ends the process: an exchange was used after its answer.
@@ -123,7 +137,7 @@ class exchange_server {
     [[nodiscard]] bool quiet() const noexcept { return inbox_.empty(std::memory_order_seq_cst); }
     /// When the last request arrived or the last answer left.
     [[nodiscard]] nanoseconds last_time() const noexcept { return now_; }
-    nanoseconds take_time() noexcept { return now_ = now(); }
+    nanoseconds take_time() noexcept { return now_ = clock_.now(); }
 
   private:
     [[nodiscard]] bool on_unusual_request(session& from, const link_event& event) noexcept;
@@ -134,6 +148,8 @@ class exchange_server {
     void refuse_at_once(exchange_state& request, std::uint32_t target, bool too_many) noexcept;
     void serve_target(exchange_state& request, std::uint32_t number) noexcept;
     void ignore(exchange_state& request) noexcept;
+    void on_exception(const exchange_state& request) noexcept;
+    void answer_thrown(const exchange_state& request, std::string_view text) noexcept;
     void end_answer(exchange_state& answered, status sent) noexcept;
     void count_answer(exchange_state& answered) const noexcept;
     void count_apart(exchange_state& answered) const noexcept;
@@ -147,11 +163,8 @@ class exchange_server {
     void send_waiting() noexcept;
     void close_one() noexcept { open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release); }
 
-    /// The server whose round the current thread runs. Initial-exec: one load, also from a shared library.
-    static inline constinit thread_local const exchange_server* current __attribute__((tls_model("initial-exec"))) =
-        nullptr;
-    static const int forgets_round;
-
+    std::atomic<std::uintptr_t> round_{0};  ///< `this_thread` of the one that runs the worker's round
+    ticking_clock clock_;
     worker& owner_;
     handler service_;
     target_table targets_;
@@ -195,13 +208,17 @@ class exchange_server {
         serve(request, service_);
 }
 
-inline void exchange_server::serve(exchange_state& request, const handler& service) noexcept {
+[[gnu::always_inline]] inline void exchange_server::serve(exchange_state& request, const handler& service) noexcept {
     counters_.requests.add();
     hold();
     const nanoseconds before = now_;
     if (!service) __builtin_unreachable();  // `server_core::listen` has looked; spares a look at each request
-    service(exchange{&request});
-    if (now_ == before) now_ = now();  // else `send` has just read it
+    try {
+        service(exchange{&request});
+    } catch (...) {
+        on_exception(request);
+    }
+    if (now_ == before) now_ = clock_.now();  // else `send` has just read it
 }
 
 }  // namespace accel::core

@@ -70,6 +70,11 @@ struct exchange_state {
     std::span<const std::byte> request;
     std::span<std::byte> response_room;
     std::atomic<const own_memory*> own{nullptr};  ///< in place of both, once the client is gone
+    /// For the response.
+    [[nodiscard]] std::span<std::byte> room() const noexcept {
+        const own_memory* const copy = own.load(std::memory_order_acquire);
+        return copy == nullptr ? response_room : copy->response_room;
+    }
 
     // The answer.
     struct fields {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/context_state.hpp"
+#include "core/guarded.hpp"
 #include "core/handle.hpp"
 #include "core/region_state.hpp"
 #include "core/server/gpu_exchanges.hpp"
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 /// The public `exchange` and `server`. Each call is one hop, after the checks of what the application gave.
@@ -29,7 +31,7 @@ bool is_inherited(const core::exchange_state& state) noexcept {
 
 /// A client of protocol version 1 does not know every status.
 status known_to_client(const core::exchange_state& state, status reason) noexcept {
-    if (reason == status::ok) return status::application_error;
+    if (reason == status::ok || static_cast<std::uint16_t>(reason) >= status_count) return status::application_error;
     const bool old = state.owner->version < core::session_version::targets;
     return old && reason == status::not_found ? status::unsupported : reason;
 }
@@ -38,13 +40,14 @@ bool takes_parts(const core::exchange_state& state) noexcept {
     return (state.extras & core::exchange_extra::in_parts) != 0;
 }
 
-std::span<std::byte> room_of(const core::exchange_state& state) noexcept {
-    const core::own_memory* own = state.own.load(std::memory_order_acquire);
-    return own == nullptr ? state.response_room : own->response_room;
-}
-
 core::server_core& server_of(const std::shared_ptr<core::server_core>& core) noexcept {
     return core::behind(core, "server");
+}
+
+/// Its last owner may be one of its handlers.
+void end_server(std::shared_ptr<core::server_core> core) noexcept {
+    core::leave_to_parent(core);
+    if (core != nullptr && core->in_handler()) core::server_core::stop_later(std::move(core));
 }
 
 }  // namespace
@@ -58,6 +61,7 @@ exchange& exchange::operator=(exchange&& other) noexcept {
 }
 
 void exchange::abandon() noexcept {
+    if (std::uncaught_exceptions() > 0 && core::exchange_server::abandon_later(*state_)) return;
     (void)fail(status::abandoned);
 }
 
@@ -67,7 +71,7 @@ std::span<const std::byte> exchange::request() const noexcept {
     return own == nullptr ? state.request : own->request;
 }
 std::span<std::byte> exchange::response() const noexcept {
-    return room_of(open_state(state_));
+    return open_state(state_).room();
 }
 status exchange::request_slice(slice& out) const noexcept {
     const core::exchange_state& state = open_state(state_);
@@ -249,10 +253,7 @@ status exchange::fail(status reason, std::uint32_t code, std::string_view messag
     }
     state.answer.fail(known_to_client(state, reason));
     state.answer.application_code = code;
-    const std::span<std::byte> room = state.device == nullptr ? room_of(state) : state.device->text;
-    const std::size_t length = std::min(message.size(), room.size());
-    if (length > 0) std::memcpy(room.data(), message.data(), length);
-    state.payload = room.first(length);
+    core::exchange_server::write_failure(state, message);
     state_ = nullptr;
     return core::exchange_server::answer(state);
 }
@@ -262,12 +263,11 @@ status exchange::fail(status reason, std::uint32_t code, std::string_view messag
 server::server(std::shared_ptr<core::server_core> core) noexcept : core_(std::move(core)) {}
 server::server(server&&) noexcept = default;
 server& server::operator=(server&& other) noexcept {
-    core::leave_to_parent(core_);
-    core_ = std::move(other.core_);
+    if (this != &other) end_server(std::exchange(core_, std::move(other.core_)));
     return *this;
 }
 server::~server() {
-    core::leave_to_parent(core_);
+    end_server(std::move(core_));
 }
 
 result<server> server::listen(context& ctx, std::span<const std::string> uris, handler service,
@@ -278,9 +278,11 @@ result<server> server::listen(context& ctx, std::span<const std::string> uris, h
 result<server> server::listen(context& ctx, std::span<const std::string> uris, const service_table& services,
                               const server_options& options) {
     if (core::behind(ctx.state(), "context").inherited()) return core::made_before_fork();
-    auto made = core::server_core::listen(ctx.state(), {uris.begin(), uris.end()}, services, options);
-    if (!made) return made.error();
-    return server{std::move(*made)};
+    return core::guarded([&]() -> result<server> {
+        auto made = core::server_core::listen(ctx.state(), {uris.begin(), uris.end()}, services, options);
+        if (!made) return made.error();
+        return server{std::move(*made)};
+    });
 }
 
 result<server> server::listen(context& ctx, std::initializer_list<std::string_view> uris, const service_table& services,
@@ -318,7 +320,8 @@ status server::drain(std::chrono::nanoseconds timeout) {
     return server_of(core_).inherited() ? status::invalid_state : core_->drain(timeout);
 }
 void server::stop() {
-    if (!server_of(core_).inherited()) core_->stop();
+    if (server_of(core_).inherited()) return;
+    core_->in_handler() ? core::server_core::stop_later(core_) : core_->stop();
 }
 
 }  // namespace accel

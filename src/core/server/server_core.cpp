@@ -3,11 +3,13 @@
 
 #include "core/context_state.hpp"
 #include "core/event_signal.hpp"
+#include "core/fork_guard.hpp"
 #include "core/log.hpp"
 #include "core/net/unix_socket.hpp"
 #include "core/pacing.hpp"
 #include "core/server/kernel_reports.hpp"
 #include "core/server/thread_times.hpp"
+#include "core/thread.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -16,6 +18,8 @@
 
 namespace accel::core {
 namespace {
+
+constexpr nanoseconds drain_interval = std::chrono::microseconds{500};
 
 error no_handler() {
     return {status::invalid_argument, 0, "a server needs a handler, and one for each of its targets"};
@@ -64,8 +68,8 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
         effective->workers = 1;
         effective->poll = poll_mode::block;
     }
-    std::shared_ptr<server_core> made(
-        new server_core(std::move(context), std::move(*effective), services, for_kernels));
+    std::shared_ptr<server_core> made(new server_core(std::move(context), std::move(*effective), for_kernels));
+    made->add_workers(services);
     if (auto named = made->set_targets(names); !named) return named.error();
     if (auto loaded = made->load_keys(parsed); !loaded) return loaded.error();
     if (auto ready = made->open_device(); !ready) return ready.error();
@@ -80,14 +84,16 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
     return made;
 }
 
-server_core::server_core(std::shared_ptr<context_state> context, server_options options, const service_table& services,
-                         bool for_kernels)
+server_core::server_core(std::shared_ptr<context_state> context, server_options options, bool for_kernels)
     : context_(std::move(context)),
       options_(std::move(options)),
       for_kernels_(for_kernels),
-      next_data_port_(options_.data_port) {
+      next_data_port_(options_.data_port) {}
+
+void server_core::add_workers(const service_table& services) {
     const std::uint32_t count = std::max(options_.workers, 1U);
     const handler unnamed = services.unnamed ? services.unnamed : refuse_unnamed;
+    workers_.reserve(count);
     for (std::uint32_t i = 0; i < count; ++i) {
         workers_.push_back(new worker(context_, options_, unnamed, target_table(services.named)));
         workers_.back()->observe(this);
@@ -301,10 +307,32 @@ status server_core::drain(nanoseconds timeout) {
     };
     while (!drained()) {
         if (now() >= deadline) return status::timed_out;
-        poll();
-        sleep_on({}, now() + std::chrono::microseconds{500});
+        if (options_.workers == 0) workers_.front()->serve();
+        sleep_on({}, now() + drain_interval);
     }
     return status::ok;
+}
+
+bool server_core::in_handler() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(workers_.begin(), workers_.end(),
+                       [](const worker* each) { return each->exchanges().runs_here(); });
+}
+
+void server_core::stop_later(std::shared_ptr<server_core> stopped) noexcept {
+    if (stopped->stops_later_.exchange(true)) return;
+    log().info("a handler has stopped its own server, which goes on until its handlers have returned");
+    stopped->driven_ = nullptr;  // from now on another thread drives it
+    try {
+        start_thread("accel-stop", [stopped] {
+            for (const worker* each : stopped->workers_)
+                while (each->thread_id() == 0 && each->exchanges().in_round()) sleep_on({}, now() + drain_interval);
+            stopped->stop();
+        }).detach();
+    } catch (...) {
+        log().error("the server cannot be stopped: no thread can be started for it");
+        keep_for_ever(std::move(stopped));
+    }
 }
 
 void server_core::stop() {

@@ -57,6 +57,10 @@ class server_core : private session_observer, private metrics_source {
     [[nodiscard]] result<void> set_targets(const std::vector<std::string>& names);
     status drain(nanoseconds timeout);
     void stop();
+    /// True: the caller is one of its handlers, for which `stop` would wait.
+    [[nodiscard]] bool in_handler() const noexcept;
+    /// For a handler: stops the server, which may have no other owner, once handlers have returned.
+    static void stop_later(std::shared_ptr<server_core> stopped) noexcept;
     /// For kernels: what they need, and what the host watches.
     [[nodiscard]] kernel_service& kernels() const noexcept { return *kernels_; }
     [[nodiscard]] accelerator_device* gpu() const noexcept { return gpu_; }
@@ -84,8 +88,8 @@ class server_core : private session_observer, private metrics_source {
         bool counted = true;  ///< not lost yet
     };
 
-    server_core(std::shared_ptr<context_state> context, server_options options, const service_table& services,
-                bool for_kernels);
+    server_core(std::shared_ptr<context_state> context, server_options options, bool for_kernels);
+    void add_workers(const service_table& services);
     result<void> open_device();
     result<void> load_keys(const std::vector<uri>& uris);
     result<void> add_listener(const uri& where);
@@ -159,6 +163,7 @@ class server_core : private session_observer, private metrics_source {
     server_statistics counted_;  ///< by workers that have ended, and their time
     bool draining_ = false;
     std::once_flag stopped_;
+    std::atomic<bool> stops_later_{false};
 };
 
 /// Where the sessions of one control plane enter the server.
