@@ -4,6 +4,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstddef>
+#include <exception>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -50,7 +51,7 @@ template <class Body>
     bool room = true;
     try {
         while (made.size() < count) made.push_back(start_thread("accel-trial", [&over] { over.wait(false); }));
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
         room = false;
     }
     over = true;

@@ -43,7 +43,7 @@ TEST_F(control_test, keys_let_an_authorised_client_in) {
     auto grant = open(keys(folder.client()), wish());
     ASSERT_TRUE(grant.ok()) << grant.error().message;
     EXPECT_EQ(host.last_client().name, folder.key("client"));
-    context->control().close_session(own_loopback(), server->port(), grant->session_id, watch);
+    context->control().close_session(grant->session_id, watch);
     EXPECT_TRUE(eventually([&] { return host.ended(grant->session_id) == status::closed; }));
 }
 
@@ -139,10 +139,9 @@ TEST_F(control_test, closing_reaches_the_host_and_leaves_other_sessions_alone) {
     auto second = open(identity, wish());
     ASSERT_TRUE(first.ok() && second.ok());
     // As a session's number is, once a server that was restarted has given it to another.
-    context->control().close_session(own_loopback(), server->port(), second->session_id,
-                                     std::make_shared<session_watch>());
-    context->control().close_session(own_loopback(), server->port(), first->session_id, watch);
-    context->control().close_session(own_loopback(), server->port(), 4711, watch);
+    context->control().close_session(second->session_id, std::make_shared<session_watch>());
+    context->control().close_session(first->session_id, watch);
+    context->control().close_session(4711, watch);
     EXPECT_TRUE(eventually([&] { return host.ended(first->session_id) == status::closed; }));
     EXPECT_EQ(host.ended(second->session_id), status::ok);
     EXPECT_EQ(watch->ended(), status::ok) << "the channel that closes knows";
@@ -287,7 +286,7 @@ TEST_F(control_test, many_threads_open_and_close_at_once) {
                                                              deadline_after(patience));
                 ASSERT_TRUE(grant.ok()) << grant.error().message;
                 if (i % 2 == 0) server->end_session(grant->session_id, status::closed);
-                context->control().close_session(own_loopback(), server->port(), grant->session_id, own);
+                context->control().close_session(grant->session_id, own);
             }
         });
     }
@@ -303,7 +302,7 @@ TEST_F(control_test, coming_and_going_leaves_no_descriptor) {
     for (int i = 0; i < 2'000; ++i) {
         auto grant = open(identity, wish());
         ASSERT_TRUE(grant.ok()) << grant.error().message;
-        context->control().close_session(own_loopback(), server->port(), grant->session_id, watch);
+        context->control().close_session(grant->session_id, watch);
     }
     EXPECT_TRUE(eventually([&] { return host.open() == 1; }));
     EXPECT_LE(open_descriptors(), before + 2);

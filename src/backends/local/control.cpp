@@ -103,6 +103,7 @@ result<std::unique_ptr<core::link>> local_poller::open_link(const core::link_con
 void local_poller::add(local_link& made) {
     {
         const std::lock_guard lock(added_mutex_);
+        room_.reserve(links_.size() + added_.size() + 1);
         added_.push_back(&made);
         only_.store(nullptr, std::memory_order_relaxed);
         added_pending_.store(true, std::memory_order_seq_cst);
@@ -112,7 +113,10 @@ void local_poller::add(local_link& made) {
 
 void local_poller::take_added() noexcept {
     const std::lock_guard lock(added_mutex_);
-    links_.insert(links_.end(), added_.begin(), added_.end());
+    room_.assign(links_.begin(), links_.end());
+    room_.insert(room_.end(), added_.begin(), added_.end());
+    links_.swap(room_);
+    room_.clear();
     added_.clear();
     added_pending_.store(false, std::memory_order_relaxed);
     find_only();

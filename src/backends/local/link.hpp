@@ -88,6 +88,7 @@ class local_poller final : public core::poller {
     std::atomic<bool> added_pending_{false};
     std::mutex added_mutex_;
     std::vector<local_link*> added_;
+    std::vector<local_link*> room_;  ///< for `links_` and `added_` together
 };
 
 }  // namespace accel::local

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include <sys/epoll.h>
@@ -148,15 +149,23 @@ void rdma_poller::take_commands() noexcept {
     const std::lock_guard lock(mutex_);
     commands_pending_.store(false, std::memory_order_relaxed);
     queues_polled_ = queues_made_;
-    for (rdma_link* each : added_) links_.add(each->number(), *each);
-    pending_links_.reserve(links_.size());
-    added_.clear();
+    take_added();
     for (rdma_link* each : failed_) each->settle_async_failure();
     failed_.clear();
     if (device_failed_) fail_all(status::system_error);
     if (overrun_) {
         queue_failed_ = true;
         fail_all(status::system_error);
+    }
+}
+
+/// With `mutex_`. Those for which there is no memory wait for the next poll.
+void rdma_poller::take_added() noexcept {
+    try {
+        pending_links_.reserve(links_.size() + added_.size());
+        for (; !added_.empty(); added_.pop_back()) links_.add(added_.back()->number(), *added_.back());
+    } catch (const std::bad_alloc&) {
+        commands_pending_.store(true, std::memory_order_relaxed);
     }
 }
 

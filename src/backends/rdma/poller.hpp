@@ -154,6 +154,7 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
     void replace_queues() noexcept;
     void wake() noexcept;
     void take_commands() noexcept;
+    void take_added() noexcept;
     [[nodiscard]] std::size_t drain_events(std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::size_t poll_on(int got, std::span<core::link_event> out) noexcept;
     [[nodiscard]] std::size_t poll_all(std::span<core::link_event> out) noexcept;

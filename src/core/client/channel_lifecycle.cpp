@@ -28,7 +28,7 @@ channel_lifecycle::channel_lifecycle(const connect_request& request, channel_con
     adopt(std::move(made));
 }
 
-void channel_lifecycle::adopt(channel_connection made) noexcept {
+void channel_lifecycle::adopt(channel_connection made) {
     connection_ = std::move(made);
     ++epoch_;
     path().activate();
@@ -86,8 +86,17 @@ void channel_lifecycle::end_session() noexcept {
 }
 
 void channel_lifecycle::renew(bool kept) noexcept {
+    try {
+        if (kept) retired_.reserve(retired_.size() + 1);
+    } catch (const std::bad_alloc&) {
+        return;  // the new connection waits
+    }
     if (kept) retired_.push_back({epoch_, std::move(connection_)});
-    adopt(reconnector_->take());
+    try {
+        adopt(reconnector_->take());
+    } catch (const std::bad_alloc&) {
+        end_session();  // another one is made
+    }
 }
 
 channel_event channel_lifecycle::take_event() noexcept {

@@ -37,6 +37,7 @@ void channel_loss::settle(nanoseconds at) noexcept {
     }
     if (!life_.can_renew()) return;
     life_.renew(calls_.hold_responses(life_.epoch()));
+    if (!life_.connected()) return;
     request_.peer.host = life_.renewed_peer().host;
     request_.peer.port = life_.renewed_peer().port;
     calls_.count_reconnect();

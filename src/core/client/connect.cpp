@@ -159,11 +159,16 @@ result<void> open_session(const connect_request& request, connection& path, clie
     session.version = grant->version;
     session.cancels = std::move(grant->cancels);
 
-    const link_grant told{grant->session_id, grant->token,  request.peer.host, std::move(grant->description),
-                          request.peer.port, grant->version};
-    auto attached = path.attach(told, deadline);
-    if (!attached) close_session(request, session);
-    return attached;
+    try {
+        const link_grant told{grant->session_id, grant->token,  request.peer.host, std::move(grant->description),
+                              request.peer.port, grant->version};
+        auto attached = path.attach(told, deadline);
+        if (!attached) close_session(request, session);
+        return attached;
+    } catch (...) {
+        close_session(request, session);
+        throw;
+    }
 }
 
 }  // namespace
@@ -296,7 +301,7 @@ void cancel_call(const connect_request& request, const client_session& session, 
 
 void close_session(const connect_request& request, const client_session& session) noexcept {
     if (request.security == nullptr) return;  // in process, the link itself says so
-    request.context->control().close_session(request.peer.host, request.peer.port, session.id, session.watch);
+    request.context->control().close_session(session.id, session.watch);
 }
 
 }  // namespace accel::core

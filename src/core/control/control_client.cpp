@@ -23,16 +23,7 @@ struct ask_command {
     std::shared_ptr<waiting_call> call;
 };
 
-struct close_command {
-    std::string host;
-    std::uint16_t port;
-    std::uint64_t session_id;
-    std::shared_ptr<const session_watch> watch;
-};
-
 constexpr nanoseconds longest_sleep = std::chrono::seconds{60};
-
-using command = std::variant<ask_command, close_command>;
 
 bool same_server(const server_address& a, const server_address& b) {
     return a.host == b.host && a.port == b.port && a.security->digest() == b.security->digest();
@@ -53,10 +44,22 @@ class control_client::impl {
         if (thread_.joinable()) thread_.join();
     }
 
-    void post(command what) {
+    void post(ask_command what) {
         {
             const std::lock_guard lock{mutex_};
             commands_.push_back(std::move(what));
+        }
+        wake_.set();
+    }
+
+    /// Allocates nothing, because a channel's end cannot fail.
+    void leave(std::uint64_t session_id, std::shared_ptr<session_watch> watch) noexcept {
+        {
+            const std::lock_guard lock{mutex_};
+            if (watch->left_session != 0) return;
+            watch->left_session = session_id;
+            watch->next_left = std::exchange(left_, nullptr);
+            left_ = std::move(watch);
         }
         wake_.set();
     }
@@ -112,23 +115,18 @@ class control_client::impl {
     }
 
     void run_commands() {
-        std::vector<command> taken;
+        std::vector<ask_command> taken;
+        std::shared_ptr<session_watch> left;
         {
             const std::lock_guard lock{mutex_};
             taken.swap(commands_);
+            left = std::exchange(left_, nullptr);
         }
-        for (command& each : taken) {
-            if (auto* question = std::get_if<ask_command>(&each)) {
-                connection_to(std::move(question->address)).ask(std::move(question->call));
-                continue;
-            }
-            const auto& over = std::get<close_command>(each);
-            for (auto& open : connections_) {
-                const server_address& address = open.address();
-                if (address.host == over.host && address.port == over.port &&
-                    open.close_session(over.session_id, over.watch.get()))
-                    break;
-            }
+        for (ask_command& each : taken) connection_to(std::move(each.address)).ask(std::move(each.call));
+        while (left != nullptr) {
+            for (auto& open : connections_)
+                if (open.close_session(left->left_session, left.get())) break;
+            left = std::exchange(left->next_left, nullptr);
         }
     }
 
@@ -140,7 +138,8 @@ class control_client::impl {
 
     wake_signal wake_;
     std::mutex mutex_;
-    std::vector<command> commands_;
+    std::vector<ask_command> commands_;
+    std::shared_ptr<session_watch> left_;  ///< the last session that its channel left, and those before it
     std::atomic<bool> stopping_{false};
     listening_clock listening_;
     std::list<client_connection> connections_;
@@ -160,9 +159,8 @@ result<session_grant> control_client::open_session(const std::string& host, std:
     return std::get<session_grant>(*std::move(answer));
 }
 
-void control_client::close_session(const std::string& host, std::uint16_t port, std::uint64_t session_id,
-                                   std::shared_ptr<const session_watch> watch) noexcept {
-    impl_->post(close_command{host, port, session_id, std::move(watch)});
+void control_client::close_session(std::uint64_t session_id, std::shared_ptr<session_watch> watch) noexcept {
+    impl_->leave(session_id, std::move(watch));
 }
 
 void control_client::send_cancels() noexcept {

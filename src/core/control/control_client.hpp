@@ -30,8 +30,7 @@ class control_client {
                                                      std::shared_ptr<session_watch> watch, nanoseconds deadline);
     /// Tells the server that the session is over. Returns at once. Ignored if the session of `watch` has
     /// ended: a server that was restarted may have given its number to another one.
-    void close_session(const std::string& host, std::uint16_t port, std::uint64_t session_id,
-                       std::shared_ptr<const session_watch> watch) noexcept;
+    void close_session(std::uint64_t session_id, std::shared_ptr<session_watch> watch) noexcept;
 
     /// A session has cancelled calls to tell of. Lock-free.
     void send_cancels() noexcept;

@@ -85,10 +85,12 @@ bool control_server::impl::start() {
     return true;
 }
 
-void control_server::impl::end_session(std::uint64_t id, status why) {
-    {
+void control_server::impl::end_session(std::uint64_t id, status why) noexcept {
+    try {
         const std::lock_guard lock{mutex_};
         ended_.push_back({id, why});
+    } catch (const std::bad_alloc&) {
+        log().error("no memory is left to tell a client of the end of its session {}", id);
     }
     wake_.set();
 }

@@ -46,7 +46,7 @@ class control_server::impl {
     void adopt(unique_fd socket, std::string address);
 
     [[nodiscard]] std::uint16_t port() const noexcept { return door_.port(); }
-    void end_session(std::uint64_t id, status why);
+    void end_session(std::uint64_t id, status why) noexcept;
     void wake() noexcept { wake_.set(); }
 
   private:

@@ -105,6 +105,10 @@ class session_watch {
     /// Channel → control plane.
     cancel_outbox cancels;
 
+    /// For `control_client`: once the channel has left the session, which that is, and the next one that was left.
+    std::uint64_t left_session = 0;
+    std::shared_ptr<session_watch> next_left;
+
   private:
     std::atomic<status> ended_{status::ok};
     wake_signal end_;

@@ -272,7 +272,7 @@ server::~server() {
 
 result<server> server::listen(context& ctx, std::span<const std::string> uris, handler service,
                               const server_options& options) {
-    return listen(ctx, uris, service_table{{}, std::move(service)}, options);
+    return core::guarded([&] { return listen(ctx, uris, service_table{{}, std::move(service)}, options); });
 }
 
 result<server> server::listen(context& ctx, std::span<const std::string> uris, const service_table& services,
@@ -287,14 +287,18 @@ result<server> server::listen(context& ctx, std::span<const std::string> uris, c
 
 result<server> server::listen(context& ctx, std::initializer_list<std::string_view> uris, const service_table& services,
                               const server_options& options) {
-    const std::vector<std::string> copies(uris.begin(), uris.end());
-    return listen(ctx, std::span<const std::string>{copies}, services, options);
+    return core::guarded([&] {
+        const std::vector<std::string> copies(uris.begin(), uris.end());
+        return listen(ctx, std::span<const std::string>{copies}, services, options);
+    });
 }
 
 result<server> server::listen(context& ctx, std::initializer_list<std::string_view> uris, handler service,
                               const server_options& options) {
-    const std::vector<std::string> copies(uris.begin(), uris.end());
-    return listen(ctx, std::span<const std::string>{copies}, std::move(service), options);
+    return core::guarded([&] {
+        const std::vector<std::string> copies(uris.begin(), uris.end());
+        return listen(ctx, std::span<const std::string>{copies}, std::move(service), options);
+    });
 }
 
 std::vector<std::string> server::endpoints() const {

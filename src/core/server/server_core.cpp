@@ -170,7 +170,7 @@ std::uint16_t server_core::data_port(const listener& of, std::size_t worker_inde
     return of.where.port == 0 || behind > 0xffff ? std::uint16_t{0} : static_cast<std::uint16_t>(behind);
 }
 
-poller_options server_core::options_for(const listener& added, std::size_t worker_index) noexcept {
+poller_options server_core::options_for(const listener& added, std::size_t worker_index) {
     poller_options out;
     out.role = link_role::server;
     out.host = added.where.host;

@@ -93,7 +93,7 @@ class server_core : private session_observer, private metrics_source {
     result<void> open_device();
     result<void> load_keys(const std::vector<uri>& uris);
     result<void> add_listener(const uri& where);
-    [[nodiscard]] poller_options options_for(const listener& added, std::size_t worker_index) noexcept;
+    [[nodiscard]] poller_options options_for(const listener& added, std::size_t worker_index);
     result<void> open_pollers(listener& added);
     result<void> open_kernels(const listener& added);
     [[nodiscard]] std::uint16_t data_port(const listener& of, std::size_t worker_index) noexcept;
@@ -127,6 +127,7 @@ class server_core : private session_observer, private metrics_source {
     void cancel(std::uint64_t id, std::span<const call_id> calls) noexcept;
     void session_lost(const session& which, status why) noexcept override;
     void session_freed(const session& which) noexcept override;
+    void forget_session(const session& which) noexcept;
     void add_to(metrics_sums& sums) const override;
 
     std::shared_ptr<context_state> context_;

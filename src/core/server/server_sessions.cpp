@@ -156,6 +156,7 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     config.token = grant.token;
     config.version = grant.version;
     if (auto done = connect_session(*made, on, request, std::move(config), grant); !done) return done.error();
+    session_commands::list command(1);
     {
         const std::lock_guard lock(mutex_);
         const std::size_t gpu_bytes = made->gpu_memory_bytes();
@@ -178,8 +179,13 @@ result<session_grant> server_core::make_session(entrance& through, const listene
         ++open_sessions_;
         ++opened_;
     }
-    made->connection().activate();
-    owner.install(std::move(made));
+    try {
+        made->connection().activate();
+    } catch (...) {
+        forget_session(*made);
+        throw;
+    }
+    owner.install(std::move(made), std::move(command));
     return grant;
 }
 
@@ -334,6 +340,18 @@ void server_core::session_lost(const session& which, status why) noexcept {
     --clients_[found->second.client.account()].sessions;
     if (why != status::closed) ++lost_;
     if (found->second.through->control) found->second.through->control->end_session(which.id(), why);
+}
+
+/// It never began.
+void server_core::forget_session(const session& which) noexcept {
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = sessions_.find(which.id());
+        found->second.counted = false;
+        --open_sessions_;
+        --clients_[found->second.client.account()].sessions;
+    }
+    session_freed(which);
 }
 
 void server_core::session_freed(const session& which) noexcept {

@@ -5,10 +5,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <utility>
-#include <vector>
 
 namespace accel::core {
 
@@ -21,25 +21,30 @@ class session_commands {
         status why = status::ok;
     };
 
-    void push(command added) {
+    /// A command is made in a list of one, so that giving it to the worker cannot fail.
+    using list = std::list<command>;
+
+    void push(list added) noexcept {
         const std::lock_guard lock(mutex_);
-        waiting_.push_back(std::move(added));
+        waiting_.splice(waiting_.end(), added);
         pending_.store(true, std::memory_order_seq_cst);
     }
     /// Cheap.
     [[nodiscard]] bool pending(std::memory_order order = std::memory_order_acquire) const noexcept {
         return pending_.load(order);
     }
-    [[nodiscard]] std::vector<command> take() noexcept {
+    [[nodiscard]] list take() noexcept {
+        list out;
         const std::lock_guard lock(mutex_);
         pending_.store(false, std::memory_order_relaxed);
-        return std::exchange(waiting_, {});
+        out.swap(waiting_);
+        return out;
     }
 
   private:
     std::atomic<bool> pending_{false};
     std::mutex mutex_;
-    std::vector<command> waiting_;
+    list waiting_;
 };
 
 }  // namespace accel::core

@@ -36,8 +36,10 @@ nanoseconds time_of_ticks(std::string_view field) noexcept {
 
 }  // namespace
 
-thread_times times_of(pid_t thread) {
-    const unique_fd file(::open(fmt::format("/proc/self/task/{}/stat", thread).c_str(), O_RDONLY | O_CLOEXEC));
+thread_times times_of(pid_t thread) noexcept {
+    std::array<char, 64> path{};
+    fmt::format_to_n(path.data(), path.size() - 1, "/proc/self/task/{}/stat", thread);
+    const unique_fd file(::open(path.data(), O_RDONLY | O_CLOEXEC));
     std::array<char, 1024> text;
     const ssize_t got = file.open() ? ::read(file.get(), text.data(), text.size()) : 0;
     if (got <= 0) return {};

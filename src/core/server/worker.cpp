@@ -227,14 +227,18 @@ std::size_t worker::serve() noexcept {
 
 // Sessions that come and go.
 
-void worker::install(std::unique_ptr<session> made) {
-    commands_.push({std::move(made), 0, status::ok});
+void worker::install(std::unique_ptr<session> made, session_commands::list command) noexcept {
+    command.front().installed = std::move(made);
+    commands_.push(std::move(command));
     wake();
 }
 
 void worker::close_session(std::uint64_t id, status why) noexcept {
     try {
-        commands_.push({nullptr, id, why});
+        session_commands::list one(1);
+        one.front().id = id;
+        one.front().why = why;
+        commands_.push(std::move(one));
     } catch (const std::bad_alloc&) {
         log().error("no memory is left to close session {}; it ends with its connection", id);
     }

@@ -45,7 +45,8 @@ class worker {
     // Control path, any thread.
     /// True in a child of the process that made it, which does not have its thread.
     [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
-    void install(std::unique_ptr<session> made);
+    /// `command`: a list of one.
+    void install(std::unique_ptr<session> made, session_commands::list command = session_commands::list(1)) noexcept;
     void close_session(std::uint64_t id, status why) noexcept;
     /// Closes all sessions, waits for the thread. The observer is not called any more afterwards.
     void stop();
