@@ -64,11 +64,11 @@ class awaited_connections {
     [[nodiscard]] result<void> take_if(data_connection& made, const Admit& admit) {
         const std::lock_guard lock(mutex_);
         const auto found = expected_.find(made.session_id);
-        if (found == expected_.end())
+        // A stranger does not learn which sessions there are.
+        if (found == expected_.end() ||
+            CRYPTO_memcmp(found->second.token.data(), made.token.data(), made.token.size()) != 0)
             return error{status::unauthorized, 0, "no such session waits for a connection here"};
         const expected& awaited = found->second;
-        if (CRYPTO_memcmp(awaited.token.data(), made.token.data(), made.token.size()) != 0)
-            return error{status::unauthorized, 0, "its token is not the session's"};
         result<Arrived> admitted = admit(awaited.terms, made);
         if (!admitted) return admitted.error();
         arrived_.push_back({awaited.link, std::move(admitted).value()});

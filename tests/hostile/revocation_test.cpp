@@ -159,6 +159,17 @@ TEST_F(certificates, for_another_host_are_refused) {
     EXPECT_THAT(made.error().message, HasSubstr("certificate"));
 }
 
+/// A handler that knows clients by their keys must not take one for another.
+TEST_F(certificates, that_are_called_like_a_key_are_refused) {
+    static_cast<void>(serve_as("localhost"));
+    const std::string name = "ed25519:" + std::string(43, 'A');
+    authority_.sign(name);
+    context ctx = *context::open({.log = log_level::off});
+    const auto made = channel::connect(ctx, client_uri(authority_, name), options());
+    ASSERT_EQ(made.code(), status::unauthorized);
+    EXPECT_NE(made.error().message.find("has no name"), std::string::npos) << made.error().message;
+}
+
 TEST_F(certificates, of_another_authority_are_refused) {
     static_cast<void>(serve_as("localhost"));
     const key_folder other_folder;

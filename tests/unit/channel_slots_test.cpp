@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <set>
 #include <vector>
 
@@ -83,6 +84,23 @@ TEST(channel_slots, stages_are_told_by_the_channel_s_own_clock) {
     EXPECT_EQ(told.timeline.total, std::chrono::nanoseconds{100ms});
     EXPECT_EQ(told.timeline.request, std::chrono::nanoseconds{30ms});
     EXPECT_EQ(told.timeline.response, std::chrono::nanoseconds{50ms});
+}
+
+TEST(channel_slots, no_time_of_a_server_is_too_far_away) {
+    channel_slot slot;
+    slot.submitted = 100ms;
+    for (const std::int64_t arrival :
+         {std::numeric_limits<std::int64_t>::min(), std::int64_t{-1}, std::numeric_limits<std::int64_t>::max()}) {
+        for (const std::chrono::nanoseconds ahead : {-5h, 0h, 5h}) {
+            link_event event;
+            event.header.arrival_ns = arrival;
+            completion told;
+            slot.fill(told, event, 200ms, ahead);
+            EXPECT_EQ(told.timeline.total, std::chrono::nanoseconds{100ms});
+            EXPECT_GE(told.timeline.request, std::chrono::nanoseconds{0});
+            EXPECT_LE(told.timeline.request, told.timeline.total);
+        }
+    }
 }
 
 TEST(channel_slots, the_queue_of_the_finished_wraps) {

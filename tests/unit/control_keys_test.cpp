@@ -92,6 +92,58 @@ TEST_F(control_keys_test, a_key_file_of_another_user_is_refused) {
     EXPECT_NE(refused.error().message.find("another user"), std::string::npos) << refused.error().message;
 }
 
+TEST_F(control_keys_test, a_secret_that_is_mounted_for_a_group_is_taken) {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root makes files of root";
+    ASSERT_EQ(::chown(folder.file("client.key").c_str(), 0, 12345), 0);
+    ASSERT_EQ(::chmod(folder.file("client.key").c_str(), 0440), 0);
+    EXPECT_TRUE(read_private_key(folder.file("client.key")).ok());
+    for (const mode_t too_much : {0640U, 0444U, 0460U}) {
+        ASSERT_EQ(::chmod(folder.file("client.key").c_str(), too_much), 0);
+        EXPECT_EQ(read_private_key(folder.file("client.key")).code(), status::unauthorized) << too_much;
+    }
+}
+
+TEST_F(control_keys_test, a_file_that_others_may_replace_is_refused) {
+    const std::filesystem::path shared = folder.file("shared");
+    std::filesystem::create_directory(shared);
+    std::filesystem::copy_file(folder.file("client.key"), shared / "client.key");
+    ASSERT_EQ(::chmod((shared / "client.key").c_str(), 0600), 0);
+    ASSERT_EQ(::chmod(shared.c_str(), 0777), 0);
+    const auto refused = read_private_key(shared / "client.key");
+    ASSERT_EQ(refused.code(), status::unauthorized);
+    EXPECT_NE(refused.error().message.find("chmod go-w"), std::string::npos) << refused.error().message;
+    ASSERT_EQ(::chmod(shared.c_str(), 01777), 0);
+    EXPECT_TRUE(read_private_key(shared / "client.key").ok()) << "as in /tmp";
+    ASSERT_EQ(::chmod(shared.c_str(), 0755), 0);
+    EXPECT_TRUE(read_private_key(shared / "client.key").ok());
+}
+
+/// Nobody ever writes into it.
+TEST_F(control_keys_test, a_pipe_keeps_nobody_waiting) {
+    const std::string pipe = folder.file("pipe.key");
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    EXPECT_EQ(read_private_key(pipe).code(), status::unauthorized);
+    EXPECT_EQ(read_authorized_keys(pipe).code(), status::unauthorized);
+    EXPECT_FALSE(public_key_of_file(pipe).ok());
+}
+
+TEST_F(control_keys_test, only_a_missing_key_is_to_be_made) {
+    const auto missing = read_private_key(folder.file("missing.key"));
+    EXPECT_NE(missing.error().message.find("make a key pair"), std::string::npos) << missing.error().message;
+    const auto unreachable = read_private_key(folder.file("client.pub/client.key"));
+    ASSERT_EQ(unreachable.code(), status::unauthorized);
+    EXPECT_EQ(unreachable.error().message.find("make a key pair"), std::string::npos) << unreachable.error().message;
+}
+
+TEST_F(control_keys_test, files_are_found_again_from_another_folder) {
+    const std::filesystem::path before = std::filesystem::current_path();
+    std::filesystem::current_path(std::filesystem::path(folder.file("x")).parent_path());
+    auto loaded = server_security::load({.key_file = "server.key", .authorized_keys = "authorized"});
+    std::filesystem::current_path(before);
+    ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+    EXPECT_TRUE((*loaded)->reload().ok());
+}
+
 TEST_F(control_keys_test, trusted_keys_that_others_can_change_are_refused) {
     ASSERT_EQ(::chmod(folder.file("authorized").c_str(), 0666), 0);
     const auto refused = read_authorized_keys(folder.file("authorized"));

@@ -300,9 +300,11 @@ TEST_F(control_test, coming_and_going_leaves_no_descriptor) {
     ASSERT_TRUE(open(identity, wish()).ok());
     const std::size_t before = open_descriptors();
     for (int i = 0; i < 2'000; ++i) {
-        auto grant = open(identity, wish());
+        const auto own = std::make_shared<session_watch>();
+        auto grant = context->control().open_session(own_loopback(), server->port(), identity, wish(), own,
+                                                     deadline_after(patience));
         ASSERT_TRUE(grant.ok()) << grant.error().message;
-        context->control().close_session(grant->session_id, watch);
+        context->control().close_session(grant->session_id, own);
     }
     EXPECT_TRUE(eventually([&] { return host.open() == 1; }));
     EXPECT_LE(open_descriptors(), before + 2);

@@ -94,10 +94,12 @@ inline void channel_slot::fill(completion& out, const link_event& event, nanosec
     out.trace_id = content.trace_id;
     out.trace = content.trace;
     out.response = event.payload;
-    const nanoseconds arrival = nanoseconds{from.arrival_ns} - clock_offset;
     const nanoseconds total = at - submitted;
     const nanoseconds server = from_ticks(from.server_ticks);
-    const nanoseconds request = std::min(not_negative(arrival - submitted), total);
+    // What the server says may be any number: unsigned ones have no overflow.
+    const auto since = static_cast<std::uint64_t>(from.arrival_ns) - static_cast<std::uint64_t>(clock_offset.count()) -
+                       static_cast<std::uint64_t>(submitted.count());
+    const nanoseconds request = std::min(not_negative(nanoseconds{static_cast<std::int64_t>(since)}), total);
     out.timeline.total = total;
     out.timeline.request = request;
     out.timeline.queue = from_ticks(from.queue_ticks);

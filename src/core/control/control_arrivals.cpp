@@ -182,10 +182,9 @@ void control_server::impl::shake_hands(server_connection& which) {
         case tls_outcome::failed:
             break;
     }
-    const std::string name = tls.peer_name();
     limited_log(which.client.address)
-        .warn("refused {}{}{}: {}; add its public key to authorized_keys if it should connect", which.client.text(),
-              name.empty() ? "" : ", which shows ", name, tls.failure());
+        .warn("refused {}: {}{}", which.client.text(), tls.failure(),
+              tls.refused_key() ? "; add its public key to authorized_keys if it should connect" : "");
     leave(which);
 }
 
@@ -226,6 +225,12 @@ void control_server::impl::on_control_greeting(server_connection& which) {
     const tls_stream* tls = which.stream.tls();
     if (tls != nullptr && (!tls->carries(control_protocol) || tls->session()))
         return refuse(which, "it greets as what it is not");
+    if (tls != nullptr && which.client.name.empty()) {
+        send(which, {0, refused{status::unauthorized,
+                                "this client's certificate has no name; give it a DNS name or a "
+                                "common name (which does not begin with 'ed25519:')"}});
+        return refuse(which, "its certificate has no name");
+    }
     if (!still_admitted(which)) {
         send(which, {0, refused{status::unauthorized, "this client's key is not authorised any more"}});
         return refuse(which, "its key is not authorised any more");

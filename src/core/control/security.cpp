@@ -3,6 +3,8 @@
 
 #include "core/log.hpp"
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -49,9 +51,16 @@ result<std::shared_ptr<const security_identity>> load_client_security(const secu
 }
 
 result<std::shared_ptr<server_security>> server_security::load(const security_options& options) {
-    std::shared_ptr<server_security> made(new server_security(options));
+    // They are read again later, when the process may have another working directory.
+    security_options absolute = options;
+    for (std::string security_options::*each : {&security_options::key_file, &security_options::authorized_keys,
+                                                &security_options::cert_file, &security_options::ca_file}) {
+        std::error_code ignored;
+        if (!(absolute.*each).empty()) absolute.*each = std::filesystem::absolute(absolute.*each, ignored).string();
+    }
+    std::shared_ptr<server_security> made(new server_security(absolute));
     made->loaded_stamp_ = made->last_stamp_ = made->stamp_of_files();
-    auto identity = make_identity(options, true, false);
+    auto identity = make_identity(absolute, true, false);
     if (!identity) return identity.error();
     made->current_ = std::move(*identity);
     return made;

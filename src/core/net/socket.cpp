@@ -86,6 +86,18 @@ int connect_one(const socket_address& address, nanoseconds deadline, unique_fd& 
     return 0;
 }
 
+/// Where nobody listens at a port from which the kernel chooses those of clients, it may choose just that one: TCP then
+/// connects the socket to itself, and it would keep the port from its server.
+bool is_connected_to_itself(int fd) noexcept {
+    sockaddr_storage own{};
+    sockaddr_storage peer{};
+    socklen_t own_size = sizeof own;
+    socklen_t peer_size = sizeof peer;
+    return ::getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_size) == 0 &&
+           ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) == 0 && own.ss_family != AF_UNIX &&
+           own_size == peer_size && std::memcmp(&own, &peer, own_size) == 0;
+}
+
 template <class Value>
 void set_option(int fd, int level, int option, const Value& value) noexcept {
     // A failure makes the connection slower or less watched, but not wrong.
@@ -173,7 +185,8 @@ int start_connecting(const socket_address& address, unique_fd& out) noexcept {
 int connect_outcome(int fd) noexcept {
     int outcome = 0;
     socklen_t size = sizeof outcome;
-    return ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &outcome, &size) == 0 ? outcome : errno;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &outcome, &size) != 0) return errno;
+    return outcome == 0 && is_connected_to_itself(fd) ? ECONNREFUSED : outcome;
 }
 
 int wait_ready(int fd, short events, nanoseconds deadline) noexcept {

@@ -270,9 +270,8 @@ result<void> server_core::take_connection(data_connection& made, const client_id
     const auto found = sessions_.find(made.session_id);
     const bool own = found != sessions_.end() && found->second.counted &&
                      (made.tls == nullptr || made.tls->session() || found->second.client.name == client.name);
-    if (!own) return error{status::unauthorized, 0, "no such session is open here"};
-    if (found->second.source == nullptr)
-        return error{status::unauthorized, 0, "sessions of kernels have no data connection"};
+    if (!own || found->second.source == nullptr)
+        return error{status::unauthorized, 0, "no such session waits for a connection here"};
     return found->second.source->take_connection(made);
 }
 

@@ -156,9 +156,13 @@ result<void> credentials::set_certificate(const security_options& options, EVP_P
     if (!text) return text.error();
     const bio_ptr memory(BIO_new_mem_buf(text->data(), static_cast<int>(text->size())));
     x509_ptr own = read_certificate(memory.get());
-    if (!own || SSL_CTX_use_certificate(tls_, own.get()) != 1)
+    if (!own)
         return error{status::unauthorized, 0,
                      fmt::format("cert_file '{}' holds no certificate (PEM)", options.cert_file)};
+    if (SSL_CTX_use_certificate(tls_, own.get()) != 1)
+        return error{status::unauthorized, 0,
+                     fmt::format("OpenSSL does not use the certificate in cert_file '{}' ({})", options.cert_file,
+                                 openssl_failure())};
     while (x509_ptr between = read_certificate(memory.get())) SSL_CTX_add0_chain_cert(tls_, between.release());
     ERR_clear_error();
     if (SSL_CTX_use_PrivateKey(tls_, key) != 1 || SSL_CTX_check_private_key(tls_) != 1) {
@@ -225,6 +229,11 @@ void credentials::pin(std::vector<public_key> trusted) {
     std::sort(trusted_.begin(), trusted_.end());
     for (const public_key& each : trusted_) add_to_digest(each.text());
     SSL_CTX_set_cert_verify_callback(tls_, verify_pinned, this);
+}
+
+std::string credentials::trusted_text() const {
+    if (trusted_.size() == 1) return fmt::format("only {} is", trusted_.front().text());
+    return fmt::format("{} others are", trusted_.size());
 }
 
 bool credentials::trusts(const X509* certificate) const noexcept {
@@ -295,7 +304,9 @@ result<std::shared_ptr<const credentials>> credentials::for_server(const securit
 std::string name_of(const X509* certificate) {
     if (certificate == nullptr) return {};
     const std::string dns = first_dns_name(certificate);
-    return printable(dns.empty() ? common_name(certificate) : dns);
+    std::string name = printable(dns.empty() ? common_name(certificate) : dns);
+    // Only pinned keys are called so.
+    return name.starts_with("ed25519:") ? std::string{} : name;
 }
 
 }  // namespace accel::core

@@ -28,6 +28,8 @@ class credentials {
     [[nodiscard]] bool by_authority() const noexcept { return store_ != nullptr; }
     /// The name of this end: "ed25519:…", or its certificate's name.
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
+    /// Which pinned keys these trust, for people: the key, or how many.
+    [[nodiscard]] std::string trusted_text() const;
     /// Credentials of equal digest show and trust the same keys.
     [[nodiscard]] const std::string& digest() const noexcept { return digest_; }
     /// Whether a peer that was let in with this certificate would be let in today. Server.

@@ -37,12 +37,16 @@ std::string_view trimmed(std::string_view text) {
     return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
+/// A pipe or a device would keep the caller waiting.
+unique_fd open_at_once(const std::filesystem::path& path) {
+    return unique_fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+}
+
 result<std::string> read_all(int fd, const std::filesystem::path& path) {
     struct stat info {};
     if (::fstat(fd, &info) != 0) return file_error("look at", path, errno);
     if (static_cast<std::size_t>(info.st_size) > max_file_bytes || !S_ISREG(info.st_mode))
-        return error{status::invalid_argument, 0,
-                     fmt::format("'{}' is no key file; name the right file", path.string())};
+        return error{status::unauthorized, 0, fmt::format("'{}' is no key file; name the right file", path.string())};
     // One allocation, so that no copy of a secret stays behind.
     std::string text(static_cast<std::size_t>(info.st_size), '\0');
     std::size_t filled = 0;
@@ -67,9 +71,30 @@ constexpr file_rule secret_file{077, "read", "600"};
 /// A user who can write a file of trusted keys can let anybody in.
 constexpr file_rule trusted_file{022, "changed", "go-w"};
 
+/// As Kubernetes mounts secrets for a group (fsGroup): nobody can write them, and the group can read them.
+bool is_mounted_secret(const struct stat& info) noexcept {
+    return info.st_uid == 0 && (info.st_mode & 0237) == 0;
+}
+
+/// Whoever may write a folder can put another file in the place of any in it, but for the sticky bit.
+result<void> check_folder(const std::filesystem::path& path, std::string_view option) {
+    std::error_code failure;
+    const std::filesystem::path folder = std::filesystem::canonical(path, failure).parent_path();
+    struct stat info {};
+    if (failure || ::stat(folder.c_str(), &info) != 0) return file_error("look at the folder of", path, errno);
+    const bool foreign = info.st_uid != ::geteuid() && info.st_uid != 0;
+    const bool shared = (info.st_mode & 022) != 0 && (info.st_mode & S_ISVTX) == 0;
+    if (!foreign && !shared) return {};
+    return error{
+        status::unauthorized, 0,
+        fmt::format("{} '{}' lies in a folder in which others may replace it (mode {:04o}); run: chmod go-w '{}'",
+                    option, path.string(), info.st_mode & 07777U, folder.string())};
+}
+
 result<void> check_mode(int fd, const std::filesystem::path& path, std::string_view option, const file_rule& rule) {
     struct stat info {};
     if (::fstat(fd, &info) != 0) return file_error("look at", path, errno);
+    if (is_mounted_secret(info)) return {};
     if (info.st_uid != ::geteuid() && info.st_uid != 0)
         return error{status::unauthorized, 0,
                      fmt::format("{} '{}' belongs to another user; run: chown {} '{}'", option, path.string(),
@@ -83,14 +108,18 @@ result<void> check_mode(int fd, const std::filesystem::path& path, std::string_v
 /// The text of the file that an option names.
 result<std::string> read_checked(const std::filesystem::path& path, std::string_view option, const file_rule& rule,
                                  std::string_view advice = {}) {
-    const unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const unique_fd file = open_at_once(path);
     if (!file.open()) {
         const int native = errno;
         return error{status::unauthorized, native,
-                     fmt::format("cannot read {} '{}': {}{}", option, path.string(), std::strerror(native), advice)};
+                     fmt::format("cannot read {} '{}': {}{}", option, path.string(), std::strerror(native),
+                                 native == ENOENT ? advice : "")};
     }
+    auto text = read_all(file.get(), path);
+    if (!text) return text;
     if (auto checked = check_mode(file.get(), path, option, rule); !checked) return checked.error();
-    return read_all(file.get(), path);
+    if (auto checked = check_folder(path, option); !checked) return checked.error();
+    return text;
 }
 
 error curve_key(std::string_view option, const std::filesystem::path& path) {
@@ -360,7 +389,7 @@ std::optional<public_key> key_in_ssh_line(std::string_view line) {
 }  // namespace
 
 result<public_key> public_key_of_file(const std::filesystem::path& path) {
-    const unique_fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const unique_fd file = open_at_once(path);
     if (!file.open()) return file_error("read", path, errno);
     auto text = read_all(file.get(), path);
     if (!text) return text.error();

@@ -335,10 +335,16 @@ bool tls_stream::admitted_by(const credentials& today) const {
     return today.still_admits(SSL_get0_peer_certificate(ssl_.get()), SSL_get_peer_cert_chain(ssl_.get()));
 }
 
+bool tls_stream::refused_key() const noexcept {
+    return reason_ == SSL_R_CERTIFICATE_VERIFY_FAILED && !own_->by_authority();
+}
+
 std::string tls_stream::key_failure() const {
     switch (reason_) {
         case SSL_R_CERTIFICATE_VERIFY_FAILED:
-            if (!own_->by_authority()) return "the other end's key is not one that is trusted here";
+            if (refused_key())
+                return fmt::format("the other end's key is not one that is trusted here: {}, and {}",
+                                   notes_->refused.empty() ? "no Ed25519 key" : notes_->refused, own_->trusted_text());
             return fmt::format("the other end's certificate is not good here ({})",
                                X509_verify_cert_error_string(SSL_get_verify_result(ssl_.get())));
         case SSL_R_WRONG_VERSION_NUMBER:

@@ -93,6 +93,8 @@ class tls_stream {
     [[nodiscard]] bool admitted_by(const credentials& today) const;
     /// Why the last call failed, as the rest of a sentence: "the server's key is not server_key".
     [[nodiscard]] std::string failure() const;
+    /// True if this end caused the failure because it does not trust the peer's key; not of certificates.
+    [[nodiscard]] bool refused_key() const noexcept;
     /// True if keys caused the failure, not the network.
     [[nodiscard]] bool refused() const { return !key_failure().empty(); }
     [[nodiscard]] SSL* get() const noexcept { return ssl_.get(); }
