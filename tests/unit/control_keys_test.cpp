@@ -116,6 +116,11 @@ TEST_F(control_keys_test, a_file_that_others_may_replace_is_refused) {
     EXPECT_TRUE(read_private_key(shared / "client.key").ok()) << "as in /tmp";
     ASSERT_EQ(::chmod(shared.c_str(), 0755), 0);
     EXPECT_TRUE(read_private_key(shared / "client.key").ok());
+    if (::geteuid() != 0) return;
+    ASSERT_EQ(::chmod(shared.c_str(), 0775), 0);
+    EXPECT_TRUE(read_private_key(shared / "client.key").ok()) << "a user's private group";
+    ASSERT_EQ(::chown(shared.c_str(), 0, 12345), 0);
+    EXPECT_FALSE(read_private_key(shared / "client.key").ok());
 }
 
 /// Nobody ever writes into it.

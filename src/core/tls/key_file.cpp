@@ -76,14 +76,16 @@ bool is_mounted_secret(const struct stat& info) noexcept {
     return info.st_uid == 0 && (info.st_mode & 0237) == 0;
 }
 
-/// Whoever may write a folder can put another file in the place of any in it, but for the sticky bit.
+/// Whoever may write a folder can put another file in the place of any in it, but for the sticky bit. A user's private
+/// group has his number (Debian, Ubuntu), and nobody else in it.
 result<void> check_folder(const std::filesystem::path& path, std::string_view option) {
     std::error_code failure;
     const std::filesystem::path folder = std::filesystem::canonical(path, failure).parent_path();
     struct stat info {};
     if (failure || ::stat(folder.c_str(), &info) != 0) return file_error("look at the folder of", path, errno);
     const bool foreign = info.st_uid != ::geteuid() && info.st_uid != 0;
-    const bool shared = (info.st_mode & 022) != 0 && (info.st_mode & S_ISVTX) == 0;
+    const mode_t others = info.st_gid == info.st_uid ? 002 : 022;
+    const bool shared = (info.st_mode & others) != 0 && (info.st_mode & S_ISVTX) == 0;
     if (!foreign && !shared) return {};
     return error{
         status::unauthorized, 0,
