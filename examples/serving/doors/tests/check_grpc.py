@@ -276,6 +276,7 @@ def check_leavers(grpc, numpy, client):
         call = client.async_infer("held", [x], callback=lambda result, error: None)
         client.infer("caught", [x])
         call.cancel()
+        client.infer("left", [x])
         client.infer("release", [x])
     check_many(grpc, numpy, client, "held", SLOTS - 1, lambda: release_all(grpc, numpy, client, SLOTS - 1))
 

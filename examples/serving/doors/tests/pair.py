@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-MODELS = ["double", "slow", "held", "caught", "release", "failing", "short", "nan", "parts", "words", "echo",
+MODELS = ["double", "slow", "held", "caught", "left", "release", "failing", "short", "nan", "parts", "words", "echo",
           "flood", "reflect", "cut"]
 ECHOED = 16384  # floats
 

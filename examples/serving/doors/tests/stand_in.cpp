@@ -2,10 +2,11 @@
 /// door_stand_in URI: a server with models whose answers a test can foresee, until SIGTERM. Each of them takes eight
 /// floats and gives eight: `double` gives twice as much, `slow` likewise after 300 ms, `failing` fails with a sentence,
 /// `short` answers too little, `nan` with what JSON cannot say. `held` gives twice as much once `release` is called;
-/// `caught` answers once as many calls of `held` are there as its first float says. `large` gives 2^20 numbers, all of
-/// them the first. Some answer in parts: `parts` as the input says, `words` with the words of a text, `flood` with 64
-/// KiB of text for ever. `echo` answers with its request, of any size; `reflect` says of it what its request says of
-/// its tensors, and the first byte of `cut`'s answer is another, so that its strings are none.
+/// `caught` answers once as many calls of `held` are there as its first float says, `left` once as many of them have
+/// been cancelled. `large` gives 2^20 numbers, all of them the first. Some answer in parts: `parts` as the input says,
+/// `words` with the words of a text, `flood` with 64 KiB of text for ever. `echo` answers with its request, of any
+/// size; `reflect` says of it what its request says of its tensors, and the first byte of `cut`'s answer is another, so
+/// that its strings are none.
 #include "report/program.hpp"
 
 #include <accel_transport/accel_transport.hpp>
@@ -112,10 +113,11 @@ class waiting_room {
         }
         for (accel::exchange& each : all) answer_with(each, 2);
     }
-    /// Waits for as many calls. False: nobody waits any more.
-    [[nodiscard]] bool has(float count, const accel::exchange& asked) {
+    /// Waits for as many calls, or cancelled ones. False: nobody waits any more.
+    [[nodiscard]] bool has(float count, const accel::exchange& asked, bool cancelled) {
         std::unique_lock lock(mutex_);
-        const auto there = [&] { return static_cast<float>(held_.size()) >= count; };
+        const auto counts = [&](const accel::exchange& each) { return !cancelled || each.cancelled(); };
+        const auto there = [&] { return static_cast<float>(std::ranges::count_if(held_, counts)) >= count; };
         while (!changed_.wait_for(lock, std::chrono::milliseconds{10}, there))
             if (asked.cancelled()) return false;
         return true;
@@ -132,10 +134,11 @@ waiting_room& waiting() {
     return room;
 }
 
-void answer_once_caught(accel::exchange to) {
+template <bool Cancelled>
+void answer_once_there(accel::exchange to) {
     float count = 0;
     if (to.request().size() == payload) std::memcpy(&count, to.request().data(), sizeof count);
-    if (waiting().has(count, to))
+    if (waiting().has(count, to, Cancelled))
         answer_with(to, 2);
     else
         static_cast<void>(to.fail(accel::status::cancelled, 0, "nobody waits"));
@@ -220,7 +223,8 @@ accel::service_table services() {
     return {.named = {{"double", [](accel::exchange to) { answer_with(to, 2); }},
                       {"slow", [](accel::exchange to) { answer_later(std::move(to)); }},
                       {"held", [](accel::exchange to) { waiting().keep(std::move(to)); }},
-                      {"caught", in_thread(answer_once_caught)},
+                      {"caught", in_thread(answer_once_there<false>)},
+                      {"left", in_thread(answer_once_there<true>)},
                       {"release",
                        [](accel::exchange to) {
                            waiting().release();
