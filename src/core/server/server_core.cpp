@@ -352,7 +352,7 @@ void server_core::stop() {
             each->release_ref();
         }
         workers_.clear();
-        driven_ = nullptr;
+        if (!stops_later_) driven_ = nullptr;  // else the handler has done so
     });
 }
 
