@@ -130,8 +130,9 @@ class ACCEL_API channel {
     /// has no such target; `invalid_argument`: no name is like this; `unsupported`: the server is too old.
     [[nodiscard]] result<target> resolve(std::string_view name);
 
-    /// Takes a free slot. `again`: none is free (poll and release some); `peer_lost`; `closed`: by this end,
-    /// or the server has stopped.
+    /// Takes a free slot. Where none is free, or the server is lost, it first does what `poll` does, but hands out
+    /// nothing: so `call` alone connects again and takes late answers. `again`: none is free (poll and release some);
+    /// `peer_lost`; `closed`: by this end, or the server has stopped.
     [[nodiscard]] status begin(call_view& out) noexcept;
 
     /// Sends the first `length` bytes of the slot's request room. On anything but `ok` the call stays begun.

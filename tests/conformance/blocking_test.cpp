@@ -67,6 +67,21 @@ TEST_P(blocking, leaves_other_completions_for_poll) {
     }
 }
 
+/// The application never polls.
+TEST_P(blocking, uses_slots_again_whose_answers_came_late) {
+    held_exchanges held;
+    std::atomic<int> requests{0};
+    rig r(GetParam(), [&](exchange one) { requests++ == 0 ? held.keeper()(std::move(one)) : echo(std::move(one)); });
+    channel_options options = calm_client();
+    options.slots = 1;
+    auto client = r.connect(options);
+    EXPECT_EQ(client->call({}, {.timeout = 100ms}).code(), status::timed_out);
+    EXPECT_EQ(client->call({}).code(), status::again);
+    (void)reaches_its_handler(r, held);
+    held.clear();
+    EXPECT_TRUE(eventually(until_hung(), [&] { return client->call({}).ok(); }));
+}
+
 TEST_P(blocking, says_again_when_every_slot_is_taken) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());

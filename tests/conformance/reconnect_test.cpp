@@ -61,6 +61,20 @@ TEST_P(reconnecting, after_a_restart_on_the_same_port) {
     EXPECT_TRUE(client.all_slots_free());
 }
 
+/// The application never polls.
+TEST_P(reconnecting, by_calls_alone) {
+    auto first = std::make_unique<server_process>(GetParam().listen_uri(), "echo", calm());
+    const std::string uri = first->uri();
+    context ctx = quiet_context();
+    auto client = channel::connect(ctx, uri, client_options());
+    ASSERT_TRUE(client) << client.error().message;
+    ASSERT_TRUE(client->call({}).ok());
+    first->kill();
+    EXPECT_TRUE(eventually(until_hung(), [&] { return !client->call({}).ok(); }));
+    server_process second(uri, "echo", calm());
+    EXPECT_TRUE(eventually(until_hung(), [&] { return client->call({}).ok(); }));
+}
+
 TEST_P(reconnecting, again_and_again) {
     auto server = std::make_unique<server_process>(GetParam().listen_uri(), "echo", calm());
     const std::string uri = server->uri();

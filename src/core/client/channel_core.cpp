@@ -55,13 +55,24 @@ channel_core::channel_core(connect_request request, channel_connection made)
       spinner_(request_.options.poll) {}
 
 status channel_core::begin(call_view& out) noexcept {
-    if (!life_.connected()) [[unlikely]]
-        return life_.why_unusable();
-    channel_slot* slot = calls_.slots().take_free();
-    if (slot == nullptr) return status::again;
+    channel_slot* slot = life_.connected() ? calls_.slots().take_free() : nullptr;
+    if (slot == nullptr) [[unlikely]] {
+        if (const status none = take_late(slot); none != status::ok) return none;
+    }
     out.id = slot->content.id;
     out.request = {slot->header + header_bytes, request_.options.request_bytes};
     return status::ok;
+}
+
+/// A slot for an application that may never poll: a late answer frees one, and a new connection has all.
+[[gnu::noinline]] status channel_core::take_late(channel_slot*& slot) noexcept {
+    if (!life_.inherited()) {
+        completion_room none;
+        progress(none);
+    }
+    if (!life_.connected()) return life_.why_unusable();
+    slot = calls_.slots().take_free();
+    return slot == nullptr ? status::again : status::ok;
 }
 
 // Sending.

@@ -67,6 +67,7 @@ class channel_core {
     [[nodiscard]] channel_event take_event() noexcept { return life_.take_event(); }
 
   private:
+    status take_late(channel_slot*& slot) noexcept;
     status check_submit(const channel_slot* slot, std::size_t length, const submit_options& options) const noexcept;
 
     // Receiving.
