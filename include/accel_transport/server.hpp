@@ -86,7 +86,7 @@ class ACCEL_API exchange {
     [[nodiscard]] bool cancelled() const noexcept;
     /// The same as an event, for work that waits: stops then, until the answer. Callbacks run on a thread of their
     /// own, one after another, and must not stop the server. Allocates, and starts that thread for the first one; where
-    /// it cannot be started, the log says so and the token never stops.
+    /// it cannot be started, the log says so, and the token stops once a later call could start it.
     [[nodiscard]] std::stop_token stop_token() const;
     /// On a GPU: the stream (a `cudaStream_t`) that brings the request and takes the response: give it the kernels, and
     /// answer without waiting for them. The answer leaves when the stream has come that far. Null on the host.

@@ -274,6 +274,32 @@ TEST_P(stopping, a_handler_can_stop_its_own_server) {
     EXPECT_FALSE(r.try_connect().ok());
 }
 
+/// Whoever destroys the server meanwhile destroys what its handlers use next.
+TEST_P(stopping, the_end_waits_for_a_handler_that_has_stopped_its_server) {
+    server* own = nullptr;
+    std::atomic<bool> stopped{false};
+    std::atomic<bool> returns{false};
+    std::atomic<bool> returned{false};
+    rig r(GetParam(), [&](exchange one) {
+        own->stop();
+        stopped = true;
+        while (!returns) std::this_thread::sleep_for(1ms);
+        echo(std::move(one));
+        returned = true;
+    });
+    own = &r.served();
+    auto client = r.connect();
+    client.send_seed(100, 1);
+    ASSERT_TRUE(eventually(until_hung(), [&] { return stopped.load(); }));
+    const std::jthread later([&] {
+        std::this_thread::sleep_for(20ms);
+        returns = true;
+    });
+    r.destroy_server();
+    EXPECT_TRUE(returned);
+    EXPECT_EQ(client.finish(status::ok), 1U);
+}
+
 TEST_P(stopping, a_handler_can_destroy_its_own_server) {
     std::optional<rig> r;
     std::atomic<bool> returned{false};

@@ -141,7 +141,7 @@ TEST_F(control_test, closing_reaches_the_host_and_leaves_other_sessions_alone) {
     // As a session's number is, once a server that was restarted has given it to another.
     context->control().close_session(second->session_id, std::make_shared<session_watch>());
     context->control().close_session(first->session_id, watch);
-    context->control().close_session(4711, watch);
+    context->control().close_session(4711, std::make_shared<session_watch>());
     EXPECT_TRUE(eventually([&] { return host.ended(first->session_id) == status::closed; }));
     EXPECT_EQ(host.ended(second->session_id), status::ok);
     EXPECT_EQ(watch->ended(), status::ok) << "the channel that closes knows";

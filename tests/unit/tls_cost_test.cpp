@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the records of a peer cost: few are worked through at once, however little each brings.
+#include "backends/tcp/link.hpp"
 #include "backends/tcp/tls_bytes.hpp"
 #include "tcp_bytes.hpp"
 #include "tls_pair.hpp"
@@ -109,6 +110,7 @@ TEST(tls_rounds, of_tiny_records_are_short) {
     tcp_world world("127.0.0.1", all_encrypted());
     const auto server = world.open_server({.slots = 1, .request_bytes = 4096, .response_bytes = 64}, 1);
     drop_by_drop client(world.door.port(), 1);
+    world.run({}, [&] { return static_cast<tcp_link&>(*server->path).fd() >= 0; });
     const bytes payload = random_bytes(2000, 1);
     client.drip(whole(0, 1, payload));
     const core::nanoseconds deadline = core::deadline_after(patience);

@@ -32,11 +32,11 @@ result<std::unique_ptr<channel_core>> channel_core::connect(std::shared_ptr<cont
     return connect_to_any<made>(uri, options, [&](const connect_attempts& now) -> result<made> {
         auto request = prepare_connection(context, now.uri(), options);
         if (!request) return request.error();
+        const connect_request kept = *request;
         auto connection = open_connection(*request);
         if (!connection) return connection.error();
         now.restore(*request);
         const client_session session = connection->session;
-        const connect_request kept = *request;
         try {
             return std::make_unique<channel_core>(std::move(*request), std::move(*connection));
         } catch (...) {

@@ -2,6 +2,7 @@
 #include "core/client/reconnector.hpp"
 
 #include "core/client/connect_attempts.hpp"
+#include "core/guarded.hpp"
 #include "core/log.hpp"
 #include "core/thread.hpp"
 
@@ -68,7 +69,7 @@ void reconnector::run() {
         }
         nanoseconds backoff = request_.options.backoff_min;
         while (pause(backoff)) {
-            auto made = try_hosts();
+            auto made = guarded([this] { return try_hosts(); });
             if (made) {
                 const std::lock_guard lock(mutex_);
                 made_ = std::move(*made);

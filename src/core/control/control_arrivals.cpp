@@ -68,17 +68,23 @@ void control_server::impl::adopt(unique_fd socket, std::string address) {
     const std::uint64_t id = next_id_++;
     auto made = std::make_unique<server_connection>(id, std::move(socket), std::move(address), now());
     server_connection& which = *made;
-    connections_.emplace(id, std::move(made));
-    half_open_.add(which.client.address, which.id);
-    timed_.reserve(connections_.size());
+    timed_.reserve(connections_.size() + 1);
+    half_open_.add(which.client.address, id);
+    try {
+        connections_.emplace(id, std::move(made));
+    } catch (const std::bad_alloc&) {
+        half_open_.remove(which.client.address, id);
+        throw;
+    }
     next_timer_ = std::min(next_timer_, which.since + limits_.half_open_timeout);
     watch(which, EPOLLIN);
     await_turn(which, EPOLLIN);
 }
 
 void control_server::impl::count_client(const server_connection& which) {
-    ++clients_[which.client.account()].connections;
+    client_share& share = clients_[which.client.account()];
     half_open_.let_in(which.client.address);
+    ++share.connections;
 }
 
 void control_server::impl::forget_client(const server_connection& which) {
@@ -333,6 +339,7 @@ void control_server::impl::drop(server_connection& which) {
     dropped_.reserve(dropped_.size() + 1);
     auto node = connections_.extract(which.id);
     if (!node) return;
+    dropped_.push_back(std::move(node.mapped()));
     if (which.stage == connection_stage::queued) queued_.remove(which.client.address, which.id);
     if (which.opening > 0) opener_.forget(which.client, which.id);
     if (which.half_open())
@@ -341,7 +348,6 @@ void control_server::impl::drop(server_connection& which) {
         forget_client(which);
     end_sessions(which, status::peer_lost);
     watch(which, 0);
-    dropped_.push_back(std::move(node.mapped()));
 }
 
 }  // namespace accel::core

@@ -3,6 +3,7 @@
 
 #include "core/control/client_connection.hpp"
 #include "core/event_signal.hpp"
+#include "core/log.hpp"
 #include "core/net/socket.hpp"
 #include "core/thread.hpp"
 
@@ -11,6 +12,7 @@
 #include <cerrno>
 #include <list>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,6 +26,7 @@ struct ask_command {
 };
 
 constexpr nanoseconds longest_sleep = std::chrono::seconds{60};
+constexpr nanoseconds pause_without_memory = std::chrono::milliseconds{10};
 
 bool same_server(const server_address& a, const server_address& b) {
     return a.host == b.host && a.port == b.port && a.security->digest() == b.security->digest();
@@ -93,7 +96,12 @@ class control_client::impl {
             sleep_on(items, until);
             if ((items.front().revents & POLLIN) != 0) wake_.clear();
             listening_.advance(now(), std::max(until - start, nanoseconds{0}));
-            next = run_round(items);
+            try {
+                next = run_round(items);
+            } catch (const std::bad_alloc&) {
+                limited_log("memory").error("no memory is left for the control plane; it tries again");
+                next = now() + pause_without_memory;
+            }
         }
         run_commands();
         for (auto& each : connections_) each.end();

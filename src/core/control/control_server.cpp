@@ -104,8 +104,12 @@ void control_server::impl::run() {
             sleep_on({}, now() + pause_without_memory);
         }
     }
-    take_ended();
-    say_goodbye();
+    try {
+        take_ended();
+        say_goodbye();
+    } catch (const std::bad_alloc&) {
+        log().error("no memory is left to tell clients of the end of the server");
+    }
 }
 
 void control_server::impl::progress(nanoseconds longest) {
@@ -152,7 +156,8 @@ void control_server::impl::take_events(int timeout_ms) {
 /// Clients take turns: one with much to do, on however many connections, keeps no other waiting.
 void control_server::impl::await_turn(server_connection& which, std::uint32_t events) {
     which.events |= events;
-    if (!std::exchange(which.has_turn, true)) turns_.of(which.client.account()).push_back(which.id);
+    if (!which.has_turn) turns_.of(which.client.account()).push_back(which.id);
+    which.has_turn = true;
 }
 
 void control_server::impl::take_turns() {
@@ -160,9 +165,9 @@ void control_server::impl::take_turns() {
     for (int left = max_turns_per_round; left > 0; --left) {
         auto* line = turns_.next([](const std::string&) { return true; });
         if (line == nullptr) return;
-        const std::uint64_t id = line->front();
-        line->pop_front();
-        server_connection* const which = find(id);
+        // Those that have ended meanwhile take no turn.
+        server_connection* which = nullptr;
+        for (; which == nullptr && !line->empty(); line->pop_front()) which = find(line->front());
         if (which == nullptr) continue;
         try {
             take_turn(*which);
@@ -292,7 +297,7 @@ void control_server::impl::watch(server_connection& which, std::uint32_t events)
 }
 
 /// Watches for writability while the socket takes no bytes.
-void control_server::impl::sync_output(server_connection& which) noexcept {
+void control_server::impl::sync_output(server_connection& which) {
     if (which.stage == connection_stage::shaking) return shake_hands(which);
     if (which.stream.wants_to_write() && which.stream.flush() == tls_outcome::failed)
         return lose(which, status::peer_lost);

@@ -78,13 +78,11 @@ class control_server::impl {
     [[nodiscard]] bool shows_life(server_connection& each);
     [[nodiscard]] int time_to_sleep(nanoseconds longest) const noexcept;
     void watch(server_connection& which, std::uint32_t events) noexcept;
-    void sync_output(server_connection& which) noexcept;
+    void sync_output(server_connection& which);
     [[nodiscard]] server_connection* find(std::uint64_t id) noexcept;
 
     // Arrivals.
     void accept_some();
-    void count_half_open(const server_connection& which);
-    void forget_half_open(const server_connection& which);
     void count_client(const server_connection& which);
     void forget_client(const server_connection& which);
     void make_room();
@@ -120,7 +118,7 @@ class control_server::impl {
     void read_later(server_connection& which, tls_outcome last_read);
     void pause(server_connection& which, nanoseconds at);
     [[nodiscard]] bool opens_too_many(const server_connection& which) const;
-    [[nodiscard]] std::uint32_t events_of(const server_connection& which) const;
+    [[nodiscard]] static std::uint32_t events_of(const server_connection& which) noexcept;
     [[nodiscard]] bool count_unsent(server_connection& which);
     void take_opened();
     void welcome_client(server_connection& to, opened_session& opened);

@@ -3,6 +3,7 @@
 #include "core/log.hpp"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <variant>
 
@@ -23,7 +24,9 @@ constexpr std::size_t max_welcomes_per_round = 32;
 /// A slowed client is read again when it may send this many messages.
 constexpr std::uint32_t messages_after_pause = 64;
 constexpr nanoseconds pause_for_openings = std::chrono::milliseconds{1};
-/// Messages of one client in a round, so that others are served.
+/// Where it has many connections, longer.
+constexpr nanoseconds pause_for_client_openings = std::chrono::milliseconds{20};
+/// Messages of one connection in a turn, so that others are served.
 constexpr int max_messages_per_round = 16;
 
 }  // namespace
@@ -33,10 +36,12 @@ void control_server::impl::read_messages(server_connection& which) {
     const nanoseconds at = now();
     const auto read = which.stream.fill();
     int taken = 0;
-    while (const auto message = which.stream.next_message()) {
+    for (;;) {
+        if (opens_too_many(which)) return pause(which, at);
+        const auto message = which.stream.next_message();
+        if (!message) break;
         on_message(which, *message);
         if (find(id) == nullptr || which.stage != connection_stage::serving) return;
-        if (opens_too_many(which)) return pause(which, at);
         if (!which.messages.take(at)) return pause(which, at);
         if (++taken == max_messages_per_round) return await_turn(which, EPOLLIN);
     }
@@ -75,18 +80,19 @@ bool control_server::impl::opens_too_many(const server_connection& which) const 
 /// A client that sends more than its share, or opens more sessions, is not read for a while. A correct client
 /// can do that too, so it is only slowed. Its bytes wait in its own buffers meanwhile.
 void control_server::impl::pause(server_connection& which, nanoseconds at) {
-    const nanoseconds wait =
-        opens_too_many(which) ? pause_for_openings : which.messages.time_until(messages_after_pause);
+    const nanoseconds wait = which.opening >= max_openings ? pause_for_openings
+                             : opens_too_many(which)       ? pause_for_client_openings
+                                                           : which.messages.time_until(messages_after_pause);
     which.paused_until = at + std::max<nanoseconds>(wait, pause_for_openings);
     next_timer_ = std::min(next_timer_, which.paused_until);
     watch(which, events_of(which));
 }
 
 /// A slowed client is not read for a while, but its leaving counts at once.
-std::uint32_t control_server::impl::events_of(const server_connection& which) const {
+std::uint32_t control_server::impl::events_of(const server_connection& which) noexcept {
     const std::uint32_t output = which.stream.wants_to_write() ? std::uint32_t{EPOLLOUT} : 0U;
     if (which.paused_until == nanoseconds{0}) return output | EPOLLIN;
-    return output | (opens_too_many(which) ? 0U : std::uint32_t{EPOLLRDHUP});
+    return output | (which.opening < max_openings ? std::uint32_t{EPOLLRDHUP} : 0U);
 }
 
 /// False: its client leaves too much unread.
@@ -175,10 +181,15 @@ void control_server::impl::take_opened() {
         --to->opening;
         --clients_.find(to->client.account())->second.opening;
         to->idle_since = now();
-        if (!each.outcome)
-            refuse_opened(*to, each, each.outcome.error());
-        else
-            welcome_client(*to, each);
+        try {
+            if (!each.outcome)
+                refuse_opened(*to, each, each.outcome.error());
+            else
+                welcome_client(*to, each);
+        } catch (const std::bad_alloc&) {
+            if (each.outcome) host_.close_session(each.outcome->session_id, status::out_of_memory);
+            lose(*to, status::out_of_memory);
+        }
     }
 }
 

@@ -15,7 +15,7 @@ constexpr std::size_t length_bytes = sizeof(std::uint32_t);
 
 }  // namespace
 
-tls_outcome control_stream::fill() noexcept {
+tls_outcome control_stream::fill() {
     if (input_.empty()) input_.resize(input_bytes);
     std::memmove(input_.data(), input_.data() + taken_, filled_ - taken_);
     filled_ -= taken_;

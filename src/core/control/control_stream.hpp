@@ -28,7 +28,7 @@ class control_stream {
     [[nodiscard]] const tls_stream* tls() const noexcept { return tls_ ? &*tls_ : nullptr; }
 
     /// Reads once, as much as there is room for. `done`: something came.
-    [[nodiscard]] tls_outcome fill() noexcept;
+    [[nodiscard]] tls_outcome fill();
     /// The bytes that have come and were not taken.
     [[nodiscard]] std::span<const std::byte> received() const noexcept {
         return std::span(input_).subspan(taken_, filled_ - taken_);

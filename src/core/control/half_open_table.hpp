@@ -6,8 +6,8 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <unordered_map>
+#include <utility>
 
 namespace accel::core {
 
@@ -24,64 +24,82 @@ class half_open_table {
 
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
+    /// Nothing has changed where it throws std::bad_alloc.
     void add(const std::string& address, std::uint64_t id) {
-        change(address, [&](place& at) { at.ids.insert(id); });
+        const auto [at, is_new] = places_.try_emplace(address);
+        place& of = at->second;
+        try {
+            of.ids.insert(id);
+            if (is_new) order_.insert({rank_of(address, of), &of});
+        } catch (...) {
+            of.ids.erase(id);
+            if (is_new) places_.erase(at);
+            throw;
+        }
         ++size_;
+        if (!is_new) rank_anew(address, of);
     }
     /// `id` is there.
-    void remove(const std::string& address, std::uint64_t id) {
-        change(address, [&](place& at) { at.ids.erase(id); });
+    void remove(const std::string& address, std::uint64_t id) noexcept {
+        const auto at = places_.find(address);
+        place& of = at->second;
+        of.ids.erase(id);
         --size_;
+        if (!of.ids.empty()) return rank_anew(address, of);
+        order_.erase({of.placed, &of});
+        places_.erase(at);
     }
 
     /// A peer at this address was let in. As often as that, `left` follows.
     void let_in(const std::string& address) {
         if (known_.size() >= max_known && !known_.contains(address)) forget_gone();
-        change(address, [&](place&) { ++known_[address]; });
+        ++known_[address];
+        rank_anew(address);
     }
-    void left(const std::string& address) { --known_.find(address)->second; }
+    void left(const std::string& address) noexcept { --known_.find(address)->second; }
     [[nodiscard]] bool knows(const std::string& address) const { return known_.contains(address); }
 
     /// The one to go first; none if there are none.
-    [[nodiscard]] std::optional<std::uint64_t> first_to_go() const {
+    [[nodiscard]] std::optional<std::uint64_t> first_to_go() const noexcept {
         if (order_.empty()) return std::nullopt;
-        return std::get<1>(*order_.begin());
+        return *order_.begin()->second->ids.begin();
     }
 
   private:
+    /// Less for those that go sooner: how many too many there are, and the oldest one.
+    using rank = std::pair<std::int64_t, std::uint64_t>;
     struct place {
         std::set<std::uint64_t> ids;  ///< oldest first
+        rank placed;                  ///< as in `order_`
     };
-    /// Fewer for those that go sooner; the oldest id; its address.
-    using rank = std::tuple<std::int64_t, std::uint64_t, std::string>;
 
-    [[nodiscard]] rank rank_of(const std::string& address, const place& of) const {
+    /// Notes it as well.
+    rank rank_of(const std::string& address, place& of) const noexcept {
         const bool known = known_.contains(address);
         const std::size_t allowed = known ? few_of_known : few;
         const std::size_t beyond = of.ids.size() > allowed ? of.ids.size() - allowed : 0;
-        return {beyond > 0 || !known ? -static_cast<std::int64_t>(beyond) : 1, *of.ids.begin(), address};
+        of.placed = {beyond > 0 || !known ? -static_cast<std::int64_t>(beyond) : 1, *of.ids.begin()};
+        return of.placed;
     }
-    template <typename Change>
-    void change(const std::string& address, Change make) {
-        place& of = places_[address];
-        if (!of.ids.empty()) order_.erase(rank_of(address, of));
-        make(of);
-        if (of.ids.empty())
-            places_.erase(address);
-        else
-            order_.insert(rank_of(address, of));
+    void rank_anew(const std::string& address, place& of) noexcept {
+        auto node = order_.extract({of.placed, &of});
+        node.value().first = rank_of(address, of);
+        order_.insert(std::move(node));
     }
-    void forget_gone() {
-        std::set<std::string> gone;
-        for (const auto& [address, connected] : known_)
-            if (connected == 0) gone.insert(address);
-        for (const std::string& each : gone) change(each, [&](place&) { known_.erase(each); });
+    void rank_anew(const std::string& address) noexcept {
+        if (const auto at = places_.find(address); at != places_.end()) rank_anew(address, at->second);
+    }
+    void forget_gone() noexcept {
+        for (auto each = known_.begin(); each != known_.end();) {
+            const auto gone = each++;
+            if (gone->second == 0) rank_anew(known_.extract(gone).key());
+        }
     }
 
     std::size_t size_ = 0;
     std::unordered_map<std::string, place> places_;
     std::unordered_map<std::string, std::size_t> known_;  ///< how many peers are connected
-    std::set<rank> order_;
+    std::set<std::pair<rank, place*>> order_;
 };
 
 }  // namespace accel::core

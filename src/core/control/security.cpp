@@ -55,8 +55,10 @@ result<std::shared_ptr<server_security>> server_security::load(const security_op
     security_options absolute = options;
     for (std::string security_options::*each : {&security_options::key_file, &security_options::authorized_keys,
                                                 &security_options::cert_file, &security_options::ca_file}) {
-        std::error_code ignored;
-        if (!(absolute.*each).empty()) absolute.*each = std::filesystem::absolute(absolute.*each, ignored).string();
+        if ((absolute.*each).empty()) continue;
+        std::error_code failure;
+        const std::filesystem::path found = std::filesystem::absolute(absolute.*each, failure);
+        if (!failure) absolute.*each = found.string();
     }
     std::shared_ptr<server_security> made(new server_security(absolute));
     made->loaded_stamp_ = made->last_stamp_ = made->stamp_of_files();

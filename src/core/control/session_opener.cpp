@@ -4,13 +4,17 @@
 #include "core/guarded.hpp"
 #include "core/thread.hpp"
 
+#include <algorithm>
+#include <new>
 #include <string>
+#include <thread>
 #include <utility>
 
 namespace accel::core {
 namespace {
 
 constexpr std::size_t max_waiting = 65'536;
+constexpr std::chrono::milliseconds pause_without_memory{10};
 
 }  // namespace
 
@@ -53,12 +57,13 @@ void session_opener::forget(const client_identity& client, std::uint64_t connect
     auto* line = jobs_.find(client.account());
     if (line == nullptr) return;
     waiting_ -= std::erase_if(*line, [&](const open_job& each) { return each.connection == connection; });
-    if (waiting_ == 0) jobs_ = {};
+    if (waiting_ == 0) jobs_.clear();
 }
 
 std::vector<opened_session> session_opener::take(std::size_t count) {
     const std::lock_guard lock{mutex_};
     std::vector<opened_session> taken;
+    taken.reserve(std::min(count, untaken_));
     for (; count > 0 && untaken_ > 0; --count, --untaken_) {
         auto& line = *opened_.next([](const std::string&) { return true; });
         taken.push_back(std::move(line.front()));
@@ -67,7 +72,7 @@ std::vector<opened_session> session_opener::take(std::size_t count) {
     if (untaken_ > 0)
         done_.set();
     else
-        opened_ = {};
+        opened_.clear();
     return taken;
 }
 
@@ -90,8 +95,20 @@ open_job session_opener::take_next() {
     auto& line = *jobs_.next([](const std::string&) { return true; });
     open_job job = std::move(line.front());
     line.pop_front();
-    if (--waiting_ == 0) jobs_ = {};
+    if (--waiting_ == 0) jobs_.clear();
     return job;
+}
+
+/// For `take`. False: there is no memory for it now.
+bool session_opener::keep(opened_session& done) noexcept {
+    try {
+        auto& line = opened_.of(done.job.client.account());
+        line.push_back(std::move(done));  // taken only where there is room
+        ++untaken_;
+        return true;
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
 }
 
 void session_opener::open_one(std::unique_lock<std::mutex>& lock) {
@@ -100,9 +117,12 @@ void session_opener::open_one(std::unique_lock<std::mutex>& lock) {
     lock.unlock();
     auto outcome = guarded([&] { return host_.open_session(job.wish, job.client); });
     lock.lock();
-    auto& line = opened_.of(job.client.account());
-    line.push_back({std::move(job), std::move(outcome)});
-    ++untaken_;
+    opened_session done{std::move(job), std::move(outcome)};
+    while (!keep(done) && !stopping_) {
+        lock.unlock();
+        std::this_thread::sleep_for(pause_without_memory);
+        lock.lock();
+    }
     busy_ = false;
     done_.set();
 }

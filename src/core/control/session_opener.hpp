@@ -59,6 +59,7 @@ class session_opener {
     void run();
     [[nodiscard]] open_job take_next();
     void open_one(std::unique_lock<std::mutex>& lock);
+    [[nodiscard]] bool keep(opened_session& done) noexcept;
 
     session_host& host_;
     wake_signal& done_;

@@ -13,7 +13,7 @@
 #include <exception>
 #include <utility>
 
-/// The way of a request through its worker. Nothing here allocates, locks or logs.
+/// The way of a request through its worker. Nothing here allocates, locks or logs, but for a handler's exception.
 namespace accel::core {
 
 exchange_server::exchange_server(worker& owner, const server_options& options, handler service, target_table targets)

@@ -47,7 +47,8 @@ core::server_core& server_of(const std::shared_ptr<core::server_core>& core) noe
 /// Its last owner may be one of its handlers.
 void end_server(std::shared_ptr<core::server_core> core) noexcept {
     core::leave_to_parent(core);
-    if (core != nullptr && core->in_handler()) core::server_core::stop_later(std::move(core));
+    if (core == nullptr) return;
+    core->in_handler() ? core::server_core::stop_later(std::move(core)) : core->stop();
 }
 
 }  // namespace

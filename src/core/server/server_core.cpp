@@ -12,6 +12,7 @@
 #include "core/thread.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -295,6 +296,11 @@ void server_core::add_to(metrics_sums& sums) const {
 }
 
 status server_core::drain(nanoseconds timeout) {
+    return drain_by(driven_, timeout);
+}
+
+/// `driven`: the worker that nobody else drives meanwhile; null: they have threads, or somebody does.
+status server_core::drain_by(worker* driven, nanoseconds timeout) {
     const nanoseconds deadline = deadline_after(timeout);
     {
         const std::lock_guard lock(mutex_);
@@ -305,9 +311,11 @@ status server_core::drain(nanoseconds timeout) {
         return std::all_of(workers_.begin(), workers_.end(),
                            [](const worker* each) { return each->exchanges().drained(); });
     };
+    std::optional<exchange_server::round_scope> inside;
+    if (driven != nullptr) inside.emplace(driven->exchanges());
     while (!drained()) {
         if (now() >= deadline) return status::timed_out;
-        if (options_.workers == 0) workers_.front()->serve();
+        if (driven != nullptr) driven->serve();
         sleep_on({}, now() + drain_interval);
     }
     return status::ok;
@@ -322,22 +330,26 @@ bool server_core::in_handler() const noexcept {
 void server_core::stop_later(std::shared_ptr<server_core> stopped) noexcept {
     if (stopped->stops_later_.exchange(true)) return;
     log().info("a handler has stopped its own server, which goes on until its handlers have returned");
-    stopped->driven_ = nullptr;  // from now on another thread drives it
+    worker* const driven = std::exchange(stopped->driven_, nullptr);  // from now on another thread drives it
+    if (driven != nullptr) driven->exchanges().hold();
     try {
-        start_thread("accel-stop", [stopped] {
-            for (const worker* each : stopped->workers_)
-                while (each->thread_id() == 0 && each->exchanges().in_round()) sleep_on({}, now() + drain_interval);
+        start_thread("accel-stop", [stopped, driven] {
+            if (driven != nullptr)
+                while (driven->exchanges().in_round()) sleep_on({}, now() + drain_interval);
             stopped->stop();
+            if (driven != nullptr) driven->release_ref();
         }).detach();
     } catch (...) {
         log().error("the server cannot be stopped: no thread can be started for it");
+        if (driven != nullptr) driven->release_ref();
         keep_for_ever(std::move(stopped));
     }
 }
 
 void server_core::stop() {
     std::call_once(stopped_, [this] {
-        if (drain(options_.drain_timeout) != status::ok)
+        worker* const driven = options_.workers == 0 ? workers_.front() : nullptr;
+        if (drain_by(driven, options_.drain_timeout) != status::ok)
             log().warn("server stops while handlers still hold exchanges; their answers go nowhere");
         for (worker* each : workers_) each->stop();
         for (const auto& door : entrances_) door->control.reset();

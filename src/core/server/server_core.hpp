@@ -90,6 +90,7 @@ class server_core : private session_observer, private metrics_source {
 
     server_core(std::shared_ptr<context_state> context, server_options options, bool for_kernels);
     void add_workers(const service_table& services);
+    status drain_by(worker* driven, nanoseconds timeout);
     result<void> open_device();
     result<void> load_keys(const std::vector<uri>& uris);
     result<void> add_listener(const uri& where);

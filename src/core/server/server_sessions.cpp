@@ -163,13 +163,13 @@ result<session_grant> server_core::make_session(entrance& through, const listene
         poller* const source = kernels_ == nullptr ? on.pollers.at(&owner) : nullptr;
         connection* const to_kernels = kernels_ == nullptr ? nullptr : &made->connection();
         const std::uint32_t descriptors = kernels_ == nullptr ? on.scheme->session_descriptors() : 0;
+        share& had = clients_[client.account()];
         sessions_[grant.session_id] = {&owner,      source,
                                        &through,    client,
                                        grant.token, made->shared_cancels(),
                                        to_kernels,  made->memory_bytes,
                                        gpu_bytes,   descriptors,
                                        true};
-        share& had = clients_[client.account()];
         ++had.sessions;
         had.memory_bytes += made->memory_bytes;
         had.descriptors += descriptors;

@@ -215,6 +215,7 @@ bool worker::arm() noexcept {
 
 std::size_t worker::serve() noexcept {
     if (!armed_) return progress();
+    const exchange_server::round_scope inside(exchanges_);  // nobody ends this worker before the last line
     armed_ = false;
     const bool woken = !asleep_.exchange(false, std::memory_order_seq_cst);
     if (woken) wake_.clear();

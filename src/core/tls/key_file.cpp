@@ -82,11 +82,17 @@ result<void> check_folder(const std::filesystem::path& path, std::string_view op
     std::error_code failure;
     const std::filesystem::path folder = std::filesystem::canonical(path, failure).parent_path();
     struct stat info {};
-    if (failure || ::stat(folder.c_str(), &info) != 0) return file_error("look at the folder of", path, errno);
-    const bool foreign = info.st_uid != ::geteuid() && info.st_uid != 0;
+    if (failure) return file_error("find", path, failure.value());
+    if (::stat(folder.c_str(), &info) != 0) return file_error("look at the folder of", path, errno);
+    if (info.st_uid != ::geteuid() && info.st_uid != 0)
+        return error{
+            status::unauthorized, 0,
+            fmt::format("{} '{}' lies in a folder of another user, who may replace it; move it, or run: chown {} "
+                        "'{}'",
+                        option, path.string(), ::geteuid(), folder.string())};
     const mode_t others = info.st_gid == info.st_uid ? 002 : 022;
     const bool shared = (info.st_mode & others) != 0 && (info.st_mode & S_ISVTX) == 0;
-    if (!foreign && !shared) return {};
+    if (!shared) return {};
     return error{
         status::unauthorized, 0,
         fmt::format("{} '{}' lies in a folder in which others may replace it (mode {:04o}); run: chmod go-w '{}'",
@@ -117,11 +123,9 @@ result<std::string> read_checked(const std::filesystem::path& path, std::string_
                      fmt::format("cannot read {} '{}': {}{}", option, path.string(), std::strerror(native),
                                  native == ENOENT ? advice : "")};
     }
-    auto text = read_all(file.get(), path);
-    if (!text) return text;
     if (auto checked = check_mode(file.get(), path, option, rule); !checked) return checked.error();
     if (auto checked = check_folder(path, option); !checked) return checked.error();
-    return text;
+    return read_all(file.get(), path);
 }
 
 error curve_key(std::string_view option, const std::filesystem::path& path) {
