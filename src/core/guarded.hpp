@@ -4,10 +4,14 @@
 #include <accel_transport/status.hpp>
 
 #include <cerrno>
+#include <chrono>
 #include <new>
 #include <system_error>
 
 namespace accel::core {
+
+/// A thread that has found no memory tries again after it.
+inline constexpr std::chrono::milliseconds pause_without_memory{10};
 
 /// What `body` returns, a `result`; where the system has no memory or no thread for it, an error. For control paths,
 /// which own what they make from its first moment on.

@@ -162,7 +162,7 @@ TEST_F(verbs_proxy_share, one_ring_beside_eight_full_ones_gets_its_turns) {
     const int calls = tests::effort(200);
     expect_turns(lone, calls);
     const std::uint64_t meanwhile = kernel.arrived() - before;
-    EXPECT_GT(meanwhile, 0U);
+    EXPECT_TRUE(eventually(patience(5s), [&] { return kernel.arrived() > before; })) << "the others have no turns";
     std::cout << meanwhile / static_cast<std::uint64_t>(calls) << " descriptors of the others for each call\n";
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/control/client_connection.hpp"
 #include "core/event_signal.hpp"
+#include "core/guarded.hpp"
 #include "core/log.hpp"
 #include "core/net/socket.hpp"
 #include "core/thread.hpp"
@@ -26,7 +27,6 @@ struct ask_command {
 };
 
 constexpr nanoseconds longest_sleep = std::chrono::seconds{60};
-constexpr nanoseconds pause_without_memory = std::chrono::milliseconds{10};
 
 bool same_server(const server_address& a, const server_address& b) {
     return a.host == b.host && a.port == b.port && a.security->digest() == b.security->digest();

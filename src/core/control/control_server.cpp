@@ -2,6 +2,7 @@
 #include "core/control/control_server.hpp"
 
 #include "core/control/control_server_core.hpp"
+#include "core/guarded.hpp"
 #include "core/log.hpp"
 #include "core/net/socket.hpp"
 #include "core/thread.hpp"
@@ -31,7 +32,6 @@ constexpr std::uint64_t wake_tag = ~std::uint64_t{0};
 /// Timers run no more often than this, so that many clients cost no more than one pass over them each time.
 constexpr nanoseconds timer_grain = std::chrono::milliseconds{2};
 constexpr nanoseconds longest_sleep = std::chrono::seconds{60};
-constexpr nanoseconds pause_without_memory = std::chrono::milliseconds{10};
 
 bool watch_fd(int epoll, int fd, std::uint64_t tag) noexcept {
     epoll_event event{};

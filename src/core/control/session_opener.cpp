@@ -14,7 +14,6 @@ namespace accel::core {
 namespace {
 
 constexpr std::size_t max_waiting = 65'536;
-constexpr std::chrono::milliseconds pause_without_memory{10};
 
 }  // namespace
 
