@@ -25,8 +25,8 @@ TEST_P(handshakes, with_a_good_key_keep_nobody_waiting) {
     endure(shake_hands(stranger_address, client_keys(), 8), {.threads = 1, .measured = true});
 }
 
-/// Each makes both ends derive new keys, and is no message that the server's reader ever sees. As many come at once as
-/// fit into what OpenSSL reads at once.
+/// A KeyUpdate makes both ends derive new keys, and the server's reader of messages never sees it. A burst is as long
+/// as what OpenSSL reads at once.
 TEST_P(handshakes, that_renew_keys_without_end_keep_nobody_waiting) {
     open();
     const auto keys = client_keys();

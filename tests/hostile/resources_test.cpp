@@ -21,6 +21,15 @@ struct resources : arena {
         auto greeting = bytes_of(core::control_greeting);
         return keep_open(stranger_address, count, std::move(greeting));
     }
+    /// The data connection of a session.
+    [[nodiscard]] unique_fd attach(const core::session_grant& to) const {
+        core::data_preamble shown;
+        shown.session_id = to.session_id;
+        shown.token = to.token;
+        unique_fd made = connect_from(stranger_address, server_->where());
+        push(made.get(), std::as_bytes(std::span(&shown, 1)));
+        return made;
+    }
 };
 
 TEST_P(resources, of_256_descriptors_are_not_used_up_by_strangers) {
@@ -29,8 +38,8 @@ TEST_P(resources, of_256_descriptors_are_not_used_up_by_strangers) {
     EXPECT_TRUE(log_.tells(keyed() ? "it has no keys" : "too many control connections")) << log_.text().substr(0, 2000);
 }
 
-/// Clients with sessions may use up all descriptors, of which each session takes one.
-TEST_P(resources, that_sessions_have_used_up_are_named_in_the_log_and_come_back) {
+/// One client opens as many sessions as it may, and strangers take the descriptors that are left.
+TEST_P(resources, that_sessions_and_strangers_have_used_up_come_back) {
     // UBSan looks at types through a pipe, and takes sound objects for broken ones where it gets none.
     if (sanitized()) GTEST_SKIP() << "sanitizers open files of their own";
     open({}, {"nofile=64"});
@@ -42,16 +51,11 @@ TEST_P(resources, that_sessions_have_used_up_are_named_in_the_log_and_come_back)
         if (!one || !one->send(core::control_greeting)) break;
         const auto grant = one->open_session(wish());
         if (!grant) break;
-        core::data_preamble shown;
-        shown.session_id = grant->session_id;
-        shown.token = grant->token;
-        data.push_back(connect_from(stranger_address, server_->where()));
-        push(data.back().get(), std::as_bytes(std::span(&shown, 1)));
+        data.push_back(attach(*grant));
         controls.push_back(std::move(*one));
     }
     fmt::print("{} sessions\n", controls.size());
     EXPECT_GT(controls.size(), 8U);
-    // Whoever comes now fills what is left.
     std::vector<unique_fd> more;
     for (int i = 0; i < 80; ++i) more.push_back(connect_from("127.66.0.3", server_->where()));
     std::this_thread::sleep_for(200ms);
@@ -81,11 +85,7 @@ TEST_P(resources, of_256_descriptors_one_client_leaves_some_for_the_others) {
                 ++refused;
                 continue;
             }
-            core::data_preamble shown;
-            shown.session_id = grant->session_id;
-            shown.token = grant->token;
-            data.push_back(connect_from(stranger_address, server_->where()));
-            push(data.back().get(), std::as_bytes(std::span(&shown, 1)));
+            data.push_back(attach(*grant));
         }
         controls.push_back(std::move(*one));
     }

@@ -14,7 +14,7 @@ std::string address(std::size_t number) {
     return "10.0." + std::to_string(number / 256) + "." + std::to_string(number % 256);
 }
 
-TEST(half_open_table, of_one_address_that_has_the_most_the_oldest_goes_first) {
+TEST(half_open_table, the_busiest_address_loses_its_oldest_first) {
     half_open_table table;
     EXPECT_EQ(table.first_to_go(), std::nullopt);
     table.add("other", 1);

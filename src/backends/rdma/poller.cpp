@@ -159,7 +159,7 @@ void rdma_poller::take_commands() noexcept {
     }
 }
 
-/// With `mutex_`. Those for which there is no memory wait for the next poll.
+/// Called with `mutex_` held. If memory runs out, the links that are left wait for the next poll.
 void rdma_poller::take_added() noexcept {
     try {
         pending_links_.reserve(links_.size() + added_.size());

@@ -69,7 +69,8 @@ class channel_lifecycle {
     [[nodiscard]] const uri& renewed_peer() const noexcept { return reconnector_->peer(); }
     /// As `channel::take_event`.
     [[nodiscard]] channel_event take_event() noexcept;
-    /// Takes the new connection, unless there is no memory for it. `kept`: responses still lie in the old one.
+    /// Takes the new connection. `kept`: responses still lie in the old one. If memory runs out, the channel stays lost
+    /// for now, and a later call tries again.
     void renew(bool kept) noexcept;
     /// A response that lay in the link's memory has been read.
     void consumed(std::uint32_t slot, std::uint32_t epoch) noexcept;

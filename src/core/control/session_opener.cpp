@@ -98,7 +98,7 @@ open_job session_opener::take_next() {
     return job;
 }
 
-/// For `take`. False: there is no memory for it now.
+/// Queues it for `take`. False: memory has run out; `done` is unchanged.
 bool session_opener::keep(opened_session& done) noexcept {
     try {
         auto& line = opened_.of(done.job.client.account());

@@ -289,7 +289,7 @@ bool exchange_server::abandon_later(exchange_state& dropped) noexcept {
     } catch (const std::exception& known) {
         answer_thrown(request, known.what());
     } catch (...) {
-        answer_thrown(request, "an exception that is no std::exception");
+        answer_thrown(request, "an exception not derived from std::exception");
     }
 }
 

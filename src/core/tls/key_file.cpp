@@ -46,7 +46,8 @@ result<std::string> read_all(int fd, const std::filesystem::path& path) {
     struct stat info {};
     if (::fstat(fd, &info) != 0) return file_error("look at", path, errno);
     if (static_cast<std::size_t>(info.st_size) > max_file_bytes || !S_ISREG(info.st_mode))
-        return error{status::unauthorized, 0, fmt::format("'{}' is no key file; name the right file", path.string())};
+        return error{status::unauthorized, 0,
+                     fmt::format("'{}' is not a regular file of at most 1 MiB; name the key file", path.string())};
     // One allocation, so that no copy of a secret stays behind.
     std::string text(static_cast<std::size_t>(info.st_size), '\0');
     std::size_t filled = 0;
