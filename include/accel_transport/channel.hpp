@@ -132,7 +132,7 @@ class ACCEL_API channel {
 
     /// Takes a free slot. Where none is free, or the server is lost, it first does what `poll` does, but hands out
     /// nothing: so `call` alone connects again and takes late answers. `again`: none is free (poll and release some);
-    /// `peer_lost`; `closed`: by this end, or the server has stopped.
+    /// `peer_lost`; `closed`: by this end, or the server drains or has stopped.
     [[nodiscard]] status begin(call_view& out) noexcept;
 
     /// Sends the first `length` bytes of the slot's request room. On anything but `ok` the call stays begun.
@@ -201,6 +201,7 @@ class ACCEL_API channel {
     [[nodiscard]] std::string_view why() const noexcept;
     /// "tcp://host:port" of the server that it is, or was last, connected to: one of several hosts, say.
     [[nodiscard]] std::string endpoint() const;
+    /// Calls can be begun. False also while the server drains and calls in flight are answered.
     [[nodiscard]] bool connected() const noexcept;
     /// News of the connection, as far as `poll` or `wait` have noticed: `lost` and `reconnected` take
     /// turns, and `none` says that you know all. `event_fd` becomes readable for both. Losses in between that have been
@@ -215,6 +216,7 @@ class ACCEL_API channel {
   private:
     friend class core::pool_state;
     explicit channel(std::unique_ptr<core::channel_core> core) noexcept;
+    [[nodiscard]] result<response> call(std::span<const std::byte> request, const submit_options& options, bool& sent);
     std::unique_ptr<core::channel_core> core_;
 };
 

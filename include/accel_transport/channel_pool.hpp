@@ -34,7 +34,7 @@ struct pool_statistics {
     std::uint32_t channels = 0;   ///< now: of threads, and those that wait for one
     std::uint32_t hosts_out = 0;  ///< hosts that are left out now
     std::uint64_t made = 0;       ///< connections that were made
-    std::uint64_t lost = 0;       ///< channels that were replaced, because their server was lost
+    std::uint64_t lost = 0;       ///< channels that were replaced, because their server was lost or stopped
     std::uint64_t refused = 0;    ///< threads that got no channel, because there were `max_channels`
 };
 
@@ -93,7 +93,9 @@ class ACCEL_API channel_pool {
     /// A lost channel is handed out once more while it has completions or responses that the thread has not released.
     [[nodiscard]] result<pooled_channel> take();
 
-    /// `channel::call` over this thread's channel, after a look whether it is lost.
+    /// `channel::call` over this thread's channel, after a look whether it is lost. A call that no handler has seen,
+    /// because its server stops (`closed`) or was lost before the call was sent, is offered to each other host, within
+    /// its deadline.
     [[nodiscard]] result<pooled_response> call(std::span<const std::byte> request,
                                                const submit_options& options = usual_options);
 

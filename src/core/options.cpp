@@ -163,6 +163,7 @@ constexpr std::array channel_keys{
     ACCEL_OPTION(channel_options, connect_timeout),
     ACCEL_OPTION(channel_options, connect_retry),
     ACCEL_OPTION(channel_options, call_timeout),
+    ACCEL_OPTION(channel_options, quarantine_timeout),
     ACCEL_OPTION(channel_options, close_timeout),
     ACCEL_OPTION(channel_options, peer_timeout),
     ACCEL_OPTION(channel_options, poll),
@@ -282,6 +283,7 @@ result<channel_options> checked(channel_options options) {
                                       {"backoff_min", options.backoff_min}})
         if (value <= nanoseconds{0}) return out_of_bounds(name, "more than 0");
     if (options.connect_retry < nanoseconds{0}) return out_of_bounds("connect_retry", "0 or more");
+    if (options.quarantine_timeout < nanoseconds{0}) return out_of_bounds("quarantine_timeout", "0 or more");
     if (options.backoff_max < options.backoff_min) return out_of_bounds("backoff_max", "at least backoff_min");
     if (options.spin < nanoseconds{0}) return out_of_bounds("spin", "0 or more");
     if (auto good = check(options.pacing); !good) return good.error();

@@ -307,12 +307,15 @@ class application {
         if (choice < 64) link_->queue.push_back(lost_event(nullptr, status::peer_lost));
         if (choice >= 64 && choice < 128) watch_->end(choice < 96 ? status::closed : status::peer_lost);
         if (choice >= 128 && choice < 160) channel_->close();
+        if (choice >= 160 && choice < 192) watch_->drain();
+        lost_ = lost_ || (choice >= 128 && choice < 160);
     }
 
     void check_statistics() {
         const channel_statistics told = channel_->statistics();
         require(told.submitted == accepted_ && told.completed == completed_, "calls are counted");
-        if (!channel_->connected()) {
+        lost_ = lost_ || channel_->take_event() == channel_event::lost;
+        if (lost_) {
             for (call& each : calls_) each.owed = each.quarantined = false;
             return;
         }
@@ -328,6 +331,7 @@ class application {
     void end() {
         link_->ending = true;
         channel_->close();
+        lost_ = true;
         for (int i = 0; i < 3; ++i) poll(slots);
         check_statistics();
         require(accepted_ == completed_, "every accepted call has one completion");
@@ -351,6 +355,7 @@ class application {
     std::unique_ptr<channel_core> channel_;
     bool knows_tensors_ = false;  ///< the server does
     tensor payload_{{type_code::unsigned_integer, 8, 1}, 1, 0, {}};
+    bool lost_ = false;       ///< calls in flight have ended
     bool impatient_ = false;  ///< a lost link is given up before it has released lent memory
     std::uint64_t tags_ = 0;
     std::uint64_t orders_ = 0;

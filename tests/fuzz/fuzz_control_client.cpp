@@ -147,7 +147,7 @@ class asking {
             case 8:
                 return say({0, heartbeat{clocks()}});
             case 9:
-                return say({0, goodbye{input_.byte() % 8U, some_status()}});
+                return say_end(input_.byte());
             case 10:
                 return put(std::as_bytes(input_.bytes(input_.byte())));
             case 11:
@@ -162,6 +162,11 @@ class asking {
             default:
                 return say({some_request(), query{}});
         }
+    }
+
+    void say_end(std::uint8_t choice) {
+        if (choice >= 192) return say({0, going_away{}});
+        say({0, goodbye{choice % 8U, some_status()}});
     }
 
     // The caller.

@@ -156,6 +156,7 @@ void control_seeds(const seed_folder& to) {
     add("cancel_without_a_generation", {0, cancel_calls{5, {{1, 0}}}});
     add("find_target_with_a_blank", {4, find_target{"a b"}});
     add("target_found", {4, target_found{0x12345678}});
+    add("going_away", {0, going_away{}});
     to.add("empty", bytes{});
     to.add("short", bytes(15, 0x41));
 }

@@ -35,5 +35,24 @@ TEST_F(channel_watch, begins_before_the_application_arms) {
     EXPECT_EQ(*server->watchers, 1);
 }
 
+/// Else a channel that waits for the calls in flight would spin.
+TEST_F(channel_watch, hears_of_a_drain_once) {
+    call_view call;
+    ASSERT_EQ(client->begin(call), status::ok);
+    ASSERT_EQ(client->submit(call.id, 4, {}), status::ok);
+    EXPECT_TRUE(client->arm());
+    watch->drain();
+    pollfd told{watch->event_fd(), POLLIN, 0};
+    EXPECT_EQ(::poll(&told, 1, 0), 1);
+    EXPECT_FALSE(client->arm());
+    EXPECT_EQ(client->poll({}), 0U);
+    EXPECT_EQ(::poll(&told, 1, 0), 0);
+    EXPECT_TRUE(client->arm());
+    EXPECT_FALSE(client->connected());
+    EXPECT_EQ(client->submit(call.id, 4, {}), status::invalid_state) << "it is in flight";
+    watch->end(status::closed);
+    EXPECT_FALSE(client->arm());
+}
+
 }  // namespace
 }  // namespace accel::core

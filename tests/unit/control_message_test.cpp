@@ -44,7 +44,8 @@ std::vector<control_message> samples() {
             {0, goodbye{77, status::peer_lost}},
             {47, find_target{std::string(64, '~')}},
             {48, target_found{0xfedcba98}},
-            {0, cancel_calls{77, {{0, 1}, {max_slots - 1, ~std::uint32_t{0}}}}}};
+            {0, cancel_calls{77, {{0, 1}, {max_slots - 1, ~std::uint32_t{0}}}}},
+            {0, going_away{}}};
 }
 
 TEST(control_message_test, every_kind_comes_back_as_it_was) {

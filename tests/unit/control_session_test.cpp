@@ -158,6 +158,27 @@ TEST_F(control_test, a_session_ended_by_the_server_ends_its_watch) {
     EXPECT_EQ(watch->ended(), status::overloaded);
 }
 
+TEST_F(control_test, draining_server_tells_open_sessions_and_later_ones) {
+    listen(insecure());
+    ASSERT_TRUE(open(keys(insecure()), wish()).ok());
+    EXPECT_TRUE(watch->good());
+    server->drain();
+    EXPECT_TRUE(eventually([&] { return watch->drains(); }));
+    EXPECT_FALSE(watch->good());
+    EXPECT_EQ(watch->ended(), status::ok);
+    pollfd told{watch->event_fd(), POLLIN, 0};
+    EXPECT_EQ(::poll(&told, 1, 0), 1);
+    watch->heard();
+    EXPECT_EQ(::poll(&told, 1, 0), 0) << "it is told once";
+    watch = std::make_shared<session_watch>();
+    ASSERT_TRUE(open(keys(insecure()), wish()).ok()) << "the host decides whether it opens sessions";
+    EXPECT_TRUE(eventually([&] { return watch->drains(); }));
+    server.reset();
+    EXPECT_TRUE(eventually([&] { return watch->ended() == status::closed; }));
+    told.fd = watch->event_fd();
+    EXPECT_EQ(::poll(&told, 1, 0), 1);
+}
+
 TEST_F(control_test, a_server_that_stops_ends_its_watches) {
     listen(insecure());
     ASSERT_TRUE(open(keys(insecure()), wish()).ok());

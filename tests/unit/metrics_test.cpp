@@ -74,9 +74,10 @@ completion ended(status how, nanoseconds total, std::span<const std::byte> respo
 TEST(client_metrics, a_channel_that_ends_leaves_its_counters_and_no_gauges) {
     metrics_registry registry;
     counter submitted;
+    const counter none;
     const std::array<std::byte, 7> response{};
     {
-        client_metrics counted(registry, "tcp", submitted);
+        client_metrics counted(registry, "tcp", submitted, none);
         submitted.add(4);
         counted.count(ended(status::ok, 1us, response), {10});
         counted.count(ended(status::ok, 1us, response), {10, target_of("model").number});
@@ -147,21 +148,26 @@ TEST(kernel_metrics, channels_and_services_that_end_leave_their_counters_and_no_
 TEST(client_metrics, channels_of_a_scheme_are_summed) {
     metrics_registry registry;
     counter submitted;
-    client_metrics first(registry, "tcp", submitted);
-    client_metrics second(registry, "tcp", submitted);
-    client_metrics other(registry, "shm", submitted);
+    counter waiting;
+    waiting.add(3);
+    const counter none;
+    client_metrics first(registry, "tcp", submitted, waiting);
+    client_metrics second(registry, "tcp", submitted, none);
+    client_metrics other(registry, "shm", submitted, none);
     for (client_metrics* each : {&first, &second, &other}) each->count(ended(status::ok, 1us), {10});
     const metrics_snapshot seen = registry.snapshot();
     EXPECT_EQ(seen.sum("accel_calls_total", {{"scheme", "tcp"}}), 2);
     EXPECT_EQ(seen.sum("accel_calls_total", {{"scheme", "shm"}}), 1);
     EXPECT_EQ(seen.sum("accel_channels", {{"scheme", "tcp"}}), 2);
     EXPECT_EQ(seen.sum("accel_calls_in_flight"), 0) << "never below zero";
+    EXPECT_EQ(seen.sum("accel_quarantined_slots", {{"scheme", "tcp"}}), 3);
 }
 
 TEST(client_metrics, targets_without_a_known_name_have_their_number) {
     metrics_registry registry;
     counter submitted;
-    client_metrics counted(registry, "tcp", submitted);
+    const counter none;
+    client_metrics counted(registry, "tcp", submitted, none);
     counted.count(ended(status::ok, 1us), {10, 0x1a2b});
     EXPECT_EQ(registry.snapshot().sum("accel_calls_total", {{"target", "#00001a2b"}}), 1);
 }
@@ -222,7 +228,8 @@ TEST(prometheus_text, numbers_that_are_none_have_names) {
 TEST(metrics_snapshot, buckets_rise_and_units_are_in_the_names) {
     metrics_registry registry;
     counter submitted;
-    client_metrics counted(registry, "tcp", submitted);
+    const counter none;
+    client_metrics counted(registry, "tcp", submitted, none);
     for (int i = 0; i < 62; ++i) counted.count(ended(status::ok, nanoseconds{std::int64_t{1} << i}), {1});
     for (const metric_family& family : registry.snapshot().families) {
         EXPECT_TRUE(family.name.starts_with("accel_")) << family.name;

@@ -68,7 +68,8 @@ TEST(options, sharing_is_a_key_of_services_and_channels) {
 
 TEST(options, every_field_of_a_channel_has_a_key) {
     const auto read = client(
-        "slots=3&request_bytes=64K&response_bytes=1M&connect_timeout=2s&connect_retry=1ms&call_timeout=500ms&close_"
+        "slots=3&request_bytes=64K&response_bytes=1M&connect_timeout=2s&connect_retry=1ms&call_timeout=500ms&"
+        "quarantine_timeout=7s&close_"
         "timeout="
         "20us&"
         "peer_timeout=250ms&poll=block&spin=0ns&reconnect=true&backoff_min=1ms&backoff_max=1s&zerocopy=on&"
@@ -81,6 +82,7 @@ TEST(options, every_field_of_a_channel_has_a_key) {
     EXPECT_EQ(o.connect_timeout, 2s);
     EXPECT_EQ(o.connect_retry, 1ms);
     EXPECT_EQ(o.call_timeout, 500ms);
+    EXPECT_EQ(o.quarantine_timeout, 7s);
     EXPECT_EQ(o.close_timeout, 20us);
     EXPECT_EQ(o.peer_timeout, 250ms);
     EXPECT_EQ(o.poll, poll_mode::block);

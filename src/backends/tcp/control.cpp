@@ -12,6 +12,8 @@
 #include <thread>
 #include <utility>
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 /// Making and ending a data connection.
@@ -170,6 +172,12 @@ void tcp_link::fail(status reason) noexcept {
         fd_.reset();
     else
         ::shutdown(fd_.get(), SHUT_RDWR);
+}
+
+bool tcp_link::flushed() noexcept {
+    int unacknowledged = 0;
+    const bool knows = fd_.open() && ::ioctl(fd_.get(), SIOCOUTQ, &unacknowledged) == 0;
+    return all_sent() && (!knows || unacknowledged == 0);
 }
 
 bool tcp_link::close() noexcept {

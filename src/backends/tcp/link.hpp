@@ -36,7 +36,8 @@ class tcp_link final : public core::link {
     }
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
     void consumed(std::uint32_t slot) noexcept override;
-    [[nodiscard]] bool flushed() noexcept override { return all_sent(); }
+    /// The peer's kernel has everything.
+    [[nodiscard]] bool flushed() noexcept override;
     [[nodiscard]] bool gathers() const noexcept override { return true; }
     [[nodiscard]] bool scatters() const noexcept override { return true; }
     [[nodiscard]] core::slot_memory& send() const noexcept override { return *config_.send; }

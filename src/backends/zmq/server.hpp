@@ -106,7 +106,8 @@ class server_link final : public core::link {
     }
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override { return frames_->want(slot); }
     void consumed(std::uint32_t slot) noexcept override { arrivals_.consumed(slot); }
-    [[nodiscard]] bool flushed() noexcept override { return frames_->idle(); }
+    /// ZeroMQ does not say what has arrived: true some time after it has taken everything.
+    [[nodiscard]] bool flushed() noexcept override;
     [[nodiscard]] core::slot_memory& send() const noexcept override { return *config_.send; }
     [[nodiscard]] core::slot_memory& receive() const noexcept override { return *config_.receive; }
 
@@ -126,6 +127,7 @@ class server_link final : public core::link {
     in_flight::owner frames_;
     gatekeeper::entry entry_;          ///< of its client, once attached
     core::nanoseconds waits_since_{};  ///< since when an answer waits for room; 0: none waits
+    core::nanoseconds flushed_at_{};   ///< 0: nobody has asked yet
     bool activated_ = false;
     bool ended_ = false;
     bool closed_ = false;

@@ -26,6 +26,8 @@ constexpr int handshake_ms = 5'000;
 /// A client that takes nothing for so long is disconnected, so that what is queued for it is freed.
 constexpr int stalled_ms = 10'000;
 constexpr int listen_backlog = 1'024;
+/// How long the last answers may be under way when a server stops.
+constexpr std::chrono::milliseconds flush_grace{20};
 constexpr int zap_enforce_domain = 93;  // ZMQ_ZAP_ENFORCE_DOMAIN: named in zmq.h only for draft builds
 
 /// Only clients that the gatekeeper expects get in.
@@ -194,6 +196,12 @@ result<void> server_link::attach(const core::link_grant& grant, core::nanosecond
 void server_link::activate() {
     activated_ = true;
     hub_->activate(*this);
+}
+
+bool server_link::flushed() noexcept {
+    if (!frames_->idle()) return false;
+    if (flushed_at_ == core::nanoseconds{}) flushed_at_ = core::now() + flush_grace;
+    return core::now() >= flushed_at_;
 }
 
 bool server_link::close() noexcept {

@@ -93,7 +93,14 @@ error failed_call(const channel& target, status why, std::size_t length) {
                 fmt::format("the request has {} bytes, this channel takes {}; raise request_bytes", length,
                             target.max_request_bytes())};
     }
-    if (why == status::again) return {why, 0, "no free slot; poll and release completed calls, or raise slots"};
+    if (why == status::again) {
+        const std::uint32_t late = target.statistics().quarantined;
+        if (late == 0) return {why, 0, "no free slot; poll and release completed calls, or raise slots"};
+        return {why, 0,
+                fmt::format("no free slot: {} of {} slots wait for late answers of calls to {} that have timed out or "
+                            "were cancelled; does a handler never answer?",
+                            late, target.slots(), target.endpoint())};
+    }
     return {why, 0, fmt::format("the call was not sent: {}", to_string(why))};
 }
 
@@ -107,6 +114,12 @@ error failed_answer(const completion& content) {
 }  // namespace
 
 result<response> channel::call(std::span<const std::byte> request, const submit_options& options) {
+    bool sent = false;
+    return call(request, options, sent);
+}
+
+result<response> channel::call(std::span<const std::byte> request, const submit_options& options, bool& sent) {
+    sent = false;
     if (channel_of(core_).inherited()) return core::made_before_fork();
     if (options.parts > 0)
         return error{status::invalid_argument, 0, "call waits for one response; submit a request that takes parts"};
@@ -118,6 +131,7 @@ result<response> channel::call(std::span<const std::byte> request, const submit_
         release(view.id);
         return failed_call(*this, unsent, request.size());
     }
+    sent = true;
     const completion content = core_->wait_for(view.id);
     if (content.status != status::ok) {
         error failure = failed_answer(content);

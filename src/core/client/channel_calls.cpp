@@ -6,9 +6,18 @@
 #include <algorithm>
 
 namespace accel::core {
+namespace {
+
+nanoseconds quarantine_of(const channel_options& options) noexcept {
+    if (options.quarantine_timeout > nanoseconds{0}) return options.quarantine_timeout;
+    return options.call_timeout > never / 4 ? never : 4 * options.call_timeout;
+}
+
+}  // namespace
 
 channel_calls::channel_calls(const connect_request& request, event_set& wakeups)
     : timeout_(request.options.call_timeout),
+      quarantine_timeout_(quarantine_of(request.options)),
       slots_(request.options.slots),
       backlog_(slots_.count()),
       staging_(request, slots_, wakeups),
@@ -18,7 +27,8 @@ channel_calls::channel_calls(const connect_request& request, event_set& wakeups)
     for (channel_slot& slot : slots_.all()) slot.header = request.requests->header(slot.content.id.slot);
     if (request.context != nullptr && request.context->metrics() != nullptr) {
         const backend* const scheme = request.context->find_backend(request.peer.scheme);
-        metrics_ = std::make_unique<client_metrics>(*request.context->metrics(), scheme->scheme(), submitted_);
+        metrics_ =
+            std::make_unique<client_metrics>(*request.context->metrics(), scheme->scheme(), submitted_, quarantined_);
     }
 }
 
@@ -64,7 +74,7 @@ void channel_calls::on_late_response(channel_slot& slot, const slot_header& head
     slot.owed = false;
     if (slot.state == slot_state::settling) slots_.finish(slot);
     if (slot.state == slot_state::quarantined) {
-        --quarantined_;
+        quarantined_.add(~std::uint64_t{0});
         slots_.put_free(slot);
     }
 }
@@ -132,7 +142,7 @@ void channel_calls::settle_all() noexcept {
         if (slot.state == slot_state::settling && !copied) slots_.finish(slot);
         if (slot.state == slot_state::quarantined) slots_.put_free(slot);
     }
-    quarantined_ = 0;
+    quarantined_.add(~quarantined_.read() + 1);
 }
 
 /// Also of a call that was never submitted, whose response lies in memory of the link, or whose answer is
@@ -149,7 +159,7 @@ status channel_calls::release(channel_slot& slot, channel_lifecycle& over) noexc
         slots_.put_free(slot);
     } else {
         slot.state = slot_state::quarantined;
-        ++quarantined_;
+        quarantined_.add();
     }
     return status::ok;
 }
@@ -158,6 +168,14 @@ void channel_calls::consumed(channel_slot& slot, channel_lifecycle& over) noexce
     slot.holds_response = false;
     over.consumed(slot.content.id.slot, slot.epoch);
     if (slot.epoch != over.epoch() && !hold_responses(slot.epoch)) over.forget(slot.epoch);
+}
+
+/// A call that has ended keeps when it began and how long it took.
+bool channel_calls::gives_up_on_late_answers(nanoseconds at) const noexcept {
+    return std::ranges::any_of(slots_.all(), [&](const channel_slot& slot) {
+        return slot.state == slot_state::quarantined &&
+               at - slot.submitted - slot.content.timeline.total >= quarantine_timeout_;
+    });
 }
 
 bool channel_calls::hold_responses(std::uint32_t epoch) const noexcept {
@@ -172,7 +190,7 @@ channel_statistics channel_calls::statistics() const noexcept {
     out.submitted = submitted_.read();
     out.completed = out.submitted - slots_.open() - (slots_.ready() - parts);  // every other call was handed out
     out.stale = stale_;
-    out.quarantined = quarantined_;
+    out.quarantined = quarantined();
     return out;
 }
 

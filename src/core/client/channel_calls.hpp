@@ -99,6 +99,10 @@ class channel_calls {
     /// Whether an application still holds responses of that epoch's connection.
     [[nodiscard]] bool hold_responses(std::uint32_t epoch) const noexcept;
     [[nodiscard]] channel_statistics statistics() const noexcept;
+    /// Slots that wait for a late answer.
+    [[nodiscard]] std::uint32_t quarantined() const noexcept { return static_cast<std::uint32_t>(quarantined_.read()); }
+    /// One of them has waited for longer than `quarantine_timeout`.
+    [[nodiscard]] bool gives_up_on_late_answers(nanoseconds at) const noexcept;
     /// Its completion has been handed out.
     void count(const channel_slot& slot, const completion& out) noexcept {
         if (metrics_ != nullptr) metrics_->count(out, slot.asked);
@@ -123,6 +127,7 @@ class channel_calls {
     void consumed(channel_slot& slot, channel_lifecycle& over) noexcept;
 
     const nanoseconds timeout_;  ///< of calls that name none
+    const nanoseconds quarantine_timeout_;
     channel_slots slots_;
     call_backlog backlog_;
     channel_staging staging_;
@@ -131,8 +136,8 @@ class channel_calls {
     range_lists scattered_;
     bool detours_ = false;
     counter submitted_;
+    counter quarantined_;  ///< now
     std::uint64_t stale_ = 0;
-    std::uint32_t quarantined_ = 0;
     std::unique_ptr<client_metrics> metrics_;  ///< null: nothing is counted
 };
 

@@ -24,6 +24,9 @@ namespace {
             options.target.number | options.parts | parent) != 0;
 }
 
+/// How often a link is asked for answers when its session has ended: many of the longest ones, over any transport.
+constexpr int most_last_looks = 1'000;
+
 }  // namespace
 
 result<std::unique_ptr<channel_core>> channel_core::connect(std::shared_ptr<context_state> context,
@@ -52,6 +55,7 @@ channel_core::channel_core(connect_request request, channel_connection made)
       calls_(request_, wakeups_),
       loss_(request_, life_, calls_),
       extras_(request_, life_, calls_, loss_),
+      replaceable_(request_.options.reconnect),
       spinner_(request_.options.poll) {}
 
 status channel_core::begin(call_view& out) noexcept {
@@ -72,7 +76,23 @@ status channel_core::begin(call_view& out) noexcept {
     }
     if (!life_.connected()) return life_.why_unusable();
     slot = calls_.slots().take_free();
-    return slot == nullptr ? status::again : status::ok;
+    if (slot != nullptr) return status::ok;
+    if (!leave_late_answers()) return status::again;
+    return life_.why_unusable();
+}
+
+/// A server that does not answer has slots for ever, unless its session ends. True: it is about to.
+bool channel_core::leave_late_answers() noexcept {
+    const std::uint32_t late = calls_.quarantined();
+    if (late == 0 || !(replaceable_ || late == calls_.slots().count())) return false;
+    if (!calls_.gives_up_on_late_answers(now_)) return false;
+    limited_log(request_.peer.host)
+        .warn(
+            "{}: the session ends, because {} of its {} slots wait for late answers, some for longer than "
+            "quarantine_timeout; does a handler never answer?",
+            request_.peer.text(), late, calls_.slots().count());
+    life_.leave(status::peer_lost);
+    return true;
 }
 
 // Sending.
@@ -146,7 +166,7 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
         bool goes_on = take_events(out);
         if (now_ >= calls_.slots().next_deadline()) [[unlikely]]
             goes_on = expire();
-        if (goes_on && life_.watch().ended() == status::ok) [[likely]]
+        if (goes_on && life_.watch().good()) [[likely]]
             return;
     }
     out = end_session(out);
@@ -188,15 +208,32 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 /// The room by value, so that in `progress` it stays in registers.
 [[gnu::noinline]] completion_room channel_core::end_session(completion_room out) noexcept {
     if (life_.inherited()) return out;
-    const status ended = life_.watch().ended();
-    if (life_.has_link() && ended != status::ok) {
-        take_events(out);  // answers that came before the end, but after the look before
-        loss_.lose(ended);
-    }
+    if (life_.has_link()) out = leave_session(out);
     if (life_.has_link()) return out;
     now_ = clock_.now();
     loss_.settle(now_);
     return out;
+}
+
+/// Goes on with calls in flight while the server drains, or the session is about to be replaced.
+completion_room channel_core::leave_session(completion_room out) noexcept {
+    if (life_.connected() && life_.watch().drains()) life_.leave(status::closed);
+    const status ended = life_.watch().ended();
+    if (ended != status::ok) {
+        take_rest(out);
+        loss_.lose(ended);
+    } else if (life_.leaving() && take_events(out)) {
+        if (now_ >= calls_.slots().next_deadline()) (void)expire();
+        if (calls_.slots().open() == 0) loss_.lose(life_.loss());
+    }
+    return out;
+}
+
+/// Answers that came before the end. A correct server has sent none after it.
+void channel_core::take_rest(completion_room& out) noexcept {
+    for (int looks = most_last_looks; looks > 0 && take_events(out); --looks)
+        if (calls_.slots().open() == 0 || life_.events().arm()) break;
+    if (life_.has_link()) life_.events().disarm();
 }
 
 status channel_core::cancel(call_id id) noexcept {

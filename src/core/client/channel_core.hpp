@@ -65,9 +65,16 @@ class channel_core {
     /// Place of the server among several hosts of the URI.
     [[nodiscard]] std::size_t host() const noexcept;
     [[nodiscard]] channel_event take_event() noexcept { return life_.take_event(); }
+    /// Another channel takes its place when its session ends.
+    void be_replaceable() noexcept { replaceable_ = true; }
+    /// The server has said that it takes no calls.
+    void leave() noexcept {
+        if (connected()) life_.leave(status::closed);
+    }
 
   private:
     status take_late(channel_slot*& slot) noexcept;
+    bool leave_late_answers() noexcept;
     status check_submit(const channel_slot* slot, std::size_t length, const submit_options& options) const noexcept;
 
     // Receiving.
@@ -75,6 +82,8 @@ class channel_core {
     bool take_events(completion_room& out) noexcept;
     void on_event(const link_event& event) noexcept;
     completion_room end_session(completion_room out) noexcept;
+    completion_room leave_session(completion_room out) noexcept;
+    void take_rest(completion_room& out) noexcept;
     bool expire() noexcept;
     completion_room hand_out(completion_room out) noexcept;
 
@@ -91,6 +100,7 @@ class channel_core {
     channel_calls calls_;
     channel_loss loss_;
     call_extras extras_;
+    bool replaceable_;
     std::array<link_event, 32> events_;  ///< of the poll under way
     ticking_clock clock_;
     nanoseconds now_{};  ///< read once a poll

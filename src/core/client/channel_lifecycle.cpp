@@ -57,8 +57,15 @@ status channel_lifecycle::doubt(status why) noexcept {
     return status::ok;
 }
 
+void channel_lifecycle::leave(status why) noexcept {
+    state_ = state::leaving;
+    connected_in_ = nowhere;
+    loss_ = loss_for(why);
+    watch().heard();
+}
+
 bool channel_lifecycle::lose(status why) noexcept {
-    if (state_ != state::connected) return false;
+    if (!has_link()) return false;
     if (why != status::closed)
         limited_log(request_.peer.host).info("{} lost: {}", request_.peer.text(), to_string(why));
     // The link may wait for a handler that works in this process.
@@ -133,7 +140,7 @@ void channel_lifecycle::sleep(nanoseconds until, int copies) noexcept {
         pollfd told{watch().event_fd(), POLLIN, 0};
         return sleep_on({&told, 1}, until);
     }
-    if (state_ != state::connected) {
+    if (!has_link()) {
         std::array<pollfd, 2> fds{{{reconnector_ ? reconnector_->event_fd() : -1, POLLIN, 0}, {copies, POLLIN, 0}}};
         return sleep_on(fds, until);
     }
@@ -147,9 +154,10 @@ void channel_lifecycle::sleep(nanoseconds until, int copies) noexcept {
 }
 
 bool channel_lifecycle::arm() noexcept {
-    if (state_ != state::connected) return state_ != state::losing;
+    if (!has_link()) return state_ != state::losing;
     events().disarm();
-    return watch().ended() == status::ok && events().arm();
+    const bool told = leaving() ? watch().ended() != status::ok : !watch().good();
+    return !told && events().arm();
 }
 
 }  // namespace accel::core

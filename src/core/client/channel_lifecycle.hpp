@@ -27,11 +27,13 @@ class channel_lifecycle {
     [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
     [[nodiscard]] status why_unusable() const noexcept;
     /// Not lost; in whatever process.
-    [[nodiscard]] bool has_link() const noexcept { return state_ == state::connected; }
+    [[nodiscard]] bool has_link() const noexcept { return state_ <= state::leaving; }
+    /// Calls in flight end as they would; no other is begun. Then the connection is lost.
+    [[nodiscard]] bool leaving() const noexcept { return state_ == state::leaving; }
     [[nodiscard]] bool losing() const noexcept { return state_ == state::losing; }
     [[nodiscard]] bool closed() const noexcept { return state_ == state::closed; }
     /// No call can be answered any more.
-    [[nodiscard]] bool over() const noexcept { return state_ != state::connected && !reconnector_; }
+    [[nodiscard]] bool over() const noexcept { return !has_link() && !reconnector_; }
     /// The number of the current connection; rises with each reconnect.
     [[nodiscard]] std::uint32_t epoch() const noexcept { return epoch_; }
     [[nodiscard]] link& path() const noexcept { return *connection_.path; }
@@ -52,9 +54,11 @@ class channel_lifecycle {
     [[nodiscard]] status doubt(status why) noexcept;
     [[nodiscard]] bool in_doubt() const noexcept { return doubt_ends_ != never; }
     [[nodiscard]] nanoseconds doubt_ends() const noexcept { return doubt_ends_; }
+    /// No other call is begun on this connection, for `why`.
+    void leave(status why) noexcept;
     /// False: it has been lost before.
     [[nodiscard]] bool lose(status why) noexcept;
-    /// The status of calls on a lost connection (`loss_for`).
+    /// The status of calls on a connection that is left or lost (`loss_for`).
     [[nodiscard]] status loss() const noexcept { return loss_; }
     /// Lost: from `when` on the link no longer waits for the server. The earliest time holds.
     void release_by(nanoseconds when) noexcept { release_by_ = std::min(release_by_, when); }
@@ -97,6 +101,7 @@ class channel_lifecycle {
   private:
     enum class state : std::uint8_t {
         connected,
+        leaving,
         losing,  ///< lost, but the transport still touches memory
         lost,
         closed,

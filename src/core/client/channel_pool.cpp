@@ -150,9 +150,41 @@ result<pool_state::connected> pool_state::connect() {
     const std::size_t tried = core ? (*core)->host() : order.size();
     for (std::size_t i = 0; i < tried; ++i) hosts_.failed(order[i], now());
     if (!core) return core.error();
+    (*core)->be_replaceable();
     hosts_.answered(order[tried], now());
     ++counted_.made;
     return connected{order[tried], channel{std::move(*core)}, displaced || tried > 0};
+}
+
+namespace {
+
+/// No handler has seen a call that ended so. One that was not sent may also have met a loss.
+bool may_go_elsewhere(status why, bool sent) noexcept {
+    return why == status::closed || (!sent && (why == status::peer_lost || why == status::device_lost));
+}
+
+}  // namespace
+
+/// A call that no handler has seen is offered to each host once, and to the last one's successor.
+result<pooled_response> pool_state::call(std::span<const std::byte> request, const submit_options& options) {
+    submit_options rest = options;
+    std::optional<nanoseconds> deadline;
+    for (std::size_t left = hosts_.count();; --left) {
+        auto use = take(true);
+        if (!use) return use.error();
+        channel& with = **use;
+        if (!deadline) {
+            const bool own = options.timeout > nanoseconds{0};
+            deadline = deadline_after(own ? options.timeout : with.core_->request().options.call_timeout);
+        }
+        bool sent = false;
+        auto answer = with.call(request, rest, sent);
+        if (answer) return pooled_response{std::move(*use), std::move(*answer)};
+        const nanoseconds at = now();
+        if (!may_go_elsewhere(answer.code(), sent) || left == 0 || at >= *deadline) return answer.error();
+        with.core_->leave();
+        rest.timeout = *deadline == never ? never : *deadline - at;
+    }
 }
 
 /// Puts a new channel in the place of a lost one that nobody needs any more.
@@ -322,13 +354,7 @@ result<pooled_channel> channel_pool::take() {
 }
 
 result<pooled_response> channel_pool::call(std::span<const std::byte> request, const submit_options& options) {
-    return core::guarded([&]() -> result<pooled_response> {
-        auto use = pool_behind(state_).take(true);
-        if (!use) return use.error();
-        auto answer = (**use).call(request, options);
-        if (!answer) return answer.error();
-        return pooled_response{std::move(*use), std::move(*answer)};
-    });
+    return core::guarded([&] { return pool_behind(state_).call(request, options); });
 }
 
 status channel_pool::leave() noexcept {

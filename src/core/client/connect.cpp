@@ -107,8 +107,11 @@ session_request describe_request(const connect_request& request, const connectio
 
 result<session_grant> ask_server(const connect_request& request, const connection& path,
                                  const std::shared_ptr<session_watch>& watch, nanoseconds deadline) {
-    const session_request wanted = describe_request(request, path);
-    if (request.security == nullptr) return in_process::open_session(request.peer.host, wanted);
+    session_request wanted = describe_request(request, path);
+    if (request.security == nullptr) {
+        wanted.watch = watch;
+        return in_process::open_session(request.peer.host, wanted);
+    }
     return request.context->control().open_session(request.peer.host, request.peer.port, request.security, wanted,
                                                    watch, deadline);
 }

@@ -46,6 +46,7 @@ struct gpu_channel::state : private core::metrics_source {
             kernels.set_clock_offset(core::nanoseconds{made.session.watch->clock_offset_ns.load()});
             if (made.events->poll(events) > 0) lose(events[0].reason);
             tell_cancelled();
+            if (made.session.watch->drains()) made.session.watch->heard();  // kernels go on until it ends
             const status over = made.session.watch->ended();
             if (over != status::ok) lose(core::loss_for(over));
             (void)made.events->sleep(lost ? -1 : made.session.watch->event_fd(), core::never);

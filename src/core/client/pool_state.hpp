@@ -46,6 +46,7 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
     /// `looks`: notices a loss that nobody has polled for.
     [[nodiscard]] result<pooled_channel> take(bool looks);
+    [[nodiscard]] result<pooled_response> call(std::span<const std::byte> request, const submit_options& options);
     [[nodiscard]] status leave() noexcept;
     [[nodiscard]] status close(nanoseconds timeout) noexcept;
     [[nodiscard]] nanoseconds close_timeout() const noexcept { return close_timeout_; }

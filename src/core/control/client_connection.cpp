@@ -282,6 +282,7 @@ void client_connection::on_message(const control_message& message) {
         return update_clock(beat->clocks, echo_received_);
     }
     if (const auto* over = std::get_if<goodbye>(&message.body)) return on_goodbye(*over);
+    if (std::holds_alternative<going_away>(message.body)) return on_going_away();
     limited_log(address_.host).warn("dropped a control message of {} that only clients send", name());
 }
 
@@ -350,6 +351,10 @@ void client_connection::on_goodbye(const goodbye& body) {
     found->second.watch->end(body.why);
     sessions_.erase(found);
     if (sessions_.empty()) idle_since_ = now();
+}
+
+void client_connection::on_going_away() noexcept {
+    for (auto& [id, session] : sessions_) session.watch->drain();
 }
 
 void client_connection::update_clock(const clock_stamps& stamps, nanoseconds received) {

@@ -126,6 +126,7 @@ class client_connection {
     void on_target_found(const control_message& message, const target_found& body);
     [[nodiscard]] std::string unsound(const session_request& asked, const session_grant& grant) const;
     void on_goodbye(const goodbye& body);
+    void on_going_away() noexcept;
     void send(const control_message& message);
     void send_question(std::uint64_t request, const waiting_call& call);
     void send_heartbeat();

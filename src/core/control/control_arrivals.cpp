@@ -119,7 +119,7 @@ void control_server::impl::on_readable(server_connection& which) {
         case connection_stage::serving:
             return read_messages(which);
         case connection_stage::leaving:
-            return drain(which);
+            return read_off(which);
     }
 }
 
@@ -325,10 +325,10 @@ void control_server::impl::leave(server_connection& which) {
     which.paused_until = {};
     next_timer_ = std::min(next_timer_, which.since + limits_.half_open_timeout);
     sync_output(which);
-    if (server_connection* still = find(which.id)) drain(*still);
+    if (server_connection* still = find(which.id)) read_off(*still);
 }
 
-void control_server::impl::drain(server_connection& which) {
+void control_server::impl::read_off(server_connection& which) {
     std::array<std::byte, 4096> ignored;
     const ssize_t got = ::recv(which.stream.fd(), ignored.data(), ignored.size(), MSG_DONTWAIT);
     const bool later = got < 0 && (errno == EAGAIN || errno == EINTR);

@@ -35,7 +35,8 @@ enum class kind : std::uint16_t {
     goodbye,
     find_target,
     target_found,
-    cancel_calls
+    cancel_calls,
+    going_away
 };
 
 /// Writes fields. Has the functions of `reader`, so that `walk` names the fields of a message once for both ways.
@@ -263,6 +264,9 @@ void walk(Io& io, Message& m) {
     io.number(m.session_id);
     io.calls(m.calls);
 }
+
+template <class Io, body_of<going_away> Message>
+void walk(Io&, Message&) {}
 
 /// Reads the body of that kind. False: there is no such kind.
 template <std::size_t... Places>

@@ -83,9 +83,13 @@ struct cancel_calls {
     std::vector<call_id> calls;  ///< 1 to `max_cancels`
 };
 
+/// Server: it drains. No session of this connection has calls begun any more; those in flight are answered.
+struct going_away {};
+
 struct control_message {
     std::uint64_t request = 0;  ///< chosen by the client, sent back with the answer
-    std::variant<hello, welcome, refused, query, offers, heartbeat, goodbye, find_target, target_found, cancel_calls>
+    std::variant<hello, welcome, refused, query, offers, heartbeat, goodbye, find_target, target_found, cancel_calls,
+                 going_away>
         body;
 };
 

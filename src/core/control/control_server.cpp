@@ -118,6 +118,7 @@ void control_server::impl::progress(nanoseconds longest) {
     if (const nanoseconds at = now(); at >= next_timer_) run_timers(at);
     take_turns();
     start_handshakes();
+    say_going_away();
     take_opened();
     take_ended();
     look_at_keys();
@@ -335,6 +336,10 @@ std::uint16_t control_server::port() const noexcept {
 
 void control_server::end_session(std::uint64_t session_id, status why) noexcept {
     impl_->end_session(session_id, why);
+}
+
+void control_server::drain() noexcept {
+    impl_->drain();
 }
 
 void control_server::wake() noexcept {

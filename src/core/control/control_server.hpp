@@ -42,6 +42,8 @@ class control_server {
     [[nodiscard]] std::uint16_t port() const noexcept;
     /// Tells the client that the server ended its session. Thread-safe; returns at once; unknown ids are ignored.
     void end_session(std::uint64_t session_id, status why) noexcept;
+    /// Tells all clients that the server drains. Thread-safe; returns at once.
+    void drain() noexcept;
     /// Checks soon whether keys have changed. Thread-safe.
     void wake() noexcept;
 

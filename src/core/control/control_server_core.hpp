@@ -47,6 +47,10 @@ class control_server::impl {
 
     [[nodiscard]] std::uint16_t port() const noexcept { return door_.port(); }
     void end_session(std::uint64_t id, status why) noexcept;
+    void drain() noexcept {
+        draining_.store(true);
+        wake_.set();
+    }
     void wake() noexcept { wake_.set(); }
 
   private:
@@ -102,7 +106,7 @@ class control_server::impl {
     void refuse(server_connection& which, std::string_view why);
     void refuse_plain(server_connection& which);
     void leave(server_connection& which);
-    void drain(server_connection& which);
+    void read_off(server_connection& which);
     void drop(server_connection& which);
 
     // Sessions.
@@ -127,7 +131,9 @@ class control_server::impl {
     void send(server_connection& to, const control_message& message);
     void lose(server_connection& which, status why);
     void end_sessions(server_connection& which, status why);
+    void say_going_away();
     void say_goodbye();
+    void say_to_all(const control_message& message, bool last);
     [[nodiscard]] nanoseconds silence_left(const server_connection& each) const noexcept;
 
     session_host& host_;
@@ -142,6 +148,7 @@ class control_server::impl {
     std::mutex mutex_;
     std::vector<ended_session> ended_;
     std::atomic<bool> stopping_{false};
+    std::atomic<bool> draining_{false};
 
     // For the thread alone.
     listening_clock listening_;
@@ -162,6 +169,7 @@ class control_server::impl {
     nanoseconds next_timer_ = never;
     nanoseconds door_closed_until_{};
     bool queue_waits_ = false;  ///< nobody in the queue may start now
+    bool goes_away_ = false;    ///< clients have been told that the server drains
     std::thread thread_;
 };
 

@@ -221,6 +221,7 @@ void control_server::impl::welcome_client(server_connection& to, opened_session&
     next_timer_ = std::min(next_timer_, deadline_after(silence_left(to)));
     grant.peer_timeout = peer_timeout_;
     send(to, {job.request, welcome{std::move(grant), boot_, {job.sent, job.received, now()}}});
+    if (goes_away_ && find(job.connection) != nullptr) send(to, {0, going_away{}});
 }
 
 void control_server::impl::take_ended() {
@@ -278,14 +279,25 @@ void control_server::impl::lose(server_connection& which, status why) {
     drop(which);
 }
 
+/// Once; later welcomes have it behind them.
+void control_server::impl::say_going_away() {
+    if (goes_away_ || !draining_.load()) return;
+    goes_away_ = true;
+    say_to_all({0, going_away{}}, false);
+}
+
 void control_server::impl::say_goodbye() {
+    say_to_all({0, goodbye{0, status::closed}}, true);
+}
+
+void control_server::impl::say_to_all(const control_message& message, bool last) {
     std::vector<server_connection*> all;
     for (const auto& [id, each] : connections_)
         if (each->stage == connection_stage::serving) all.push_back(each.get());
     for (server_connection* each : all) {
         const std::uint64_t id = each->id;
-        send(*each, {0, goodbye{0, status::closed}});
-        if (find(id) != nullptr) each->stream.finish();
+        send(*each, message);
+        if (last && find(id) != nullptr) each->stream.finish();
     }
 }
 

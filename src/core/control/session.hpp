@@ -22,6 +22,7 @@
 namespace accel::core {
 
 class cancel_board;
+class session_watch;
 
 /// Client → server.
 struct session_request {
@@ -32,6 +33,7 @@ struct session_request {
     nanoseconds peer_timeout{};
     stream_priority priority = stream_priority::normal;
     link_description description;
+    std::shared_ptr<session_watch> watch{};  ///< in process: the channel's, which the server tells by itself
 };
 
 /// Server → client.
@@ -93,12 +95,32 @@ class session_watch {
 
     /// Control plane: first reason wins; makes `event_fd` readable.
     void end(status why) noexcept {
-        status expected = status::ok;
-        if (ended_.compare_exchange_strong(expected, why, std::memory_order_acq_rel)) end_.set();
+        status before = news_.load(std::memory_order_relaxed);
+        while (before == status::ok || before == draining) {
+            if (!news_.compare_exchange_weak(before, why, std::memory_order_acq_rel)) continue;
+            return signal_.set();
+        }
     }
+    /// Control plane: the server drains, so it takes no more calls. Makes `event_fd` readable.
+    void drain() noexcept {
+        status before = status::ok;
+        if (news_.compare_exchange_strong(before, draining, std::memory_order_acq_rel)) signal_.set();
+    }
+    /// True: the session lives, and its server takes calls.
+    [[nodiscard]] bool good() const noexcept { return news_.load(std::memory_order_acquire) == status::ok; }
+    /// True: the session lives, and its server drains.
+    [[nodiscard]] bool drains() const noexcept { return news_.load(std::memory_order_acquire) == draining; }
     /// `ok` while the session lives.
-    [[nodiscard]] status ended() const noexcept { return ended_.load(std::memory_order_acquire); }
-    [[nodiscard]] int event_fd() const noexcept { return end_.fd(); }
+    [[nodiscard]] status ended() const noexcept {
+        const status told = news_.load(std::memory_order_acquire);
+        return told == draining ? status::ok : told;
+    }
+    /// Channel: it knows that the server drains. `event_fd` now tells of the session's end alone.
+    void heard() noexcept {
+        signal_.clear();
+        if (ended() != status::ok) signal_.set();
+    }
+    [[nodiscard]] int event_fd() const noexcept { return signal_.fd(); }
 
     /// Server's monotonic clock minus ours, in ns; 0 on the same host. Kept up to date by the control plane.
     std::atomic<std::int64_t> clock_offset_ns{0};
@@ -110,8 +132,10 @@ class session_watch {
     std::shared_ptr<session_watch> next_left;
 
   private:
-    std::atomic<status> ended_{status::ok};
-    wake_signal end_;
+    static constexpr auto draining = static_cast<status>(status_count);
+
+    std::atomic<status> news_{status::ok};  ///< or `draining`, or why the session has ended
+    wake_signal signal_;
 };
 
 }  // namespace accel::core

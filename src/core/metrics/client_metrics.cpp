@@ -50,6 +50,7 @@ void client_metrics::add_to(metrics_sums& sums) const {
     channel_sums& channels = sums.channels[scheme_];
     ++channels.open;
     channels.in_flight += submitted - std::min(ended, submitted);
+    channels.quarantined += quarantined_.read();
     channels.stale += stale_.read();
     channels.reconnects += reconnects_.read();
     channels.copied_range_bytes += copied_bytes_.read();

@@ -26,9 +26,10 @@ class client_metrics : public metrics_source {
     /// So many targets have series of their own, the first that are called; the others share one.
     static constexpr std::size_t own_targets = 8;
 
-    /// `submitted`: of the channel, which outlives this.
-    client_metrics(metrics_registry& registry, std::string_view scheme, const counter& submitted)
-        : registry_(registry), scheme_(scheme), submitted_(submitted) {
+    /// `submitted`, and slots `quarantined` now: of the channel, which outlives this.
+    client_metrics(metrics_registry& registry, std::string_view scheme, const counter& submitted,
+                   const counter& quarantined)
+        : registry_(registry), scheme_(scheme), submitted_(submitted), quarantined_(quarantined) {
         registry_.add(*this);
     }
     ~client_metrics() override { registry_.remove(*this); }
@@ -70,6 +71,7 @@ class client_metrics : public metrics_source {
     metrics_registry& registry_;
     std::string_view scheme_;  ///< static storage
     const counter& submitted_;
+    const counter& quarantined_;
     counter stale_;
     counter reconnects_;
     counter copied_bytes_;

@@ -68,7 +68,7 @@ void metrics_sums::add(const server_statistics& one) noexcept {
 }
 
 void metrics_sums::drop_gauges() noexcept {
-    for (auto& [scheme, each] : channels) each.open = each.in_flight = 0;
+    for (auto& [scheme, each] : channels) each.open = each.in_flight = each.quarantined = 0;
     kernels.channels = kernels.in_flight = kernels.quarantined = 0;
     servers.sessions = 0;
     servers.memory_bytes = servers.gpu_memory_bytes = 0;
@@ -177,6 +177,8 @@ void list_channels(family_list& out, const metrics_sums& sums) {
     each("accel_channels", "Channels that are open.", metric_kind::gauge, &channel_sums::open);
     each("accel_calls_in_flight", "Calls of channels, submitted and not yet handed out.", metric_kind::gauge,
          &channel_sums::in_flight);
+    each("accel_quarantined_slots", "Slots that wait for the late response of a call that has ended.",
+         metric_kind::gauge, &channel_sums::quarantined);
     each("accel_stale_responses_total", "Late responses that were recognised and dropped.", metric_kind::counter,
          &channel_sums::stale);
     each("accel_reconnects_total", "Connections made anew after a loss.", metric_kind::counter,

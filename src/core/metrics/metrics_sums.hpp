@@ -67,8 +67,9 @@ struct call_sums {
 
 /// Sums over the channels of one scheme.
 struct channel_sums {
-    std::uint64_t open = 0;       ///< gauge
-    std::uint64_t in_flight = 0;  ///< gauge
+    std::uint64_t open = 0;         ///< gauge
+    std::uint64_t in_flight = 0;    ///< gauge
+    std::uint64_t quarantined = 0;  ///< gauge
     std::uint64_t stale = 0;
     std::uint64_t reconnects = 0;
     std::uint64_t copied_range_bytes = 0;

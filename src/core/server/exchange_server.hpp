@@ -113,7 +113,7 @@ class exchange_server {
     /// True: it was the last one.
     [[nodiscard]] bool release_ref() noexcept { return references_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
 
-    /// Any thread: from now on requests are refused with `overloaded`.
+    /// Any thread: from now on requests are refused with `closed`.
     void refuse_requests() noexcept { max_open_.store(0, std::memory_order_relaxed); }
     /// Any thread: no exchange is held by a handler and no answer waits to be sent.
     [[nodiscard]] bool drained() const noexcept { return open_.load(std::memory_order_acquire) == 0; }

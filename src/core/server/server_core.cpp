@@ -299,13 +299,22 @@ status server_core::drain(nanoseconds timeout) {
     return drain_by(driven_, timeout);
 }
 
-/// `driven`: the worker that nobody else drives meanwhile; null: they have threads, or somebody does.
-status server_core::drain_by(worker* driven, nanoseconds timeout) {
-    const nanoseconds deadline = deadline_after(timeout);
+/// Clients go elsewhere while their calls in flight are answered.
+void server_core::tell_draining() noexcept {
     {
         const std::lock_guard lock(mutex_);
         draining_ = true;
+        for (const auto& [id, each] : sessions_)
+            if (each.watch != nullptr) each.watch->drain();
     }
+    for (const auto& door : entrances_)
+        if (door->control) door->control->drain();
+}
+
+/// `driven`: the worker that nobody else drives meanwhile; null: they have threads, or somebody does.
+status server_core::drain_by(worker* driven, nanoseconds timeout) {
+    const nanoseconds deadline = deadline_after(timeout);
+    tell_draining();
     for (worker* each : workers_) each->exchanges().refuse_requests();
     const auto drained = [this] {
         return std::all_of(workers_.begin(), workers_.end(),

@@ -81,7 +81,8 @@ class server_core : private session_observer, private metrics_source {
         client_identity client;
         session_token token{};
         std::shared_ptr<cancel_board> cancels;
-        connection* to_kernels = nullptr;  ///< of a session that kernels serve; good while `counted`
+        std::shared_ptr<session_watch> watch;  ///< of a client of this process
+        connection* to_kernels = nullptr;      ///< of a session that kernels serve; good while `counted`
         std::size_t memory_bytes = 0;
         std::size_t gpu_memory_bytes = 0;
         std::uint32_t descriptors = 0;
@@ -90,6 +91,7 @@ class server_core : private session_observer, private metrics_source {
 
     server_core(std::shared_ptr<context_state> context, server_options options, bool for_kernels);
     void add_workers(const service_table& services);
+    void tell_draining() noexcept;
     status drain_by(worker* driven, nanoseconds timeout);
     result<void> open_device();
     result<void> load_keys(const std::vector<uri>& uris);

@@ -164,12 +164,10 @@ result<session_grant> server_core::make_session(entrance& through, const listene
         connection* const to_kernels = kernels_ == nullptr ? nullptr : &made->connection();
         const std::uint32_t descriptors = kernels_ == nullptr ? on.scheme->session_descriptors() : 0;
         share& had = clients_[client.account()];
-        sessions_[grant.session_id] = {&owner,      source,
-                                       &through,    client,
-                                       grant.token, made->shared_cancels(),
-                                       to_kernels,  made->memory_bytes,
-                                       gpu_bytes,   descriptors,
-                                       true};
+        sessions_[grant.session_id] = {
+            &owner,        source,     &through,           client,    grant.token, made->shared_cancels(),
+            request.watch, to_kernels, made->memory_bytes, gpu_bytes, descriptors, true};
+        if (draining_ && request.watch != nullptr) request.watch->drain();
         ++had.sessions;
         had.memory_bytes += made->memory_bytes;
         had.descriptors += descriptors;
@@ -338,6 +336,7 @@ void server_core::session_lost(const session& which, status why) noexcept {
     --open_sessions_;
     --clients_[found->second.client.account()].sessions;
     if (why != status::closed) ++lost_;
+    if (found->second.watch != nullptr) found->second.watch->end(why);
     if (found->second.through->control) found->second.through->control->end_session(which.id(), why);
 }
 

@@ -280,6 +280,11 @@ void worker::lose(session& which, status why) noexcept {
     sessions_.retire(which);
 }
 
+/// `closed` tells a client that no handler has seen what is not answered.
+status worker::end_of(session& stopped) noexcept {
+    return stopped.open() == 0 && stopped.connection().flushed() ? status::closed : status::peer_lost;
+}
+
 /// Lets answers leave, then closes every session. Sessions stay whose exchanges a handler keeps.
 void worker::close_all() noexcept {
     const nanoseconds deadline = deadline_after(close_patience);
@@ -287,7 +292,7 @@ void worker::close_all() noexcept {
     exchanges_.leave();
     while (!sessions_.flushed() && now() < deadline)
         if (progress() == 0) sleep_on({}, now() + closing_interval);
-    while (session* const each = sessions_.last()) lose(*each, status::closed);
+    while (session* const each = sessions_.last()) lose(*each, end_of(*each));
     const gpu_exchanges* const gpu = exchanges_.gpu();
     while (sessions_.any_closing() && now() < deadline) {
         progress();

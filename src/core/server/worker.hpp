@@ -92,6 +92,7 @@ class worker {
     [[nodiscard]] bool sleep_on_all(nanoseconds until) noexcept;
     void run_commands() noexcept;
     void add_session(std::unique_ptr<session> made) noexcept;
+    [[nodiscard]] static status end_of(session& stopped) noexcept;
     void close_all() noexcept;
 
     std::shared_ptr<context_state> context_;
