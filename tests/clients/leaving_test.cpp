@@ -193,6 +193,30 @@ TEST_P(leaving, pool_offers_nothing_twice_that_a_handler_has_seen) {
     kept.answer_all();
 }
 
+TEST_P(leaving, pool_goes_on_while_its_thread_keeps_a_response) {
+    std::optional<server> first(serve(place("kept"), names_itself("first")));
+    const server second = serve(place("next"), names_itself("second"));
+    channel_pool pool =
+        channel_pool::open(ctx, joined({where(*first), where(second)}), client_options(), {.max_channels = 1}).value();
+    {
+        auto kept = pool.call({});
+        ASSERT_TRUE(kept) << kept.error().message;
+        first.reset();
+        for (int i = 0; i < 3; ++i) {
+            auto answer = pool.call({});
+            ASSERT_TRUE(answer) << answer.error().message;
+            EXPECT_EQ(text_of((*answer)->bytes()), "second");
+        }
+        EXPECT_EQ(text_of((*kept)->bytes()), "first");
+        EXPECT_EQ(pool.statistics().channels, 2U);
+    }
+    EXPECT_EQ(pool.statistics().channels, 1U);
+    EXPECT_EQ(pool.statistics().lost, 1U);
+    EXPECT_EQ(pool.leave(), status::ok);
+    std::thread([&] { EXPECT_TRUE(pool.call({})); }).join();
+    EXPECT_EQ(pool.close(patience(30s)), status::ok);
+}
+
 class never_answering : public leaving {
   protected:
     [[nodiscard]] static channel_options brief_quarantine() {

@@ -37,7 +37,7 @@ struct thread_seats {
 
     [[nodiscard]] pool_seat* find(const pool_state* pool) const noexcept {
         for (const thread_seat& each : all)
-            if (each.pool.get() == pool) return each.seat;
+            if (each.pool.get() == pool && !each.seat->retired) return each.seat;
         return nullptr;
     }
     void remove(const pool_seat* seat) noexcept {
@@ -80,9 +80,27 @@ result<pooled_channel> pool_state::take(bool looks) {
     pooled_channel use{mine};
     if (looks) (void)mine->held->poll({});
     if (!mine->held->connected()) [[unlikely]] {
+        if (looks && holds_responses_alone(*mine)) return move_on(*mine);
         if (auto renewed = renew(*mine); !renewed) return renewed.error();
     }
     return use;
+}
+
+/// A lost channel whose thread keeps responses, and waits for nothing else.
+bool pool_state::holds_responses_alone(const pool_seat& seat) noexcept {
+    return seat.uses.load(std::memory_order_relaxed) > 1 && seat.held->core_->awaits_nothing();
+}
+
+/// The thread gets another seat, and this one ends with its last use.
+result<pooled_channel> pool_state::move_on(pool_seat& seat) {
+    {
+        const std::lock_guard lock(mutex_);
+        hosts_.lost(seat.host, seat.made, now());
+        ++counted_.lost;
+        ++retired_;
+    }
+    seat.retired = true;
+    return take(false);
 }
 
 /// False: the pool is closing.
@@ -95,7 +113,12 @@ bool pool_state::enter(pool_seat& seat) noexcept {
 
 void pool_state::exit(pool_seat& seat) noexcept {
     const bool last = seat.uses.fetch_sub(1) == 1;
-    if (last && closing_.load() && !inherited()) (void)close_unused();
+    if (!last || inherited()) return;
+    if (closing_.load()) (void)close_unused();
+    if (!seat.retired) return;
+    const auto keeps_this = shared_from_this();
+    give_back(seat);
+    seats_here.remove(&seat);
 }
 
 /// A seat for this thread: one that another thread has given back, or a new one.
@@ -109,7 +132,7 @@ result<pool_seat*> pool_state::first_call() {
             idle->taken = true;
             return idle;
         }
-        if (seats_.size() + reserved_ >= limits_.max_channels) {
+        if (seats_.size() - retired_ + reserved_ >= limits_.max_channels) {
             ++counted_.refused;
             return error{status::overloaded, 0,
                          fmt::format("{} threads have a channel of this pool: raise max_channels, or let threads that "
@@ -221,10 +244,11 @@ status pool_state::leave() noexcept {
 void pool_state::give_back(pool_seat& seat) noexcept {
     std::optional<channel> dropped;  // closed after the lock
     const std::lock_guard lock(mutex_);
+    if (seat.retired) --retired_;
     if (!seat.held) return;
     (void)seat.held->poll({});
     seat.taken = false;
-    if (seat.held->connected() && seat.held->core_->idle() && !seat.displaced) return;
+    if (!seat.retired && seat.held->connected() && seat.held->core_->idle() && !seat.displaced) return;
     dropped = std::move(seat.held);
     seats_.remove_if([&seat](const pool_seat& each) { return &each == &seat; });
 }

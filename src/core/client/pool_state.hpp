@@ -30,6 +30,7 @@ struct pool_seat {
     std::atomic<std::uint32_t> uses{0};  ///< `pooled_channel`s; written by its thread alone
     bool taken = true;                   ///< by a thread; under the pool's lock
     bool displaced = false;              ///< made while a host was left out: not for another thread
+    bool retired = false;                ///< lost; its thread keeps responses of it, and has another seat
 };
 
 /// The state behind a pool. It lives as long as the pool, and as any thread that has a seat.
@@ -69,6 +70,8 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     [[nodiscard]] pool_seat* idle_seat() noexcept;
     [[nodiscard]] result<connected> connect();
     [[nodiscard]] result<void> renew(pool_seat& seat);
+    [[nodiscard]] static bool holds_responses_alone(const pool_seat& seat) noexcept;
+    [[nodiscard]] result<pooled_channel> move_on(pool_seat& seat);
     [[nodiscard]] bool close_unused() noexcept;
 
     process_stamp stamp_;
@@ -81,6 +84,7 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     pool_hosts hosts_;
     std::list<pool_seat> seats_;
     std::uint32_t reserved_ = 0;  ///< seats that are being connected
+    std::uint32_t retired_ = 0;   ///< seats that do not count for `max_channels`
     pool_statistics counted_;
 };
 
