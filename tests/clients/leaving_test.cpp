@@ -212,6 +212,7 @@ TEST_P(leaving, pool_goes_on_while_its_thread_keeps_a_response) {
     }
     EXPECT_EQ(pool.statistics().channels, 1U);
     EXPECT_EQ(pool.statistics().lost, 1U);
+    std::thread([&] { EXPECT_EQ(pool.call({}).code(), status::overloaded); }).join();
     EXPECT_EQ(pool.leave(), status::ok);
     std::thread([&] { EXPECT_TRUE(pool.call({})); }).join();
     EXPECT_EQ(pool.close(patience(30s)), status::ok);

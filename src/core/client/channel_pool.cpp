@@ -248,7 +248,7 @@ void pool_state::give_back(pool_seat& seat) noexcept {
     if (!seat.held) return;
     (void)seat.held->poll({});
     seat.taken = false;
-    if (!seat.retired && seat.held->connected() && seat.held->core_->idle() && !seat.displaced) return;
+    if (seat.held->connected() && seat.held->core_->idle() && !seat.displaced) return;
     dropped = std::move(seat.held);
     seats_.remove_if([&seat](const pool_seat& each) { return &each == &seat; });
 }
