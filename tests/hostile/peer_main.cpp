@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The other processes of the hostile suite. Usage:
-//   hostile_peer serve URI [nofile=N] [memory_mb=N]
+//   hostile_peer serve URI [nofile=N] [memory_mb=N] [clock=SECONDS]
 //     Echoes. Writes its URI; then for each line of input a line: "counts" (sessions, lost, requests, slot
-//     bytes), "peers" (who has called), "reload" (of keys: the status). Ends on SIGTERM.
+//     bytes), "peers" (who has called), "reload" (of keys: the status). Ends on SIGTERM. `clock`: in a time namespace
+//     where this machine's monotonic clock is ahead by this; where that is not allowed, it writes "not allowed".
 //   hostile_peer starve URI
 //     For a falling number of descriptors: connects and calls. Writes a line for each: what became of it.
 #include "conformance/patience.hpp"
@@ -17,6 +18,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <mutex>
@@ -27,10 +29,12 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace {
@@ -89,16 +93,34 @@ void answer(server& listening, visitors& seen, const std::string& line) {
     }
 }
 
+/// Goes on as a child in another time namespace, whose end is this process's end. False: that is not allowed.
+bool shift_clock(const std::string& seconds) {
+    if (::unshare(CLONE_NEWTIME) != 0) return false;
+    std::ofstream offsets("/proc/self/timens_offsets");
+    if (!(offsets << "monotonic " << seconds << " 0" << std::flush)) return false;
+    const pid_t child = ::fork();
+    if (child < 0) return false;
+    if (child == 0) return ::prctl(PR_SET_PDEATHSIG, SIGKILL) == 0;
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
 int serve(const std::string& uri, const std::vector<std::string>& limits) {
+    for (const std::string& each : limits) {
+        if (!each.starts_with("clock=") || shift_clock(each.substr(6))) continue;
+        std::cout << "not allowed" << std::endl;
+        return 0;
+    }
     sigset_t end{};
     sigemptyset(&end);
     sigaddset(&end, SIGTERM);
     ::pthread_sigmask(SIG_BLOCK, &end, nullptr);
     rlim_t memory_mb = 0;
     for (const std::string& each : limits) {
-        const auto value = std::stoull(each.substr(each.find('=') + 1));
-        if (each.starts_with("nofile=")) limit(RLIMIT_NOFILE, value);
-        if (each.starts_with("memory_mb=")) memory_mb = value;
+        const auto value = std::stoll(each.substr(each.find('=') + 1));
+        if (each.starts_with("nofile=")) limit(RLIMIT_NOFILE, static_cast<rlim_t>(value));
+        if (each.starts_with("memory_mb=")) memory_mb = static_cast<rlim_t>(value);
     }
     auto ctx = context::open();
     if (!ctx) return fail(ctx.error().message);

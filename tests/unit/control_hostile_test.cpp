@@ -386,13 +386,21 @@ TEST_F(control_hostile_server_test, clocks_of_two_hosts_are_compared) {
 }
 
 TEST_F(control_hostile_server_test, one_host_has_one_clock) {
-    open_at_raw_server(2s, [&](control_message&, welcome& body) {
-        body.boot = read_boot_identity();
-        body.clocks.received += 5h;
-        body.clocks.sent += 5h;
-    });
+    open_at_raw_server(2s, [](control_message&, welcome& body) { body.boot = read_boot_identity(); });
     ASSERT_TRUE(answer.ok());
     EXPECT_EQ(watch->clock_offset_ns.load(), 0);
+}
+
+/// Processes in another time namespace and copies of a virtual machine have the same boot id.
+TEST_F(control_hostile_server_test, the_same_kernel_proves_no_clock) {
+    const nanoseconds ahead = 5h;
+    open_at_raw_server(2s, [&](control_message&, welcome& body) {
+        body.boot = read_boot_identity();
+        body.clocks.received += ahead;
+        body.clocks.sent += ahead;
+    });
+    ASSERT_TRUE(answer.ok()) << answer.error().message;
+    EXPECT_LT(std::chrono::abs(nanoseconds{watch->clock_offset_ns.load()} - ahead), 2s);
 }
 
 TEST(clock_estimate_test, the_shortest_round_trip_counts) {
@@ -406,6 +414,22 @@ TEST(clock_estimate_test, the_shortest_round_trip_counts) {
     clock.add({0us, 1us, 1us}, 1us);  // nothing to compare with
     clock.add({5us, 9us, 8us}, 9us);  // cannot be
     EXPECT_EQ(clock.offset(), nanoseconds{990us});
+}
+
+TEST(clock_estimate_test, one_kernel_has_one_clock_until_a_message_comes_before_it_was_sent) {
+    clock_estimate clock;
+    clock.set_same_kernel();
+    clock.add({1000us, 1100us, 1200us}, 1350us);
+    clock.add({2000us, 1995us, 1995us}, 2005us);  // within the error of a reading
+    EXPECT_EQ(clock.offset(), nanoseconds{0});
+    clock.add({3000us, 3500us, 3500us}, 3100us);
+    EXPECT_EQ(clock.offset(), nanoseconds{-7500}) << "the shortest round trip, which counts now";
+    clock.set_same_kernel();
+    EXPECT_EQ(clock.offset(), nanoseconds{-7500});
+    clock_estimate behind;
+    behind.set_same_kernel();
+    behind.add({3000us, 2500us, 2500us}, 3100us);
+    EXPECT_EQ(behind.offset(), nanoseconds{-550us});
 }
 
 TEST(listening_clock_test, time_that_was_not_spent_listening_does_not_count) {

@@ -335,7 +335,7 @@ void client_connection::on_welcome(const control_message& message, const welcome
         return;
     }
     const boot_identity unknown{};
-    if (body.boot == boot_ && body.boot != unknown) clock_.set_same_host();
+    if (body.boot == boot_ && body.boot != unknown) clock_.set_same_kernel();
     sessions_.emplace(grant.session_id, live_session{call->watch, asked.peer_timeout});
     update_clock(body.clocks, received);
     server_timeout_ = grant.peer_timeout;

@@ -25,7 +25,8 @@ inline constexpr std::size_t max_control_bytes = 2048;
 inline constexpr std::size_t max_description_bytes = 512;
 inline constexpr std::size_t max_cancels = 128;  ///< calls in one message
 
-/// /proc/sys/kernel/random/boot_id as 16 bytes: the same for all processes that share a monotonic clock.
+/// /proc/sys/kernel/random/boot_id as 16 bytes: names a running kernel. Processes in other time namespaces, and copies
+/// of a virtual machine, have the same one and other clocks.
 using boot_identity = std::array<std::byte, 16>;
 
 /// Two of the four times of a clock comparison: when the message that this one answers was sent (on the

@@ -35,15 +35,19 @@ class listening_clock {
 /// The error of a sample grows with its age, by the drift of two clocks.
 class clock_estimate {
   public:
-    void set_same_host() noexcept { same_host_ = true; }
+    /// The peer names the kernel that runs this process too. Then both share one clock, which no estimate could tell as
+    /// well, until a message came in before it was sent: processes in another time namespace and copies of a virtual
+    /// machine name the same kernel.
+    void set_same_kernel() noexcept { same_kernel_ = true; }
 
     /// `received` is our time at which a message with these stamps came in.
     void add(const clock_stamps& stamps, nanoseconds received) noexcept {
-        if (same_host_ || stamps.echo == nanoseconds{0}) return;
+        if (stamps.echo == nanoseconds{0}) return;
         const nanoseconds round_trip = (received - stamps.echo) - (stamps.sent - stamps.received);
         const bool plausible =
             stamps.echo <= received && stamps.received <= stamps.sent && round_trip >= nanoseconds{0};
         if (!plausible) return;
+        apart_ = apart_ || stamps.received + reading_error < stamps.echo || received + reading_error < stamps.sent;
         const nanoseconds drift = (received - taken_) / drift_divisor;
         if (known_ && round_trip > round_trip_ + drift) return;
         known_ = true;
@@ -51,11 +55,14 @@ class clock_estimate {
         round_trip_ = round_trip;
         offset_ = ((stamps.received - stamps.echo) + (stamps.sent - received)) / 2;
     }
-    [[nodiscard]] nanoseconds offset() const noexcept { return same_host_ ? nanoseconds{0} : offset_; }
+    [[nodiscard]] nanoseconds offset() const noexcept { return same_kernel_ && !apart_ ? nanoseconds{0} : offset_; }
 
   private:
     static constexpr std::int64_t drift_divisor = 10'000;  // 100 parts in a million
-    bool same_host_ = false;
+    /// Two threads that read one clock at once differ by less.
+    static constexpr nanoseconds reading_error = std::chrono::microseconds{10};
+    bool same_kernel_ = false;
+    bool apart_ = false;
     bool known_ = false;
     nanoseconds taken_{};
     nanoseconds round_trip_{};
