@@ -35,6 +35,20 @@ struct data_connections : arena {
         std::memcpy(&code, answer.data(), sizeof code);
         return static_cast<status>(code);
     }
+    /// All that the server says before it closes the connection.
+    [[nodiscard]] std::string refusal(const std::vector<std::byte>& bytes) {
+        const unique_fd fd = connect_from(stranger_address, server_->where());
+        if (!fd.open() || !push(fd.get(), bytes)) return "not connected";
+        std::string all;
+        std::array<char, core::max_data_answer_bytes> part{};
+        const auto deadline = core::deadline_after(patience(5s));
+        while (core::wait_ready(fd.get(), POLLIN, deadline) == 0) {
+            const ssize_t got = ::recv(fd.get(), part.data(), part.size(), MSG_DONTWAIT);
+            if (got <= 0) return all;
+            all.append(part.data(), static_cast<std::size_t>(got));
+        }
+        return "still open";
+    }
 };
 
 TEST_P(data_connections, without_a_session_or_its_token_are_refused) {
@@ -57,6 +71,20 @@ TEST_P(data_connections, without_a_session_or_its_token_are_refused) {
     auto other_version = preamble(grant->session_id, grant->token);
     other_version[8] = std::byte{99};
     EXPECT_NE(show(other_version), status::ok);
+    own.reset();
+    expect_unharmed();
+}
+
+TEST_P(data_connections, do_not_tell_strangers_which_sessions_there_are) {
+    open();
+    auto own = wire::open(stranger_address, server_->where(), client_keys());
+    ASSERT_TRUE(own && own->send(core::control_greeting));
+    const auto grant = own->open_session(wish());
+    ASSERT_TRUE(grant);
+    const std::string of_none = refusal(preamble(grant->session_id + 1000, {}));
+    EXPECT_NE(of_none.find("no such session"), std::string::npos) << of_none;
+    EXPECT_EQ(refusal(preamble(1, {})), of_none) << "which has its connection";
+    EXPECT_EQ(refusal(preamble(grant->session_id, {})), of_none) << "which waits for its connection";
     own.reset();
     expect_unharmed();
 }

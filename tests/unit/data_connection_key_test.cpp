@@ -5,6 +5,7 @@
 #include "core/tls/tls_stream.hpp"
 #include "unit/control_fixture.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -24,11 +25,14 @@ struct data_connection_key : control_test {
 
     /// A handshake over a connection of its own, as `who`.
     tls_outcome shake(const std::optional<session_key>& key, std::string_view protocol = data_protocol,
-                      const std::string& who = "stranger") {
+                      const std::string& who = "stranger", const char* suites = nullptr) {
         socket = connect_raw(server->port());
         auto made = tls_stream::connect(keys(folder.client(who))->keys, socket.get(), own_loopback(), protocol, key);
         EXPECT_TRUE(made.ok());
         tls.emplace(std::move(*made));
+        if (suites != nullptr) {
+            EXPECT_EQ(SSL_set_ciphersuites(tls->get(), suites), 1);
+        }
         tls_outcome outcome = tls->handshake();
         while (outcome == tls_outcome::wants_read && wait_ready(socket.get(), POLLIN, deadline_after(10s)) == 0)
             outcome = tls->handshake();
@@ -89,23 +93,45 @@ TEST_F(data_connection_key, makes_nobody_a_client_of_the_control_plane) {
     }
 }
 
-TEST_F(data_connection_key, that_is_wrong_is_refused) {
+TEST_F(data_connection_key, that_is_wrong_is_refused_as_one_of_no_session) {
     session_token wrong = grant.token;
     wrong[15] ^= std::byte{1};
-    EXPECT_EQ(shake(session_key{grant.session_id, wrong}), tls_outcome::failed);
+    std::vector<std::string> told;
+    for (const std::uint64_t number : {grant.session_id, grant.session_id + 1, ~std::uint64_t{0}}) {
+        for (const std::string_view protocol : {control_protocol, data_protocol}) {
+            EXPECT_EQ(shake(session_key{number, wrong}, protocol), tls_outcome::failed);
+            told.push_back(tls->failure());
+        }
+    }
+    EXPECT_THAT(told, ::testing::Each(told.front())) << "a stranger would learn which sessions there are";
+    EXPECT_THAT(told.front(), ::testing::HasSubstr("may have ended"));
+    EXPECT_EQ(host.taken(), 0U);
 }
 
-TEST_F(data_connection_key, of_a_session_that_has_ended_is_none) {
+TEST_F(data_connection_key, of_a_session_that_has_ended_opens_nothing) {
     host.close_session(grant.session_id, status::closed);
-    ASSERT_EQ(shake(session_key{grant.session_id, grant.token}), tls_outcome::done);
+    EXPECT_EQ(shake(session_key{grant.session_id, grant.token}), tls_outcome::failed);
+}
+
+TEST_F(data_connection_key, may_be_left_out_where_certificates_are_shown) {
+    ASSERT_EQ(shake(std::nullopt), tls_outcome::done);
     EXPECT_EQ(tls->session(), std::nullopt);
-    EXPECT_EQ(tls->peer_name(), folder.key("server")) << "certificates were shown after all";
+    EXPECT_EQ(tls->peer_name(), folder.key("server"));
 }
 
-TEST_F(data_connection_key, is_no_way_around_the_list_of_clients) {
+/// The key is for one cipher suite. Nobody has checked it where another one was taken.
+TEST_F(data_connection_key, that_does_not_fit_the_cipher_counts_for_nothing) {
+    auto second = open(keys(folder.client()), wish());
+    ASSERT_TRUE(second.ok());
+    ASSERT_EQ(shake(session_key{grant.session_id, {}}, data_protocol, "stranger", "TLS_AES_256_GCM_SHA384"),
+              tls_outcome::done);
+    EXPECT_EQ(tls->session(), std::nullopt);
+    EXPECT_EQ(answer_to(second->session_id), 0) << "as with the certificate alone";
+}
+
+TEST_F(data_connection_key, that_is_left_out_is_no_way_around_the_list_of_clients) {
     folder.make("outsider");
-    host.close_session(grant.session_id, status::closed);
-    const tls_outcome shaken = shake(session_key{grant.session_id, grant.token}, data_protocol, "outsider");
+    const tls_outcome shaken = shake(std::nullopt, data_protocol, "outsider");
     // A client may finish its side before it hears of the refusal.
     if (shaken == tls_outcome::done) {
         EXPECT_EQ(answer_to(grant.session_id), ended);

@@ -11,6 +11,7 @@
 #include <openssl/bio.h>
 #include <openssl/crypto.h>
 #include <openssl/err.h>
+#include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <openssl/x509v3.h>
 #include <sys/socket.h>
@@ -171,7 +172,19 @@ int show_session_key(SSL* ssl, const EVP_MD*, const unsigned char** id, std::siz
     return 1;
 }
 
-/// A server's answer to an offer. Without a key there the handshake goes on with certificates.
+/// The token of sessions that do not exist. Empty: no randomness.
+const std::optional<session_key>& nobodys_key() noexcept {
+    static const std::optional<session_key> drawn = [] {
+        std::optional<session_key> made(std::in_place);
+        auto* bytes = reinterpret_cast<unsigned char*>(made->token.data());
+        if (RAND_priv_bytes(bytes, static_cast<int>(made->token.size())) != 1) made.reset();
+        return made;
+    }();
+    return drawn;
+}
+
+/// A server's answer to an offer. An unknown session fails as a wrong token does, so that a stranger does not learn
+/// which sessions there are. Without an offer the handshake goes on with certificates.
 int find_session_key(SSL* ssl, const unsigned char* id, std::size_t id_bytes, SSL_SESSION** out) {
     auto& notes = *static_cast<traffic_notes*>(SSL_get_app_data(ssl));
     *out = nullptr;
@@ -179,11 +192,12 @@ int find_session_key(SSL* ssl, const unsigned char* id, std::size_t id_bytes, SS
     if (id_bytes != sizeof key.session_id) return 1;
     std::memcpy(&key.session_id, id, id_bytes);
     const auto token = notes.find(key.session_id);
-    if (!token) return 1;
-    key.token = *token;
+    const auto& none = nobodys_key();
+    if (!token && !none) return 0;
+    key.token = token ? *token : none->token;
     *out = make_pre_shared_key(ssl, key);
     if (*out == nullptr) return 0;
-    notes.key = key;
+    if (token) notes.key = key;
     return 1;
 }
 
@@ -369,6 +383,9 @@ std::string tls_stream::key_failure() const {
 
 std::string tls_stream::failure() const {
     if (reason_ == 0) return "the connection broke off";
+    if (reason_ == SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER && notes_->key)
+        return "the other end does not know the session, which may have ended";
+    if (reason_ == SSL_R_BINDER_DOES_NOT_VERIFY) return "it does not have the key of an open session";
     std::string keys = key_failure();
     return keys.empty() ? reason_text(reason_, fmt::format("TLS failure {}", reason_)) : keys;
 }
