@@ -92,9 +92,9 @@ std::string log_file::text() const {
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-bool log_file::tells(const std::string& what) const {
+bool log_file::tells(const std::string& what, std::chrono::nanoseconds within) const {
     return eventually(
-        patience(3s), [&] { return text().find(what) != std::string::npos; }, 10ms);
+        patience(within), [&] { return text().find(what) != std::string::npos; }, 10ms);
 }
 
 victim::victim(const std::string& uri, const std::vector<std::string>& limits, int error_fd)

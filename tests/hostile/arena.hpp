@@ -46,7 +46,7 @@ class log_file {
     [[nodiscard]] int fd() const { return fd_.get(); }
     [[nodiscard]] std::string text() const;
     /// Waits until the log has this text.
-    [[nodiscard]] bool tells(const std::string& text) const;
+    [[nodiscard]] bool tells(const std::string& text, std::chrono::nanoseconds within = std::chrono::seconds{3}) const;
 
   private:
     std::string path_;

@@ -13,8 +13,6 @@
 namespace accel::hostile {
 namespace {
 
-constexpr long a_day = 24L * 60 * 60;
-
 struct file_closer {
     void operator()(std::FILE* file) const noexcept { std::fclose(file); }
 };
@@ -39,12 +37,12 @@ void add_extension(X509* to, X509* issuer, int what, const std::string& value) {
     X509_EXTENSION_free(made);
 }
 
-core::x509_ptr new_certificate(const std::string& name, long serial, EVP_PKEY* key, const X509* issuer) {
+core::x509_ptr new_certificate(const std::string& name, long serial, EVP_PKEY* key, const X509* issuer, long lasts) {
     core::x509_ptr made(X509_new());
     X509_set_version(made.get(), X509_VERSION_3);
     ASN1_INTEGER_set(X509_get_serialNumber(made.get()), serial);
-    X509_gmtime_adj(X509_getm_notBefore(made.get()), -a_day);
-    X509_gmtime_adj(X509_getm_notAfter(made.get()), a_day);
+    X509_gmtime_adj(X509_getm_notBefore(made.get()), -authority::a_day);
+    X509_gmtime_adj(X509_getm_notAfter(made.get()), lasts);
     const auto* text = reinterpret_cast<const unsigned char*>(name.c_str());
     X509_NAME_add_entry_by_NID(X509_get_subject_name(made.get()), NID_commonName, MBSTRING_ASC, text, -1, -1, 0);
     X509_set_issuer_name(made.get(), X509_get_subject_name(issuer != nullptr ? issuer : made.get()));
@@ -54,17 +52,21 @@ core::x509_ptr new_certificate(const std::string& name, long serial, EVP_PKEY* k
 
 }  // namespace
 
-authority::authority(std::string folder) : folder_(std::move(folder)), key_(new_key()) {
-    own_ = new_certificate("the authority", serial_, key_.get(), nullptr);
+authority::authority(std::string folder, long lasts) : folder_(std::move(folder)), key_(new_key()) {
+    renew(lasts);
+}
+
+void authority::renew(long lasts) {
+    own_ = new_certificate("the authority", serial_, key_.get(), nullptr, lasts);
     add_extension(own_.get(), own_.get(), NID_basic_constraints, "critical,CA:TRUE");
     add_extension(own_.get(), own_.get(), NID_key_usage, "critical,keyCertSign,cRLSign");
     X509_sign(own_.get(), key_.get(), nullptr);
     write_certificate("ca", own_.get());
 }
 
-void authority::sign(const std::string& name) {
+void authority::sign(const std::string& name, long lasts) {
     const core::pkey_ptr key = new_key();
-    const core::x509_ptr made = new_certificate(name, ++serial_, key.get(), own_.get());
+    const core::x509_ptr made = new_certificate(name, ++serial_, key.get(), own_.get(), lasts);
     add_extension(made.get(), own_.get(), NID_subject_alt_name, "DNS:" + name);
     X509_sign(made.get(), key_.get(), nullptr);
     write_key(name, key.get());

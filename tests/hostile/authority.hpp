@@ -12,15 +12,20 @@ namespace accel::hostile {
 /// A certificate authority in a folder: ca.pem, and NAME.key with NAME.pem for each it signs.
 class authority {
   public:
-    explicit authority(std::string folder);
+    /// Its own certificate expires after `lasts` seconds.
+    explicit authority(std::string folder, long lasts = a_day);
     authority(const authority&) = delete;
     authority& operator=(const authority&) = delete;
 
-    /// Signs a certificate for this DNS name.
-    void sign(const std::string& name);
+    /// Signs a certificate for this DNS name, which expires after `lasts` seconds.
+    void sign(const std::string& name, long lasts = a_day);
+    /// Writes ca.pem anew, with the same key and without lists.
+    void renew(long lasts = a_day);
     /// Appends a list that revokes these to ca.pem.
     void revoke(const std::vector<std::string>& names);
     [[nodiscard]] std::string file(const std::string& name) const { return folder_ + "/" + name; }
+
+    static constexpr long a_day = 24L * 60 * 60;
 
   private:
     void write_key(const std::string& name, EVP_PKEY* key) const;

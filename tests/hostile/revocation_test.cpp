@@ -4,6 +4,8 @@
 #include "hostile/authority.hpp"
 
 #include <fstream>
+#include <functional>
+#include <stdexcept>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -117,9 +119,9 @@ struct certificates : ::testing::Test {
         for (const char* each : {"localhost", "elsewhere", "good.client", "bad.client"}) authority_.sign(each);
     }
     [[nodiscard]] static std::string uri(const std::string& host, std::uint16_t port, const authority& from,
-                                         const std::string& who) {
+                                         const std::string& who, const std::string& known = "ca.pem") {
         return fmt::format("tcp://{}:{}?cert_file={}&key_file={}&ca_file={}&peer_timeout={}ms", host, port,
-                           from.file(who + ".pem"), from.file(who + ".key"), from.file("ca.pem"), 500 * time_factor());
+                           from.file(who + ".pem"), from.file(who + ".key"), from.file(known), 500 * time_factor());
     }
     [[nodiscard]] std::string serve_as(const std::string& who) {
         server_ = std::make_unique<victim>(uri("localhost", 0, authority_, who), std::vector<std::string>{}, log_.fd());
@@ -129,18 +131,46 @@ struct certificates : ::testing::Test {
     }
     [[nodiscard]] std::string client_uri(const authority& from, const std::string& who,
                                          const std::string& host = "localhost") const {
-        return uri(host, port_, from, who);
+        return uri(host, port_, from, who, clients_know_);
     }
     [[nodiscard]] static channel_options options() {
         channel_options out;
         out.connect_timeout = patience(3s);
         return out;
     }
+    /// Clients know it by today's certificate, whatever becomes of ca.pem.
+    void keep_authority() {
+        clients_know_ = "kept.pem";
+        std::filesystem::copy_file(authority_.file("ca.pem"), authority_.file(clients_know_));
+    }
+    /// A client that has connected before a certificate expires which `sign` makes for some seconds: as few as this
+    /// machine leaves time for.
+    [[nodiscard]] std::unique_ptr<good_client> connect_in_time(const std::function<void(long)>& sign,
+                                                               const std::string& who) {
+        for (long lasts = 2;; lasts *= 2) {
+            sign(lasts);
+            try {
+                return std::make_unique<good_client>(client_uri(authority_, who), options());
+            } catch (const std::runtime_error& refused) {
+                if (lasts > 60) throw;
+            }
+        }
+    }
+    void expect_ended(const good_client& by_expiry, const std::string& who) {
+        EXPECT_TRUE(eventually(
+            patience(180s), [&] { return !by_expiry.trouble().empty(); }, 10ms));
+        EXPECT_THAT(by_expiry.trouble(), ::testing::AnyOf(HasSubstr("peer_lost"), HasSubstr("unauthorized")));
+        context ctx = *context::open({.log = log_level::off});
+        const auto again = channel::connect(ctx, client_uri(authority_, who), options());
+        ASSERT_EQ(again.code(), status::unauthorized);
+        EXPECT_THAT(again.error().message, HasSubstr("expired"));
+    }
     key_folder folder_;
     authority authority_{folder_.file("")};
     log_file log_;
     std::unique_ptr<victim> server_;
     std::uint16_t port_ = 0;
+    std::string clients_know_ = "ca.pem";
 };
 
 TEST_F(certificates, of_one_authority_let_each_other_in_and_name_the_peer) {
@@ -182,6 +212,84 @@ TEST_F(certificates, of_another_authority_are_refused) {
                     other.file("good.client.key"), authority_.file("ca.pem"));
     EXPECT_EQ(channel::connect(ctx, mixed, options()).code(), status::unauthorized);
     EXPECT_EQ(channel::connect(ctx, client_uri(other, "good.client"), options()).code(), status::unauthorized);
+}
+
+TEST_F(certificates, of_clients_that_expire_end_their_sessions) {
+    static_cast<void>(serve_as("localhost"));
+    good_client good(client_uri(authority_, "good.client"), options());
+    const auto brief = connect_in_time([this](long lasts) { authority_.sign("brief.client", lasts); }, "brief.client");
+    expect_ended(*brief, "brief.client");
+    EXPECT_TRUE(log_.tells("brief.client at 127.0.0.1 is not authorised any more (certificate has expired)"))
+        << log_.text();
+    EXPECT_EQ(good.trouble(), "");
+    const std::uint64_t before = good.calls();
+    EXPECT_TRUE(eventually(patience(2s), [&] { return good.calls() > before; }));
+}
+
+TEST_F(certificates, of_servers_that_expire_end_their_sessions) {
+    const auto client = connect_in_time(
+        [this](long lasts) {
+            authority_.sign("localhost", lasts);
+            static_cast<void>(serve_as("localhost"));
+        },
+        "good.client");
+    expect_ended(*client, "good.client");
+    EXPECT_EQ(log_.text().find("not authorised"), std::string::npos) << "the client has ended it";
+}
+
+/// The server knows the authority by a certificate that expires, its client by one that lasts.
+TEST_F(certificates, of_authorities_that_expire_end_sessions) {
+    keep_authority();
+    const auto client = connect_in_time(
+        [this](long lasts) {
+            authority_.renew(lasts);
+            static_cast<void>(serve_as("localhost"));
+        },
+        "good.client");
+    EXPECT_TRUE(log_.tells("good.client at 127.0.0.1 is not authorised any more (certificate has expired)", 180s))
+        << log_.text();
+    EXPECT_TRUE(eventually(patience(30s), [&] { return !client->trouble().empty(); }));
+}
+
+TEST_F(certificates, of_authorities_that_are_renewed_in_time_end_nothing) {
+    keep_authority();
+    std::unique_ptr<good_client> client;
+    core::wall_time end;
+    do {
+        client = connect_in_time(
+            [&](long lasts) {
+                end = core::wall_now() + std::chrono::seconds{lasts};
+                authority_.renew(lasts);
+                static_cast<void>(serve_as("localhost"));
+            },
+            "good.client");
+        authority_.renew();
+        server_->tell("reload");
+        EXPECT_EQ(server_->line(), "ok");
+    } while (core::wall_now() >= end);
+    std::this_thread::sleep_until(end + 1s);
+    const std::uint64_t before = client->calls();
+    EXPECT_TRUE(eventually(patience(10s), [&] { return client->calls() > before; })) << client->trouble();
+}
+
+/// Where certificates last for hours, their files are renewed under a running client.
+TEST_F(certificates, that_are_renewed_connect_a_channel_again) {
+    static_cast<void>(serve_as("localhost"));
+    context ctx = *context::open({.log = log_level::off});
+    channel_options again = options();
+    again.reconnect = true;
+    std::optional<channel> client;
+    const std::array<std::byte, 8> request{};
+    for (long lasts = 2; !client && lasts <= 64; lasts *= 2) {
+        authority_.sign("brief.client", lasts);
+        if (auto made = channel::connect(ctx, client_uri(authority_, "brief.client"), again)) client = std::move(*made);
+    }
+    ASSERT_TRUE(client && client->call(request).ok());
+    authority_.sign("brief.client");
+    EXPECT_TRUE(log_.tells("brief.client at 127.0.0.1 is not authorised any more", 180s));
+    const auto served = [&] { return client->call(request).ok() && client->statistics().reconnects > 0; };
+    EXPECT_TRUE(eventually(patience(60s), served));
+    EXPECT_EQ(client->resolve("nothing").code(), status::not_found) << "over the control plane";
 }
 
 TEST_F(certificates, that_are_revoked_lose_their_sessions) {

@@ -71,6 +71,9 @@ class channel_lifecycle {
     }
     /// The server of the connection that `renew` took.
     [[nodiscard]] const uri& renewed_peer() const noexcept { return reconnector_->peer(); }
+    [[nodiscard]] const std::shared_ptr<const security_identity>& renewed_security() const noexcept {
+        return reconnector_->security();
+    }
     /// As `channel::take_event`.
     [[nodiscard]] channel_event take_event() noexcept;
     /// Takes the new connection. `kept`: responses still lie in the old one. If memory runs out, the channel stays lost

@@ -40,6 +40,7 @@ void channel_loss::settle(nanoseconds at) noexcept {
     if (!life_.connected()) return;
     request_.peer.host = life_.renewed_peer().host;
     request_.peer.port = life_.renewed_peer().port;
+    request_.security = life_.renewed_security();
     calls_.count_reconnect();
 }
 

@@ -7,6 +7,7 @@
 #include "core/thread.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace accel::core {
 
@@ -45,7 +46,13 @@ bool reconnector::pause(nanoseconds duration) {
     return !stopping_;
 }
 
+void reconnector::load_keys() {
+    if (request_.security == nullptr || request_.security->insecure) return;
+    if (auto loaded = load_client_security(request_.options.security)) request_.security = std::move(*loaded);
+}
+
 result<channel_connection> reconnector::try_hosts() {
+    load_keys();
     if (request_.hosts.empty()) return open_connection(request_);
     connect_request one = request_;
     std::size_t left = request_.hosts.size();

@@ -30,11 +30,17 @@ class reconnector {
     [[nodiscard]] channel_connection take();
     /// The server of the connection that was taken last.
     [[nodiscard]] const uri& peer() const noexcept { return request_.peer; }
+    /// Its keys: their files are read for each try.
+    [[nodiscard]] const std::shared_ptr<const security_identity>& security() const noexcept {
+        return request_.security;
+    }
     /// Readable when take() has something.
     [[nodiscard]] int event_fd() const noexcept { return signal_.fd(); }
 
   private:
     void run();
+    /// Certificates may have been renewed. Files that cannot be used change nothing.
+    void load_keys();
     /// Tries each host once, in order.
     [[nodiscard]] result<channel_connection> try_hosts();
     /// Sleeps; false when it is time to stop.

@@ -160,6 +160,7 @@ void client_connection::greet() {
     state_ = state::ready;
     connect_by_ = never;
     heard_ = listening_.listened();
+    if (stream_.tls() != nullptr) trusted_until_ = stream_.tls()->valid_until();
     if (!stream_.send_raw(std::as_bytes(std::span(control_greeting)))) return on_broken();
     std::vector<std::uint64_t> asked;
     for (const auto& [request, call] : calls_) asked.push_back(request);
@@ -174,6 +175,7 @@ void client_connection::disconnect() {
     state_ = state::disconnected;
     more_ = wants_write_ = false;
     connect_by_ = never;
+    trusted_until_ = wall_time::max();
     server_timeout_ = {};
     next_beat_ = never;
     echo_ = {};
@@ -409,10 +411,21 @@ void client_connection::judge_silence() {
     }
 }
 
+/// Trust in a server ends with its certificate, or with that of an authority.
+void client_connection::judge_certificate() {
+    if (wall_now() < trusted_until_) return;
+    if (!sessions_.empty())
+        log().warn("the certificate of the server at {}, or one of its authority, has expired; {} sessions are ended",
+                   name(), sessions_.size());
+    send({0, goodbye{0, status::unauthorized}});
+    lose(status::unauthorized);
+}
+
 nanoseconds client_connection::run_timers() {
     const nanoseconds at = now();
     expire_calls(at);
     if (state_ == state::ready && !sessions_.empty()) judge_silence();
+    if (state_ == state::ready) judge_certificate();
     if (state_ == state::connecting && at >= connect_by_) connect_next(ETIMEDOUT);
     if (state_ == state::shaking && at >= connect_by_) lose(status::peer_lost);
     if (state_ == state::disconnected && !calls_.empty() && at >= connect_at_) connect();
@@ -433,7 +446,7 @@ nanoseconds client_connection::run_timers() {
 nanoseconds client_connection::next_look(nanoseconds at) const {
     const bool idle = calls_.empty() && sessions_.empty();
     nanoseconds next = idle ? idle_since_ + idle_lifetime : never;
-    if (state_ == state::ready) next = std::min(next, next_beat_);
+    if (state_ == state::ready) next = std::min({next, next_beat_, time_to_look(trusted_until_, at)});
     if (cancels_wait()) next = std::min(next, at + cancel_messages_.time_until(1));
     next = std::min(next, connect_by_);
     if (state_ == state::disconnected && !calls_.empty()) next = std::min(next, std::max(connect_at_, at));

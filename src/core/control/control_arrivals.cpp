@@ -204,7 +204,7 @@ void control_server::impl::on_shaken(server_connection& which) {
 /// Keys may have changed since its handshake began.
 bool control_server::impl::still_admitted(const server_connection& which) const {
     const tls_stream* tls = which.stream.tls();
-    return tls == nullptr || which.key_generation == key_generation_ || tls->admitted_by(*identity_->keys);
+    return tls == nullptr || which.key_generation == key_generation_ || tls->admitted_by(*identity_->keys).ok();
 }
 
 /// A connection says its purpose first: a control connection in 8 bytes, a data connection in 64.
@@ -250,7 +250,9 @@ void control_server::impl::on_control_greeting(server_connection& which) {
     which.stage = connection_stage::serving;
     which.heard = listening_.listened();
     which.idle_since = now();
-    next_timer_ = std::min(next_timer_, which.idle_since + limits_.idle_timeout);
+    if (tls != nullptr) which.admitted_until = tls->valid_until();
+    next_timer_ = std::min(
+        {next_timer_, which.idle_since + limits_.idle_timeout, time_to_look(which.admitted_until, which.idle_since)});
     read_messages(which);
 }
 

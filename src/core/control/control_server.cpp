@@ -207,11 +207,16 @@ void control_server::impl::look_at_keys() {
     }
 }
 
-/// A client whose key has gone loses its sessions.
+/// A client whose key has gone, or whose certificate has expired, loses its sessions.
 void control_server::impl::check_keys(server_connection& which) {
-    const tls_stream* tls = which.stream.tls();
-    if (tls != nullptr && tls->admitted_by(*identity_->keys)) return;
-    log().warn("{} is not authorised any more; its {} sessions are ended", which.client.text(), which.sessions.size());
+    auto until = which.stream.tls()->admitted_by(*identity_->keys);
+    if (until) {
+        which.admitted_until = *until;
+        next_timer_ = std::min(next_timer_, time_to_look(*until, now()));
+        return;
+    }
+    log().warn("{} is not authorised any more ({}); its {} sessions are ended", which.client.text(),
+               until.error().message, which.sessions.size());
     send(which, {0, goodbye{0, status::unauthorized}});
     end_sessions(which, status::unauthorized);
     leave(which);
@@ -264,13 +269,17 @@ nanoseconds control_server::impl::check_timers(server_connection& each, nanoseco
         if (find(each.id) == nullptr) return never;
         await_turn(each, EPOLLIN);
     }
+    if (wall_now() >= each.admitted_until) {
+        unchecked_.push_back(each.id);
+        each.admitted_until = wall_time::max();
+    }
     if (at >= each.next_beat && unused) each.next_beat = never;  // no session of it could be lost
     if (at >= each.next_beat) {
         send(each, {0, heartbeat{{each.echo, each.echo_received, now()}}});
         if (find(each.id) == nullptr) return never;
         each.next_beat = at + beat_interval(each.peer_timeout);
     }
-    nanoseconds next = each.next_beat;
+    nanoseconds next = std::min(each.next_beat, time_to_look(each.admitted_until, at));
     if (each.paused_until != nanoseconds{0}) next = std::min(next, each.paused_until);
     if (unused) next = std::min(next, each.idle_since + limits_.idle_timeout);
     const nanoseconds left = silence_left(each);

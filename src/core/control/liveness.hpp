@@ -3,6 +3,7 @@
 
 #include "core/clock.hpp"
 #include "core/control/control_message.hpp"
+#include "core/tls/credentials.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -29,6 +30,14 @@ class listening_clock {
 /// How often to send heartbeats to a peer with this `peer_timeout`.
 [[nodiscard]] inline nanoseconds beat_interval(nanoseconds peer_timeout) noexcept {
     return std::clamp<nanoseconds>(peer_timeout / 4, std::chrono::milliseconds{2}, std::chrono::minutes{1});
+}
+
+/// When to look whether a certificate has expired. Somebody may set the wall clock meanwhile.
+[[nodiscard]] inline nanoseconds time_to_look(wall_time end, nanoseconds at) noexcept {
+    constexpr std::chrono::seconds longest{60};
+    if (end == wall_time::max()) return never;
+    if (end - wall_now() > longest) return at + longest;
+    return at + std::max<nanoseconds>(end - std::chrono::system_clock::now(), nanoseconds{0});
 }
 
 /// The peer's clock minus ours, from the exchange with the shortest round trip (as NTP, RFC 5905 section 8).

@@ -46,20 +46,24 @@ std::string stamp_of(const std::string& path) {
 
 }  // namespace
 
+security_options with_absolute_paths(security_options options) {
+    for (std::string security_options::*each :
+         {&security_options::key_file, &security_options::server_key, &security_options::authorized_keys,
+          &security_options::cert_file, &security_options::ca_file}) {
+        if ((options.*each).empty() || (options.*each).starts_with("ed25519:")) continue;
+        std::error_code failure;
+        const std::filesystem::path found = std::filesystem::absolute(options.*each, failure);
+        if (!failure) options.*each = found.string();
+    }
+    return options;
+}
+
 result<std::shared_ptr<const security_identity>> load_client_security(const security_options& options) {
     return make_identity(options, false, false);
 }
 
 result<std::shared_ptr<server_security>> server_security::load(const security_options& options) {
-    // They are read again later, when the process may have another working directory.
-    security_options absolute = options;
-    for (std::string security_options::*each : {&security_options::key_file, &security_options::authorized_keys,
-                                                &security_options::cert_file, &security_options::ca_file}) {
-        if ((absolute.*each).empty()) continue;
-        std::error_code failure;
-        const std::filesystem::path found = std::filesystem::absolute(absolute.*each, failure);
-        if (!failure) absolute.*each = found.string();
-    }
+    const security_options absolute = with_absolute_paths(options);
     std::shared_ptr<server_security> made(new server_security(absolute));
     made->loaded_stamp_ = made->last_stamp_ = made->stamp_of_files();
     auto identity = make_identity(absolute, true, false);

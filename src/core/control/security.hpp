@@ -28,6 +28,9 @@ struct security_identity {
     [[nodiscard]] std::string digest() const { return keys ? keys->digest() : std::string{"insecure"}; }
 };
 
+/// They are read again later, when the process may have another working directory.
+[[nodiscard]] security_options with_absolute_paths(security_options options);
+
 /// Checks and loads what the options name. Neither keys nor `insecure`: `unauthorized`, with a sentence that
 /// says how to make keys.
 [[nodiscard]] result<std::shared_ptr<const security_identity>> load_client_security(const security_options& options);

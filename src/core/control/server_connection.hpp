@@ -56,6 +56,7 @@ struct server_connection {
     nanoseconds next_beat = never;
     nanoseconds heard{};  ///< on the listening clock
     nanoseconds idle_since{};
+    wall_time admitted_until = wall_time::max();
     nanoseconds echo{};
     nanoseconds echo_received{};
 };

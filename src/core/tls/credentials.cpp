@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <ctime>
 #include <string_view>
 #include <utility>
 
@@ -252,15 +253,19 @@ int credentials::verify_pinned(X509_STORE_CTX* context, void* self) {
     return reject(context, X509_V_ERR_CERT_REJECTED);
 }
 
-bool credentials::still_admits(X509* certificate, STACK_OF(X509) * chain) const {
-    if (certificate == nullptr) return false;
-    if (!by_authority()) return trusts(certificate);
-    X509_STORE_CTX* context = X509_STORE_CTX_new();
-    const bool good = X509_STORE_CTX_init(context, store_.get(), certificate, chain) == 1 &&
-                      X509_STORE_CTX_set_default(context, "ssl_client") == 1 && X509_verify_cert(context) == 1;
-    X509_STORE_CTX_free(context);
+result<wall_time> credentials::admits_until(X509* certificate, STACK_OF(X509) * chain) const {
+    error why{status::unauthorized, 0, "its key is not trusted"};
+    if (certificate == nullptr) return why;
+    if (!by_authority()) return trusts(certificate) ? result<wall_time>(wall_time::max()) : why;
+    const std::unique_ptr<X509_STORE_CTX, decltype(&X509_STORE_CTX_free)> context(X509_STORE_CTX_new(),
+                                                                                  X509_STORE_CTX_free);
+    const bool good = X509_STORE_CTX_init(context.get(), store_.get(), certificate, chain) == 1 &&
+                      X509_STORE_CTX_set_default(context.get(), "ssl_client") == 1 &&
+                      X509_verify_cert(context.get()) == 1;
     ERR_clear_error();
-    return good;
+    if (good) return end_of(X509_STORE_CTX_get0_chain(context.get()));
+    why.message = X509_verify_cert_error_string(X509_STORE_CTX_get_error(context.get()));
+    return why;
 }
 
 result<std::shared_ptr<const credentials>> credentials::for_client(const security_options& options) {
@@ -299,6 +304,16 @@ result<std::shared_ptr<const credentials>> credentials::for_server(const securit
         (*made)->pin(std::move(*clients));
     }
     return std::shared_ptr<const credentials>(std::move(*made));
+}
+
+wall_time end_of(const STACK_OF(X509) * chain) {
+    wall_time first = wall_time::max();
+    for (int i = 0; i < sk_X509_num(chain); ++i) {
+        std::tm end{};
+        if (ASN1_TIME_to_tm(X509_get0_notAfter(sk_X509_value(chain, i)), &end) == 1)
+            first = std::min(first, wall_time{std::chrono::seconds{::timegm(&end)}});
+    }
+    return first;
 }
 
 std::string name_of(const X509* certificate) {

@@ -7,11 +7,18 @@
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace accel::core {
+
+/// What certificates count time by.
+using wall_time = std::chrono::sys_seconds;
+[[nodiscard]] inline wall_time wall_now() noexcept {
+    return std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+}
 
 /// One end's own identity and the peers that it trusts, loaded from the files that the options name. Either
 /// pinned keys (`key_file` with `server_key` or `authorized_keys`) or certificates (`cert_file`, `key_file`,
@@ -32,8 +39,8 @@ class credentials {
     [[nodiscard]] std::string trusted_text() const;
     /// Credentials of equal digest show and trust the same keys.
     [[nodiscard]] const std::string& digest() const noexcept { return digest_; }
-    /// Whether a peer that was let in with this certificate would be let in today. Server.
-    [[nodiscard]] bool still_admits(X509* certificate, STACK_OF(X509) * chain) const;
+    /// A client that was let in with this certificate, as of today: until when, or why not any more.
+    [[nodiscard]] result<wall_time> admits_until(X509* certificate, STACK_OF(X509) * chain) const;
 
     [[nodiscard]] static result<std::shared_ptr<const credentials>> for_client(const security_options& options);
     /// `reload`: an empty authorized_keys is allowed and shuts everybody out.
@@ -57,6 +64,9 @@ class credentials {
     std::string name_;
     std::string digest_;
 };
+
+/// When the first of these expires; `wall_time::max()` without any.
+[[nodiscard]] wall_time end_of(const STACK_OF(X509) * chain);
 
 /// A peer's name: its key as text, or its certificate's first DNS name, else its common name.
 [[nodiscard]] std::string name_of(const X509* certificate);

@@ -345,8 +345,8 @@ void tls_stream::keep() noexcept {
     }
 }
 
-bool tls_stream::admitted_by(const credentials& today) const {
-    return today.still_admits(SSL_get0_peer_certificate(ssl_.get()), SSL_get_peer_cert_chain(ssl_.get()));
+result<wall_time> tls_stream::admitted_by(const credentials& today) const {
+    return today.admits_until(SSL_get0_peer_certificate(ssl_.get()), SSL_get_peer_cert_chain(ssl_.get()));
 }
 
 bool tls_stream::refused_key() const noexcept {

@@ -89,8 +89,10 @@ class tls_stream {
     [[nodiscard]] bool carries(std::string_view protocol) const noexcept;
     /// After the handshake: the session whose key was shown instead of certificates. Its peer has no name.
     [[nodiscard]] std::optional<std::uint64_t> session() const noexcept;
-    /// Server, after the handshake: whether these credentials would let the peer in.
-    [[nodiscard]] bool admitted_by(const credentials& today) const;
+    /// After the handshake: when the first certificate that it relied on expires.
+    [[nodiscard]] wall_time valid_until() const { return end_of(SSL_get0_verified_chain(ssl_.get())); }
+    /// Server, after the handshake: until when these credentials let the peer in, or why they would not.
+    [[nodiscard]] result<wall_time> admitted_by(const credentials& today) const;
     /// Why the last call failed, as the rest of a sentence: "the server's key is not server_key".
     [[nodiscard]] std::string failure() const;
     /// True if this end caused the failure because it does not trust the peer's key; not of certificates.
