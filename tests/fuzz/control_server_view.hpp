@@ -17,6 +17,13 @@ struct control_server_view {
     static bool open_next(server& of) { return of.opener_.open_next(); }
     static bool owns(const server& of, std::uint64_t session) { return of.sessions_.contains(session); }
     static bool empty(const server& of) { return of.connections_.empty(); }
+    /// Of TLS, with data, that were read on all connections.
+    static std::uint64_t records(const server& of) {
+        std::uint64_t sum = 0;
+        for (const auto& [id, each] : of.connections_)
+            if (each->stream.tls() != nullptr) sum += each->stream.tls()->traffic().received;
+        return sum;
+    }
     /// No session is between host and client.
     static bool idle(server& of) { return of.opener_.idle() && of.ended_.empty(); }
 

@@ -5,16 +5,14 @@
 #include "control_server_view.hpp"
 #include "core/control/data_preamble.hpp"
 #include "core/log.hpp"
-#include "core/tls/key_file.hpp"
 #include "core/tls/tls_stream.hpp"
 #include "fake_clock.hpp"
 #include "fuzz_target.hpp"
+#include "key_ring.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,65 +26,10 @@ namespace {
 using namespace accel;
 using namespace accel::core;
 using namespace std::chrono_literals;
+using tests::keys;
 using tests::require;
 
 using byte_queue = std::vector<std::byte>;
-
-/// Keys of a server and two clients, of which it knows the first, for all inputs.
-class key_ring {
-  public:
-    key_ring() {
-        std::string name = (std::filesystem::temp_directory_path() / "accel_fuzz_XXXXXX").string();
-        folder_ = ::mkdtemp(name.data());
-        for (const char* each : {"server", "client", "stranger"}) {
-            auto key = make_private_key();
-            require(key.ok() && write_key_files(file(each), key->get(), false).ok(), "keys are made");
-            if (std::string_view(each) == "client") client_name = public_half(key->get())->text();
-            if (std::string_view(each) == "stranger") stranger_name = public_half(key->get())->text();
-        }
-        std::filesystem::copy_file(file("client.pub"), file("authorized"));
-        security_options options;
-        options.key_file = file("server.key");
-        options.authorized_keys = file("authorized");
-        server = *server_security::load(options);
-    }
-    ~key_ring() { std::filesystem::remove_all(folder_); }
-    key_ring(const key_ring&) = delete;
-    key_ring& operator=(const key_ring&) = delete;
-
-    /// Lets in the client, or the stranger in its place.
-    void authorize(bool client) {
-        if (client == authorized_) return;
-        authorized_ = client;
-        std::filesystem::copy_file(file(client ? "client.pub" : "stranger.pub"), file("authorized"),
-                                   std::filesystem::copy_options::overwrite_existing);
-        require(server->reload().ok(), "keys are loaded again");
-    }
-    [[nodiscard]] const std::shared_ptr<const credentials>& credentials_of(bool stranger) {
-        auto& made = clients_[stranger ? 1U : 0U];
-        if (made) return made;
-        security_options options;
-        options.key_file = file(stranger ? "stranger.key" : "client.key");
-        options.server_key = file("server.pub");
-        made = *credentials::for_client(options);
-        return made;
-    }
-
-    std::shared_ptr<server_security> server;
-    std::string client_name;
-    std::string stranger_name;
-
-  private:
-    [[nodiscard]] std::string file(const std::string& name) const { return (folder_ / name).string(); }
-    std::filesystem::path folder_;
-    bool authorized_ = true;
-    std::array<std::shared_ptr<const credentials>, 2> clients_;
-};
-
-key_ring& keys() {
-    static key_ring made;
-    return made;
-}
 
 class fuzzed_host : public session_host {
   public:

@@ -40,5 +40,6 @@ int main(int argc, char** argv) {
     control_server_seeds({top, "control_server"});
     control_client_seeds({top, "control_client"});
     first_bytes_seeds({top, "first_bytes"});
+    tls_records_seeds({top, "tls_records"});
     return 0;
 }

@@ -79,5 +79,6 @@ void owner_seeds(const seed_folder& to);
 void control_server_seeds(const seed_folder& to);
 void control_client_seeds(const seed_folder& to);
 void first_bytes_seeds(const seed_folder& to);
+void tls_records_seeds(const seed_folder& to);
 
 }  // namespace accel::tests

@@ -362,4 +362,29 @@ void first_bytes_seeds(const seed_folder& to) {
     to.add("preamble", preamble);
 }
 
+/// Steps of fuzz_tls_records.cpp.
+void tls_records_seeds(const seed_folder& to) {
+    const bytes round{13};
+    const bytes some{0, 99};
+    const bytes drops{3, 200};
+    const bytes nothing{4, 31};
+    std::uint8_t who = 0;
+    for (const char* reader : {"data_server", "data_client", "control_server", "control_client"}) {
+        const bytes begin{who++, 40};
+        const auto add = [&](const std::string& name, const bytes& steps) {
+            to.add(std::string(reader).append("_").append(name), joined({begin, steps, round, some}));
+        };
+        add("cut", joined({some, {0, 0}, {2, 0x3f, 0xff}, round, {0, 7}, {12, 20}, round, {12, 3}}));
+        add("drops", joined({drops, round, drops, nothing, {5, 9, 0x20, 0}, round, round}));
+        add("empty", joined({some, nothing, {0, 0}, nothing, nothing, round}));
+        add("renewal", joined({some, {7, 0}, {7, 1}, drops, round, {7, 1}}));
+        add("alerts", joined({{6, 1, 90}, {6, 1, 90}, some, round, {6, 2, 40}}));
+        add("end", joined({some, {6, 1, 0}, some}));
+        add("ticket", joined({some, {8, 22, 9, 4, 0, 0, 5, 0, 0, 0, 0, 0}, some}));
+        add("spoilt", joined({some, {9, 3}, some, round}));
+        add("long", joined({some, {10}, some}));
+        add("raw", joined({{11, 6, 20, 3, 3, 0, 1, 1}, some, round}));
+    }
+}
+
 }  // namespace accel::tests
