@@ -24,5 +24,15 @@ namespace accel::hostile {
 [[nodiscard]] attack flood(const std::string& source, identity keys, std::vector<std::byte> bytes, bool reads = true);
 /// TLS handshakes, and the greeting behind them, as fast as they go: so many at once.
 [[nodiscard]] attack shake_hands(const std::string& source, identity keys, std::size_t at_once);
+/// Bursts of changed TLS keys, each as long as what OpenSSL reads at once, on one connection after another.
+[[nodiscard]] attack renew_keys(const std::string& source, identity keys);
+/// Requests of a megabyte in TLS records of one byte, one after another.
+[[nodiscard]] attack drip_records(const std::string& source, identity keys);
+/// So many control connections that ask for sessions without end and read no answer.
+[[nodiscard]] attack ask_for_sessions(const std::string& source, identity keys, std::size_t connections);
+/// Connections that say nothing, a thousand a second, each from another of 3,000 addresses; each stays for a round.
+[[nodiscard]] attack come_from_everywhere();
+/// As many sessions as one client gets, and as many connections.
+[[nodiscard]] attack hoard_sessions(const std::string& source, identity keys);
 
 }  // namespace accel::hostile

@@ -25,7 +25,7 @@ struct connections : arena {
 
 TEST_P(connections, that_come_and_go_keep_nobody_waiting) {
     open();
-    endure(storm(stranger_address), {.threads = 1, .measured = true});
+    endure(storm(stranger_address), {.threads = 1});
 }
 
 TEST_P(connections, that_say_one_byte_and_stay_make_room_for_others) {
@@ -36,7 +36,7 @@ TEST_P(connections, that_say_one_byte_and_stay_make_room_for_others) {
             const siege tls(keep_open(stranger_address, 700, {core::tls_first_byte}), at, 1);
             keep_open("127.66.0.2", 700, bytes_of("A"))(at, go);
         },
-        {.threads = 1, .measured = true});
+        {.threads = 1});
 }
 
 TEST_P(connections, of_the_same_address_make_room_for_others) {
@@ -119,7 +119,7 @@ TEST_P(connections, that_speak_garbage_are_refused) {
     all.push_back(bytes_of("SSH-2.0-OpenSSH_9.6\r\n"));
     all.push_back(repeated({std::byte{0x16}}, 4000));
     all.push_back(repeated({std::byte{0}}, 4000));
-    endure(send_and_leave(stranger_address, all), {.threads = 1, .measured = true});
+    endure(send_and_leave(stranger_address, all), {.threads = 1});
 }
 
 TEST_P(connections, that_are_cut_off_or_changed_anywhere_do_no_harm) {

@@ -2,8 +2,6 @@
 // Floods of TLS handshakes, with keys that are good and bad; and what a good key can do inside TLS.
 #include "hostile/attacks.hpp"
 
-#include <openssl/ssl.h>
-
 namespace accel::hostile {
 namespace {
 
@@ -11,7 +9,7 @@ struct handshakes : arena {};
 
 TEST_P(handshakes, with_an_unknown_key_keep_nobody_waiting) {
     open();
-    endure(shake_hands(stranger_address, client_keys("stranger"), 32), {.threads = 1, .measured = true});
+    endure(shake_hands(stranger_address, client_keys("stranger"), 32), {.threads = 1});
 }
 
 TEST_P(handshakes, with_an_unknown_key_from_the_clients_address_keep_nobody_waiting) {
@@ -22,29 +20,20 @@ TEST_P(handshakes, with_an_unknown_key_from_the_clients_address_keep_nobody_wait
 
 TEST_P(handshakes, with_a_good_key_keep_nobody_waiting) {
     open();
-    endure(shake_hands(stranger_address, client_keys(), 8), {.threads = 1, .measured = true});
+    endure(shake_hands(stranger_address, client_keys(), 8), {.threads = 1});
 }
 
 /// A KeyUpdate makes both ends derive new keys, and the server's reader of messages never sees it. A burst is as long
 /// as what OpenSSL reads at once.
 TEST_P(handshakes, that_renew_keys_without_end_keep_nobody_waiting) {
     open();
-    const auto keys = client_keys();
-    const auto renewing = [keys](const target& at, const std::atomic<bool>& go) {
-        while (go.load()) {
-            auto one = wire::open(stranger_address, at, keys);
-            if (!one || !one->send(core::control_greeting)) continue;
-            SSL* ssl = one->stream().tls()->get();
-            BIO* kept = BIO_new(BIO_s_mem());
-            SSL_set0_wbio(ssl, kept);
-            for (int i = 0; i < 2400; ++i)
-                if (SSL_key_update(ssl, SSL_KEY_UPDATE_NOT_REQUESTED) != 1 || SSL_do_handshake(ssl) != 1) break;
-            char* burst = nullptr;
-            const long length = BIO_get_mem_data(kept, &burst);
-            push(one->stream().fd(), std::as_bytes(std::span(burst, static_cast<std::size_t>(length))));
-        }
-    };
-    endure(renewing, {.threads = 8, .measured = true});
+    endure(renew_keys(stranger_address, client_keys()), {.threads = 8});
+}
+
+/// A megabyte in records of one byte costs the server as much as 16 GB in full ones.
+TEST_P(handshakes, followed_by_records_of_one_byte_keep_nobody_waiting) {
+    open();
+    endure(drip_records(stranger_address, client_keys()), {.threads = 3, .lasts = 500ms});
 }
 
 INSTANTIATE_TEST_SUITE_P(hostile, handshakes, ::testing::Values(true), with_or_without_keys);

@@ -98,7 +98,7 @@ TEST_P(messages, of_every_kind_in_floods_delay_no_heartbeat) {
 
 TEST_P(messages, in_floods_cost_others_few_calls) {
     open();
-    endure(flood(stranger_address, attackers_keys(), frame(control_message{1, core::query{}})), {.measured = true});
+    endure(flood(stranger_address, attackers_keys(), frame(control_message{1, core::query{}})));
 }
 
 TEST_P(messages, in_floods_over_many_connections_delay_no_heartbeat) {
@@ -147,7 +147,7 @@ TEST_P(messages, that_ask_for_a_heartbeat_each_moment_get_few) {
         }
     };
     endure_while_listening("sessions of great impatience", impatient, {.lasts = 300ms});
-    endure(impatient, {.measured = true});
+    endure(impatient);
 }
 
 TEST_P(messages, of_sessions_that_come_and_go_keep_nobody_waiting) {
