@@ -2,12 +2,16 @@
 #include "core/net/unix_socket.hpp"
 
 #include <chrono>
+#include <fstream>
 #include <future>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace accel::core {
@@ -46,6 +50,36 @@ TEST_F(full_unix_socket, keeps_nobody_beyond_the_deadline) {
     ASSERT_FALSE(made.ok());
     EXPECT_EQ(made.code(), status::timed_out);
     EXPECT_NE(made.error().message.find("takes up no more"), std::string::npos) << made.error().message;
+}
+
+/// A process in a user namespace that knows its own user alone, as the number that all others have there.
+int meet_as_nobody(const socket_address& to) {
+    if (::unshare(CLONE_NEWUSER) != 0) return 77;
+    std::ofstream("/proc/self/setgroups") << "deny" << std::flush;
+    std::ofstream map("/proc/self/uid_map");
+    if (!(map << "65534 0 1" << std::flush) || ::geteuid() != 65'534) return 77;
+    const unique_fd made(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (::connect(made.get(), to.get(), to.length) != 0) return 2;
+    return is_own_user(made.get()) ? 1 : 0;
+}
+
+TEST(unix_user, whom_a_user_namespace_does_not_know_is_nobody) {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root becomes another user";
+    const socket_address address = unix_address("accel-user-" + std::to_string(::getpid()));
+    const unique_fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    ASSERT_EQ(::bind(listener.get(), address.get(), address.length), 0);
+    // The one who listens is shown to those who connect.
+    ASSERT_EQ(::syscall(SYS_setresuid, -1, 12'345, -1), 0);
+    const int listening = ::listen(listener.get(), 4);
+    ASSERT_EQ(::syscall(SYS_setresuid, -1, 0, -1), 0);
+    ASSERT_EQ(listening, 0);
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) ::_exit(meet_as_nobody(address));
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "this machine makes no namespaces for its users";
+    EXPECT_EQ(WEXITSTATUS(status), 0) << "it took another user for its own";
 }
 
 }  // namespace

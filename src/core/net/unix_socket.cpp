@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/net/unix_socket.hpp"
 
+#include "core/net/unique_fd.hpp"
+
+#include <array>
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -26,6 +31,30 @@ socket_address unix_address(std::string_view name) noexcept {
     return out;
 }
 
+namespace {
+
+/// All users but one are known by their numbers in this user namespace, as in a machine's first one.
+bool knows_all_users() noexcept {
+    const unique_fd file(::open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC));
+    std::array<char, 64> text{};
+    const ssize_t got = file.open() ? ::read(file.get(), text.data(), text.size() - 1) : 0;
+    unsigned inside = 0;
+    unsigned outside = 0;
+    unsigned count = 0;
+    return got > 0 && std::sscanf(text.data(), "%u %u %u", &inside, &outside, &count) == 3 && count == ~0U;
+}
+
+/// The number in place of those of users that a user namespace does not know: "nobody".
+uid_t nobody() noexcept {
+    const unique_fd file(::open("/proc/sys/kernel/overflowuid", O_RDONLY | O_CLOEXEC));
+    std::array<char, 16> text{};
+    const ssize_t got = file.open() ? ::read(file.get(), text.data(), text.size() - 1) : 0;
+    unsigned number = 0;
+    return got > 0 && std::sscanf(text.data(), "%u", &number) == 1 ? number : 65'534;
+}
+
+}  // namespace
+
 bool is_own_user(int fd) noexcept {
     sockaddr_storage own{};
     socklen_t length = sizeof own;
@@ -33,7 +62,9 @@ bool is_own_user(int fd) noexcept {
     if (own.ss_family != AF_UNIX) return true;
     ucred peer{};
     length = sizeof peer;
-    return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == ::geteuid();
+    if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.uid != ::geteuid()) return false;
+    // Many users may have this number here.
+    return peer.uid != nobody() || knows_all_users();
 }
 
 error another_users_process(const std::string& host) {
