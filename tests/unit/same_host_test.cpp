@@ -11,34 +11,54 @@
 namespace accel::core {
 namespace {
 
+using namespace std::chrono_literals;
+
 TEST(same_host, an_offer_of_this_host_is_taken) {
-    EXPECT_EQ(same_host::accepted_name(same_host::offer("digits")), "digits");
-    EXPECT_EQ(same_host::accepted_name(same_host::offer(std::string(64, 'x'))), std::string(64, 'x'));
+    const nanoseconds asked = now();
+    EXPECT_EQ(same_host::accepted_name(same_host::offer("digits"), asked), "digits");
+    EXPECT_EQ(same_host::accepted_name(same_host::offer(std::string(64, 'x')), asked), std::string(64, 'x'));
 }
 
 TEST(same_host, other_offers_are_not) {
+    const nanoseconds asked = now();
     const std::string offer = same_host::offer("digits");
     std::string elsewhere = offer;
     elsewhere[4] = elsewhere[4] == '0' ? '1' : '0';
-    EXPECT_EQ(same_host::accepted_name(elsewhere), "");
-    EXPECT_EQ(same_host::accepted_name(same_host::offer(std::string(65, 'x'))), "");
-    EXPECT_EQ(same_host::accepted_name(same_host::offer("")), "");
+    EXPECT_EQ(same_host::accepted_name(elsewhere, asked), "");
+    EXPECT_EQ(same_host::accepted_name(same_host::offer(std::string(65, 'x')), asked), "");
+    EXPECT_EQ(same_host::accepted_name(same_host::offer(""), asked), "");
     for (const char* other : {"", "shm", "shm:", "shm::digits", "tcp", "local:1.00000000:digits", "digits"})
-        EXPECT_EQ(same_host::accepted_name(other), "") << other;
+        EXPECT_EQ(same_host::accepted_name(other, asked), "") << other;
 }
 
 TEST(same_host, an_offer_fits_a_control_message) {
     EXPECT_LE(same_host::offer(std::string(64, 'x')).size(), 96U);
 }
 
+/// Copies of a virtual machine have the same boot id, namespaces and users.
+TEST(same_host, an_offer_by_another_clock_is_not_taken) {
+    const std::string behind = same_host::offer("digits");
+    const nanoseconds made = now();
+    while (now() < made + 1ms) {
+    }
+    EXPECT_EQ(same_host::accepted_name(behind, now()), "") << "it was made before anybody asked";
+    const nanoseconds asked = now() - 1ms;
+    std::string ahead = same_host::offer("digits");
+    ahead[21] = ahead[21] == 'f' ? '0' : static_cast<char>(ahead[21] == '9' ? 'a' : ahead[21] + 1);
+    EXPECT_EQ(same_host::accepted_name(ahead, asked), "") << "it will be made";
+    std::string cut = same_host::offer("digits");
+    EXPECT_EQ(same_host::accepted_name(cut.erase(21, 1), asked), "");
+}
+
 /// Names of abstract sockets hold in their network namespace only.
 TEST(same_host, an_offer_of_another_network_namespace_is_not_taken) {
+    const nanoseconds asked = now();
     const std::string offer = same_host::offer("digits");
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
         if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) ::_exit(77);
-        ::_exit(same_host::accepted_name(offer).empty() ? 0 : 1);
+        ::_exit(same_host::accepted_name(offer, asked).empty() ? 0 : 1);
     }
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);

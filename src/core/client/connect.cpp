@@ -49,9 +49,9 @@ result<void> check_encryption(const connect_request& request) {
 }
 
 /// The name by which `here` reaches what is offered to this process or host only; empty: it does not.
-std::string name_within_host(const backend& here, std::string_view offer) {
+std::string name_within_host(const backend& here, std::string_view offer, nanoseconds asked) {
     if (here.scheme() == "local") return in_process::accepted_name(offer);
-    return here.scheme() == "shm" ? same_host::accepted_name(offer) : std::string{};
+    return here.scheme() == "shm" ? same_host::accepted_name(offer, asked) : std::string{};
 }
 
 /// The server's name in place of its host and port.
@@ -63,13 +63,14 @@ void move_within_host(uri& peer, std::string scheme, const std::string& name) {
 
 /// Takes the server's best offer that this machine can use too, and says what became of the better ones.
 result<void> choose_scheme(connect_request& request) {
+    const nanoseconds asked = now();
     auto offers = request.context->control().query_offers(request.peer.host, request.peer.port, request.security,
                                                           deadline_after(request.options.connect_timeout));
     if (!offers) return offers.error();
     std::string passed_over;
     for (const auto& each : request.context->backends()) {
         for (const std::string& offer : *offers) {
-            const std::string name = name_within_host(*each, offer);
+            const std::string name = name_within_host(*each, offer, asked);
             const bool stands_in = can_stand_in(*each, request.context->find_backend(offer));
             const bool reached = within_host(each->scheme()) ? !name.empty() : offer == each->scheme() || stands_in;
             if (!reached) continue;

@@ -4,9 +4,12 @@
 #include "core/control/control_message.hpp"
 #include "core/net/unix_socket.hpp"
 
+#include <charconv>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <system_error>
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -38,18 +41,39 @@ std::string prefix() {
     return fmt::format("shm:{:016x}:", hash_of(std::as_bytes(std::span{&place, 1})));
 }
 
+constexpr std::size_t time_digits = 10;
+constexpr std::int64_t time_mask = (std::int64_t{1} << 40U) - 1;
+
+/// In microseconds, modulo 2^40.
+std::int64_t time_of(nanoseconds at) noexcept {
+    return std::chrono::duration_cast<std::chrono::microseconds>(at).count() & time_mask;
+}
+
+/// Takes the time off the front of `text`. True: it lies between `asked` and now, as well as two readings of one clock
+/// agree.
+bool take_time(std::string_view& text, nanoseconds asked) noexcept {
+    constexpr std::int64_t error_us = 10;
+    std::int64_t told = 0;
+    if (text.size() <= time_digits || text[time_digits] != ':') return false;
+    const auto [end, failure] = std::from_chars(text.data(), text.data() + time_digits, told, 16);
+    if (failure != std::errc{} || end != text.data() + time_digits || told < 0) return false;
+    text.remove_prefix(time_digits + 1);
+    const std::int64_t since_asked = (told - time_of(asked) + error_us) & time_mask;
+    return since_asked <= ((time_of(now()) - time_of(asked)) & time_mask) + 2 * error_us;
+}
+
 }  // namespace
 
 std::string offer(std::string_view name) {
     const std::string own = prefix();
-    return own.empty() ? own : own + std::string{name};
+    return own.empty() ? own : fmt::format("{}{:010x}:{}", own, time_of(now()), name);
 }
 
-std::string accepted_name(std::string_view offer) {
+std::string accepted_name(std::string_view offer, nanoseconds asked) {
     const std::string own = prefix();
     if (own.empty() || !offer.starts_with(own)) return {};
-    const std::string_view name = offer.substr(own.size());
-    return name.size() > max_socket_name ? std::string{} : std::string{name};
+    std::string_view name = offer.substr(own.size());
+    return !take_time(name, asked) || name.size() > max_socket_name ? std::string{} : std::string{name};
 }
 
 }  // namespace accel::core::same_host
