@@ -201,7 +201,7 @@ class ACCEL_API channel {
     [[nodiscard]] std::string_view why() const noexcept;
     /// "tcp://host:port" of the server that it is, or was last, connected to: one of several hosts, say.
     [[nodiscard]] std::string endpoint() const;
-    /// Calls can be begun. False also while the server drains and calls in flight are answered.
+    /// Calls can be begun. Also false while the server drains and calls in flight are still being answered.
     [[nodiscard]] bool connected() const noexcept;
     /// News of the connection, as far as `poll` or `wait` have noticed: `lost` and `reconnected` take
     /// turns, and `none` says that you know all. `event_fd` becomes readable for both. Losses in between that have been

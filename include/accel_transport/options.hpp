@@ -103,8 +103,8 @@ struct channel_options {
     std::chrono::nanoseconds call_timeout = std::chrono::seconds{10};  ///< when submit names none
     /// How long a slot may wait for the answer of a call that has timed out or was cancelled; 0: four times
     /// `call_timeout`. When no slot is free and one waits for longer, a session that can be replaced (with `reconnect`,
-    /// or in a pool) is replaced after the calls in flight. Others end as `peer_lost` once every slot waits. Of
-    /// channels of the host.
+    /// or in a pool) is replaced after the calls in flight. Any other session ends with `peer_lost` once every slot
+    /// waits. Not used by `gpu_channel`.
     std::chrono::nanoseconds quarantine_timeout{};
     std::chrono::nanoseconds close_timeout = std::chrono::seconds{1};
     /// Silence that means lost; and how long a server may hold lent memory after its call has ended.

@@ -225,9 +225,9 @@ class ACCEL_API server {
     [[nodiscard]] int event_fd() const noexcept;
     [[nodiscard]] bool arm() noexcept;
 
-    /// Tells all clients that they begin no more calls here, refuses new sessions (`overloaded`) and requests that are
-    /// under way (`closed`), and waits for open exchanges to be answered. `timed_out` if some were still open after
-    /// `timeout`. There is no way back.
+    /// Tells all clients to begin no more calls here, refuses new sessions (`overloaded`) and requests that have not
+    /// reached a handler (`closed`), and waits for open exchanges to be answered. `timed_out` if some were still open
+    /// after `timeout`. This cannot be undone.
     status drain(std::chrono::nanoseconds timeout);
     /// Drains within `drain_timeout`, closes every session and joins the workers. Exchanges that handlers
     /// still hold stay valid; their answers go nowhere, and their sessions' calls end as `peer_lost`. In a handler of

@@ -18,7 +18,7 @@ enum class status : std::uint16_t {
     timed_out = 2,           ///< the deadline passed first
     cancelled = 3,           ///< cancelled by its owner
     peer_lost = 4,           ///< the peer died, went silent or broke the protocol
-    closed = 5,              ///< this end was closed, or the server stops; no handler has seen the call
+    closed = 5,              ///< this end was closed; or the server stops, and then no handler has seen the call
     message_too_large = 6,   ///< longer than the limit agreed for the session; nothing was sent
     overloaded = 7,          ///< the server refuses it now: sessions, memory or open exchanges
     invalid_argument = 8,    ///< the caller's value is out of range or misspelt

@@ -117,6 +117,9 @@ class link : public connection {
     virtual void share_gpu_slots(const std::shared_ptr<slot_memory>& /*requests*/,
                                  const std::shared_ptr<slot_memory>& /*responses*/) noexcept {}
 
+    /// Client: an answer has come whose event waits for a copy by a GPU.
+    [[nodiscard]] virtual bool receives() const noexcept { return false; }
+
     /// Client: true: `deliver` takes a payload in ranges; else the core gathers it in the slot.
     [[nodiscard]] virtual bool gathers() const noexcept { return false; }
     /// Client: true: a response goes to `outgoing::response_ranges`; else the core copies it there. The payload of its

@@ -218,6 +218,43 @@ TEST_P(leaving, pool_goes_on_while_its_thread_keeps_a_response) {
     EXPECT_EQ(pool.close(patience(30s)), status::ok);
 }
 
+/// Its calls in flight stay where they are, and `take` leads to them.
+TEST_P(leaving, pool_goes_on_while_its_thread_has_calls_in_flight) {
+    shelf kept;
+    server first = serve(place("flight"), kept.keeper());
+    const server second = serve(place("next"), names_itself("second"));
+    channel_pool pool = pool_to(joined({where(first), where(second)}));
+    const call_id in_flight = send(*pool.take().value());
+    ASSERT_TRUE(eventually(30s, [&] { return kept.size() == 1; }));
+    EXPECT_EQ(first.drain(0ns), status::timed_out);
+    auto answer = pool.call({});
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ(text_of((*answer)->bytes()), "second");
+    kept.answer_all();
+    completion ended;
+    ASSERT_EQ(pool.take().value()->wait({&ended, 1}, patience(30s)), 1U);
+    EXPECT_EQ(ended.id, in_flight);
+    EXPECT_EQ(ended.status, status::ok);
+    EXPECT_EQ(pool.take().value()->release(ended.id), status::ok);
+    EXPECT_TRUE(pool.take().value()->connected());
+    EXPECT_EQ(pool.statistics().channels, 1U);
+}
+
+TEST_P(leaving, pool_keeps_a_server_whose_handler_says_closed) {
+    std::atomic<int> seen{0};
+    const server there = serve(place("says"), [&](exchange one) {
+        ++seen;
+        (void)one.fail(status::closed, 0, "mine has closed");
+    });
+    channel_pool pool = pool_to(where(there));
+    const auto answer = pool.call({});
+    ASSERT_EQ(answer.code(), status::closed);
+    EXPECT_EQ(answer.error().message, "closed: mine has closed");
+    EXPECT_EQ(seen, 1);
+    EXPECT_EQ(pool.statistics().lost, 0U);
+    EXPECT_EQ(pool.statistics().hosts_out, 0U);
+}
+
 class never_answering : public leaving {
   protected:
     [[nodiscard]] static channel_options brief_quarantine() {

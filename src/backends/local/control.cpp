@@ -56,6 +56,10 @@ void local_link::activate() {
     owner_.add(*this);
 }
 
+bool local_link::flushed() noexcept {
+    return pair_ == nullptr || mine_->lent.load(std::memory_order_acquire) == 0;
+}
+
 bool local_link::close() noexcept {
     if (!pair_) return true;
     if (!mine_->closed.exchange(true, std::memory_order_seq_cst)) {

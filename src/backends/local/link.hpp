@@ -23,6 +23,8 @@ class local_link final : public core::link {
     [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override;
     void activate() override;
     void peer_left() noexcept override;
+    /// Lent answers are given back.
+    [[nodiscard]] bool flushed() noexcept override;
     [[nodiscard]] bool close() noexcept override;
     [[nodiscard]] core::recall recalled() noexcept override;
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;

@@ -253,7 +253,8 @@ void rdma_link::on_async_event(ibv_event_type type) noexcept {
 }
 
 bool rdma_link::flushed() noexcept {
-    if (state_ != state::open || queue_pair_->credits().idle()) return true;
+    if (state_ != state::open) return state_ == state::idle;
+    if (queue_pair_->credits().idle()) return true;
     if (!queue_pair_->credits().all_signalled()) (void)post_marker();  // without room it is tried again
     return false;
 }

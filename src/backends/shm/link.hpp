@@ -66,6 +66,7 @@ class shm_link final : public core::link {
         return is_server() ? *outgoing_.slots : *config_.send;
     }
     [[nodiscard]] core::slot_memory& receive() const noexcept override { return *incoming_.slots; }
+    [[nodiscard]] bool receives() const noexcept override { return copies_ != nullptr && copies_->receives(); }
 
     // For the poller.
     [[nodiscard]] int fd() const noexcept { return socket_.get(); }

@@ -175,6 +175,7 @@ void tcp_link::fail(status reason) noexcept {
 }
 
 bool tcp_link::flushed() noexcept {
+    if (state_ == state::losing || state_ == state::lost) return false;
     int unacknowledged = 0;
     const bool knows = fd_.open() && ::ioctl(fd_.get(), SIOCOUTQ, &unacknowledged) == 0;
     return all_sent() && (!knows || unacknowledged == 0);

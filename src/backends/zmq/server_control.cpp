@@ -199,7 +199,10 @@ void server_link::activate() {
 }
 
 bool server_link::flushed() noexcept {
-    if (!frames_->idle()) return false;
+    if (!frames_->idle()) {
+        flushed_at_ = {};
+        return false;
+    }
     if (flushed_at_ == core::nanoseconds{}) flushed_at_ = core::now() + flush_grace;
     return core::now() >= flushed_at_;
 }

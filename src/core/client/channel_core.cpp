@@ -24,8 +24,10 @@ namespace {
             options.target.number | options.parts | parent) != 0;
 }
 
-/// How often a link is asked for answers when its session has ended: many of the longest ones, over any transport.
-constexpr int most_last_looks = 1'000;
+/// How often a link is asked for answers when its session has ended: in all, and in a row without one. All that a
+/// socket holds is read in fewer.
+constexpr int most_last_looks = 10'000;
+constexpr int looks_in_vain = 64;
 
 }  // namespace
 
@@ -86,12 +88,9 @@ bool channel_core::leave_late_answers() noexcept {
     const std::uint32_t late = calls_.quarantined();
     if (late == 0 || !(replaceable_ || late == calls_.slots().count())) return false;
     if (!calls_.gives_up_on_late_answers(now_)) return false;
-    limited_log(request_.peer.host)
-        .warn(
-            "{}: the session ends, because {} of its {} slots wait for late answers, some for longer than "
-            "quarantine_timeout; does a handler never answer?",
-            request_.peer.text(), late, calls_.slots().count());
+    warn_of_end("slots wait for late answers, some for longer than quarantine_timeout; does a handler never answer?");
     life_.leave(status::peer_lost);
+    if (calls_.slots().open() == 0) loss_.lose(status::peer_lost);
     return true;
 }
 
@@ -196,13 +195,19 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
 /// without its session.
 [[gnu::noinline]] bool channel_core::expire() noexcept {
     if (calls_.expire(now_, life_) && life_.has_link()) {
-        log().warn(
-            "{}: the session ends, because its server has not released lent memory within peer_timeout of the end of a "
-            "call",
-            request_.peer.text());
+        warn_of_end("its server has not released lent memory within peer_timeout of the end of a call");
         loss_.lose(status::peer_lost);
     }
     return life_.has_link();
+}
+
+/// Without memory it is not logged.
+void channel_core::warn_of_end(std::string_view why) const noexcept {
+    try {
+        limited_log(request_.peer.host).warn("{}: the session ends, because {}", request_.peer.text(), why);
+    } catch (const std::bad_alloc&) {
+        return;
+    }
 }
 
 /// The room by value, so that in `progress` it stays in registers.
@@ -221,7 +226,9 @@ completion_room channel_core::leave_session(completion_room out) noexcept {
     const status ended = life_.watch().ended();
     if (ended != status::ok) {
         take_rest(out);
-        loss_.lose(ended);
+        // An answer that is still being copied was given.
+        const bool copies = calls_.staging().active() || (life_.has_link() && life_.path().receives());
+        loss_.lose(ended == status::closed && copies ? status::peer_lost : ended);
     } else if (life_.leaving() && take_events(out)) {
         if (now_ >= calls_.slots().next_deadline()) (void)expire();
         if (calls_.slots().open() == 0) loss_.lose(life_.loss());
@@ -229,11 +236,16 @@ completion_room channel_core::leave_session(completion_room out) noexcept {
     return out;
 }
 
-/// Answers that came before the end. A correct server has sent none after it.
+/// Answers that came before the end. A correct server has sent none after it. A long one takes several looks.
 void channel_core::take_rest(completion_room& out) noexcept {
-    for (int looks = most_last_looks; looks > 0 && take_events(out); --looks)
-        if (calls_.slots().open() == 0 || life_.events().arm()) break;
-    if (life_.has_link()) life_.events().disarm();
+    int in_vain = 0;
+    for (int looks = most_last_looks; looks > 0 && in_vain < looks_in_vain; --looks) {
+        const auto open = calls_.slots().open();
+        const auto ready = calls_.slots().ready() + out.left;
+        if (!take_events(out) || calls_.slots().open() == 0) return;
+        const bool same = open == calls_.slots().open() && ready == calls_.slots().ready() + out.left;
+        in_vain = same ? in_vain + 1 : 0;
+    }
 }
 
 status channel_core::cancel(call_id id) noexcept {
@@ -344,7 +356,7 @@ bool channel_core::arm() noexcept {
 // Control path.
 
 result<target> channel_core::resolve(std::string_view name) const {
-    if (!life_.connected()) return error{life_.why_unusable(), 0, "the channel has lost its server"};
+    if (!life_.connected()) return error{life_.why_unusable(), 0, "the channel has lost its server, or that stops"};
     auto found = resolve_target(request_, life_.version(), name);
     metrics_registry* const metrics = request_.context->metrics();
     if (found && metrics != nullptr) metrics->name_target(name);

@@ -62,10 +62,6 @@ class channel_core {
     [[nodiscard]] channel_statistics statistics() const noexcept;
     /// Nothing is begun, in flight or unread: another thread could go on with it.
     [[nodiscard]] bool idle() const noexcept { return calls_.slots().all_free(); }
-    /// Nothing is in flight or waits for `poll`; responses may be unread.
-    [[nodiscard]] bool awaits_nothing() const noexcept {
-        return calls_.slots().open() == 0 && calls_.slots().ready() == 0;
-    }
     /// Place of the server among several hosts of the URI.
     [[nodiscard]] std::size_t host() const noexcept;
     [[nodiscard]] channel_event take_event() noexcept { return life_.take_event(); }
@@ -79,6 +75,7 @@ class channel_core {
   private:
     status take_late(channel_slot*& slot) noexcept;
     bool leave_late_answers() noexcept;
+    void warn_of_end(std::string_view why) const noexcept;
     status check_submit(const channel_slot* slot, std::size_t length, const submit_options& options) const noexcept;
 
     // Receiving.

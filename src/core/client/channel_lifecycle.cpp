@@ -61,7 +61,6 @@ void channel_lifecycle::leave(status why) noexcept {
     state_ = state::leaving;
     connected_in_ = nowhere;
     loss_ = loss_for(why);
-    watch().heard();
 }
 
 bool channel_lifecycle::lose(status why) noexcept {
@@ -135,6 +134,7 @@ void channel_lifecycle::end() noexcept {
 }
 
 void channel_lifecycle::sleep(nanoseconds until, int copies) noexcept {
+    if (leaving()) watch().heard();
     if (state_ == state::losing) until = std::min(until, now() + losing_interval);
     if (in_doubt()) {
         pollfd told{watch().event_fd(), POLLIN, 0};
@@ -155,6 +155,7 @@ void channel_lifecycle::sleep(nanoseconds until, int copies) noexcept {
 
 bool channel_lifecycle::arm() noexcept {
     if (!has_link()) return state_ != state::losing;
+    if (leaving()) watch().heard();
     events().disarm();
     const bool told = leaving() ? watch().ended() != status::ok : !watch().good();
     return !told && events().arm();

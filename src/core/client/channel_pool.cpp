@@ -3,6 +3,7 @@
 #include "core/context_state.hpp"
 #include "core/guarded.hpp"
 #include "core/handle.hpp"
+#include "core/protocol.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -22,12 +23,16 @@ struct thread_seat {
     pool_seat* seat;
 };
 
-/// The seats of one thread: one in each pool that it has called.
+/// The thread has ended, and objects that outlive its seats come to an end. Needs no destructor itself.
+thread_local bool seats_are_gone = false;
+
+/// The seats of one thread: one in each pool that it has called, and retired ones.
 struct thread_seats {
     thread_seats() = default;
     thread_seats(const thread_seats&) = delete;
     thread_seats& operator=(const thread_seats&) = delete;
     ~thread_seats() {
+        seats_are_gone = true;
         for (thread_seat& each : all)
             if (!each.pool->inherited() && each.seat->uses.load() == 0)
                 each.pool->give_back(*each.seat);
@@ -35,9 +40,9 @@ struct thread_seats {
                 keep_for_ever(std::move(each.pool));  // the parent's, or in use by an object that outlives this one
     }
 
-    [[nodiscard]] pool_seat* find(const pool_state* pool) const noexcept {
+    [[nodiscard]] pool_seat* find(const pool_state* pool, bool retired = false) const noexcept {
         for (const thread_seat& each : all)
-            if (each.pool.get() == pool && !each.seat->retired) return each.seat;
+            if (each.pool.get() == pool && each.seat->retired == retired) return each.seat;
         return nullptr;
     }
     void remove(const pool_seat* seat) noexcept {
@@ -68,7 +73,34 @@ pool_state::pool_state(std::shared_ptr<context_state> context, pool_hosts hosts,
       limits_(limits),
       hosts_(std::move(hosts)) {}
 
-result<pooled_channel> pool_state::take(bool looks) {
+result<pooled_channel> pool_state::take() {
+    if (pool_seat* const left = inherited() ? nullptr : retired_seat(); left != nullptr && enter(*left))
+        return pooled_channel{left};
+    auto use = take_current();
+    if (!use || (*use)->connected()) [[likely]]
+        return use;
+    if (auto renewed = renew(*use->seat_); !renewed) return renewed.error();
+    return use;
+}
+
+/// Of a thread that calls by `call`: calls in flight or responses that it keeps in a lost channel stay in a retired
+/// seat.
+result<pooled_channel> pool_state::take_for_call() {
+    auto use = take_current();
+    if (!use) return use;
+    (void)(*use)->poll({});
+    if ((*use)->connected()) [[likely]]
+        return use;
+    pool_seat& mine = *use->seat_;
+    if (mine.uses.load(std::memory_order_relaxed) > 1 || !mine.held->core_->idle()) {
+        retire(mine);
+        return take_current();
+    }
+    if (auto renewed = renew(mine); !renewed) return renewed.error();
+    return use;
+}
+
+result<pooled_channel> pool_state::take_current() {
     if (inherited()) return made_before_fork();
     pool_seat* mine = seats_here.find(this);
     if (mine == nullptr) {
@@ -77,30 +109,34 @@ result<pooled_channel> pool_state::take(bool looks) {
         mine = *made;
     }
     if (!enter(*mine)) return pool_closed();
-    pooled_channel use{mine};
-    if (looks) (void)mine->held->poll({});
-    if (!mine->held->connected()) [[unlikely]] {
-        if (looks && holds_responses_alone(*mine)) return move_on(*mine);
-        if (auto renewed = renew(*mine); !renewed) return renewed.error();
-    }
-    return use;
+    return pooled_channel{mine};
 }
 
-/// A lost channel whose thread keeps responses, and waits for nothing else.
-bool pool_state::holds_responses_alone(const pool_seat& seat) noexcept {
-    return seat.uses.load(std::memory_order_relaxed) > 1 && seat.held->core_->awaits_nothing();
+/// One whose calls or responses the thread still has to take or release.
+pool_seat* pool_state::retired_seat() {
+    while (pool_seat* const left = seats_here.find(this, true)) {
+        if (left->held) (void)left->held->poll({});
+        if (left->held && !left->held->core_->idle()) return left;
+        if (left->uses.load(std::memory_order_relaxed) > 0) return nullptr;
+        drop(*left);
+    }
+    return nullptr;
 }
 
-/// The thread gets another seat, and this one ends with its last use.
-result<pooled_channel> pool_state::move_on(pool_seat& seat) {
-    {
-        const std::lock_guard lock(mutex_);
-        hosts_.lost(seat.host, seat.made, now());
-        ++counted_.lost;
-        ++retired_;
-    }
+/// The thread gets another seat.
+void pool_state::retire(pool_seat& seat) {
+    const std::lock_guard lock(mutex_);
+    hosts_.lost(seat.host, seat.made, now());
+    ++counted_.lost;
+    ++retired_;
     seat.retired = true;
-    return take(false);
+}
+
+/// Nothing of a retired seat is in use.
+void pool_state::drop(pool_seat& seat) noexcept {
+    const auto keeps_this = shared_from_this();
+    give_back(seat);
+    if (!seats_are_gone) seats_here.remove(&seat);
 }
 
 /// False: the pool is closing.
@@ -115,10 +151,7 @@ void pool_state::exit(pool_seat& seat) noexcept {
     const bool last = seat.uses.fetch_sub(1) == 1;
     if (!last || inherited()) return;
     if (closing_.load()) (void)close_unused();
-    if (!seat.retired) return;
-    const auto keeps_this = shared_from_this();
-    give_back(seat);
-    seats_here.remove(&seat);
+    if (seat.retired && (!seat.held || seat.held->core_->idle())) drop(seat);
 }
 
 /// A seat for this thread: one that another thread has given back, or a new one.
@@ -181,32 +214,31 @@ result<pool_state::connected> pool_state::connect() {
 
 namespace {
 
-/// No handler has seen a call that ended so. One that was not sent may also have met a loss.
-bool may_go_elsewhere(status why, bool sent) noexcept {
-    return why == status::closed || (!sent && (why == status::peer_lost || why == status::device_lost));
+/// No handler has seen the call. A handler that answers `closed` itself is heard.
+bool may_go_elsewhere(const error& failure, bool sent, bool connected) noexcept {
+    if (failure.code == status::closed) return !sent || !connected || failure.native == int{drain_code};
+    return !sent && (failure.code == status::peer_lost || failure.code == status::device_lost);
 }
 
 }  // namespace
 
-/// A call that no handler has seen is offered to each host once, and to the last one's successor.
+/// A call that no handler has seen is offered to the other hosts, and once to a server that has taken the place of one.
 result<pooled_response> pool_state::call(std::span<const std::byte> request, const submit_options& options) {
     submit_options rest = options;
-    std::optional<nanoseconds> deadline;
-    for (std::size_t left = hosts_.count();; --left) {
-        auto use = take(true);
+    nanoseconds deadline = never;
+    for (std::size_t tries = 0;; ++tries) {
+        auto use = take_for_call();
         if (!use) return use.error();
         channel& with = **use;
-        if (!deadline) {
-            const bool own = options.timeout > nanoseconds{0};
-            deadline = deadline_after(own ? options.timeout : with.core_->request().options.call_timeout);
-        }
+        const bool own = options.timeout > nanoseconds{0};
+        if (tries == 0) deadline = deadline_after(own ? options.timeout : with.core_->request().options.call_timeout);
+        if (tries > 0 && deadline != never) rest.timeout = std::max(deadline - now(), nanoseconds{1});
         bool sent = false;
         auto answer = with.call(request, rest, sent);
         if (answer) return pooled_response{std::move(*use), std::move(*answer)};
-        const nanoseconds at = now();
-        if (!may_go_elsewhere(answer.code(), sent) || left == 0 || at >= *deadline) return answer.error();
+        const bool again = may_go_elsewhere(answer.error(), sent, with.connected());
+        if (!again || tries == hosts_.count() || now() >= deadline) return answer.error();
         with.core_->leave();
-        rest.timeout = *deadline == never ? never : *deadline - at;
     }
 }
 
@@ -374,7 +406,7 @@ result<channel_pool> channel_pool::open(context& ctx, std::string_view uri, cons
 }
 
 result<pooled_channel> channel_pool::take() {
-    return core::guarded([&] { return pool_behind(state_).take(false); });
+    return core::guarded([&] { return pool_behind(state_).take(); });
 }
 
 result<pooled_response> channel_pool::call(std::span<const std::byte> request, const submit_options& options) {

@@ -30,7 +30,7 @@ struct pool_seat {
     std::atomic<std::uint32_t> uses{0};  ///< `pooled_channel`s; written by its thread alone
     bool taken = true;                   ///< by a thread; under the pool's lock
     bool displaced = false;              ///< made while a host was left out: not for another thread
-    bool retired = false;                ///< lost; its thread keeps responses of it, and has another seat
+    bool retired = false;                ///< lost; its thread still has calls there, and has another seat
 };
 
 /// The state behind a pool. It lives as long as the pool, and as any thread that has a seat.
@@ -45,8 +45,7 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
 
     /// True in a child of the process that made it.
     [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
-    /// `looks`: notices a loss that nobody has polled for.
-    [[nodiscard]] result<pooled_channel> take(bool looks);
+    [[nodiscard]] result<pooled_channel> take();
     [[nodiscard]] result<pooled_response> call(std::span<const std::byte> request, const submit_options& options);
     [[nodiscard]] status leave() noexcept;
     [[nodiscard]] status close(nanoseconds timeout) noexcept;
@@ -70,8 +69,11 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     [[nodiscard]] pool_seat* idle_seat() noexcept;
     [[nodiscard]] result<connected> connect();
     [[nodiscard]] result<void> renew(pool_seat& seat);
-    [[nodiscard]] static bool holds_responses_alone(const pool_seat& seat) noexcept;
-    [[nodiscard]] result<pooled_channel> move_on(pool_seat& seat);
+    [[nodiscard]] result<pooled_channel> take_current();
+    [[nodiscard]] result<pooled_channel> take_for_call();
+    [[nodiscard]] pool_seat* retired_seat();
+    void retire(pool_seat& seat);
+    void drop(pool_seat& seat) noexcept;
     [[nodiscard]] bool close_unused() noexcept;
 
     process_stamp stamp_;

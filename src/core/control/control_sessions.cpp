@@ -279,11 +279,11 @@ void control_server::impl::lose(server_connection& which, status why) {
     drop(which);
 }
 
-/// Once; later welcomes have it behind them.
+/// Once; it follows each later welcome.
 void control_server::impl::say_going_away() {
     if (goes_away_ || !draining_.load()) return;
-    goes_away_ = true;
     say_to_all({0, going_away{}}, false);
+    goes_away_ = true;
 }
 
 void control_server::impl::say_goodbye() {

@@ -79,7 +79,10 @@ void exchange_server::refuse(exchange_state& request, status why) noexcept {
 [[gnu::noinline]] void exchange_server::refuse_late_or_too_many(exchange_state& request, bool too_many) noexcept {
     if (leaving_ || request.owner->cancels().ended()) return ignore(request);
     const bool cancelled = request.owner->cancels().cancelled({request.slot, request.generation});
-    if (!cancelled && max_open_.load(std::memory_order_relaxed) == 0) return refuse(request, status::closed);
+    if (!cancelled && max_open_.load(std::memory_order_relaxed) == 0) {
+        request.answer.application_code = drain_code;
+        return refuse(request, status::closed);
+    }
     (cancelled ? counters_.cancelled : too_many ? counters_.overloaded : counters_.expired).add();
     refuse(request, cancelled ? status::cancelled : too_many ? status::overloaded : status::timed_out);
 }

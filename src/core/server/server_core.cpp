@@ -301,12 +301,10 @@ status server_core::drain(nanoseconds timeout) {
 
 /// Clients go elsewhere while their calls in flight are answered.
 void server_core::tell_draining() noexcept {
-    {
-        const std::lock_guard lock(mutex_);
-        draining_ = true;
-        for (const auto& [id, each] : sessions_)
-            if (each.watch != nullptr) each.watch->drain();
-    }
+    const std::lock_guard lock(mutex_);
+    draining_ = true;
+    for (const auto& [id, each] : sessions_)
+        if (each.watch != nullptr) each.watch->drain();
     for (const auto& door : entrances_)
         if (door->control) door->control->drain();
 }
@@ -361,8 +359,13 @@ void server_core::stop() {
         if (drain_by(driven, options_.drain_timeout) != status::ok)
             log().warn("server stops while handlers still hold exchanges; their answers go nowhere");
         for (worker* each : workers_) each->stop();
-        for (const auto& door : entrances_) door->control.reset();
-        entrances_.clear();
+        std::vector<std::unique_ptr<entrance>> doors;
+        {
+            const std::lock_guard lock(mutex_);
+            doors.swap(entrances_);
+        }
+        for (const auto& door : doors) door->control.reset();
+        doors.clear();
         if (context_->metrics() != nullptr) context_->metrics()->remove(*this);
         const std::lock_guard lock(mutex_);
         for (worker* each : workers_) {

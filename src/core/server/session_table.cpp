@@ -48,8 +48,9 @@ void session_table::settle(session_observer* observer) noexcept {
     });
 }
 
+/// Asks all of them: some count from when they were asked first.
 bool session_table::flushed() const noexcept {
-    return std::ranges::all_of(served_, [](const auto& each) { return each->connection().flushed(); });
+    return std::ranges::count_if(served_, [](const auto& each) { return !each->connection().flushed(); }) == 0;
 }
 
 bool session_table::only_held() const noexcept {
