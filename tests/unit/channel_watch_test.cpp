@@ -46,10 +46,8 @@ TEST_F(channel_watch, hears_of_a_drain_once) {
     EXPECT_EQ(::poll(&told, 1, 0), 1);
     EXPECT_FALSE(client->arm());
     EXPECT_EQ(client->poll({}), 0U);
-    EXPECT_EQ(::poll(&told, 1, 0), 0);
-    EXPECT_TRUE(client->arm());
     EXPECT_FALSE(client->connected());
-    EXPECT_EQ(client->wait({}, std::chrono::milliseconds{1}), 0U);
+    EXPECT_TRUE(client->arm());
     EXPECT_EQ(::poll(&told, 1, 0), 0);
     EXPECT_EQ(client->submit(call.id, 4, {}), status::invalid_state) << "it is in flight";
     watch->end(status::closed);
