@@ -34,7 +34,7 @@ class process_stamp {
 [[nodiscard]] error made_before_fork();
 
 /// Never destroys it.
-void keep_for_ever(std::shared_ptr<void> owned);
+void keep_for_ever(std::shared_ptr<void> owned) noexcept;
 
 /// Before an owner (a unique_ptr or shared_ptr) goes: what it inherited is left as it is, because its end
 /// would reach the parent's sockets, devices and threads.

@@ -140,6 +140,38 @@ TEST_P(few_threads, let_a_handler_say_that_its_server_cannot_be_stopped) {
     EXPECT_EQ(client.finish(status::ok), 1U);
 }
 
+TEST_P(few_threads, leave_a_server_driven_whose_handler_cannot_stop_it) {
+    server_options options = calm_server();
+    options.workers = 0;
+    server* own = nullptr;
+    int tries = 0;
+    rig r(
+        GetParam(),
+        [&](exchange one) {
+            if (++tries == 1) allow_more_threads(0);
+            own->stop();
+            allow_all_threads();
+            echo(std::move(one));
+        },
+        options);
+    own = &r.served();
+    std::atomic<bool> over{false};
+    std::thread driver([&] {
+        while (!over) r.served().poll();
+    });
+    {
+        auto client = r.connect();
+        client.send_seed(100, 1);
+        EXPECT_EQ(client.finish(status::ok), 1U);
+        client.send_seed(100, 2);
+        EXPECT_EQ(client.finish(status::ok), 1U) << "nobody drives the server";
+        EXPECT_TRUE(eventually(until_hung(), [&] { return r.served().statistics().sessions == 0; }))
+            << "it did not stop";
+    }
+    over = true;
+    driver.join();
+}
+
 ACCEL_INSTANTIATE(few_threads, all_backends);
 
 }  // namespace

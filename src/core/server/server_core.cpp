@@ -349,6 +349,8 @@ void server_core::stop_later(std::shared_ptr<server_core> stopped) noexcept {
     } catch (...) {
         log().error("the server cannot be stopped: no thread can be started for it");
         if (driven != nullptr) driven->release_ref();
+        stopped->driven_ = driven;
+        stopped->stops_later_ = false;
         keep_for_ever(std::move(stopped));
     }
 }
