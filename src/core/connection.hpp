@@ -64,10 +64,12 @@ struct link_config {
 struct link_grant {
     std::uint64_t session_id = 0;
     session_token token{};
-    std::string host;  ///< where the client reached the control plane
+    std::string host;  ///< of the control plane, as the URI names it
     link_description description;
     std::uint16_t port = 0;     ///< of the control plane
     std::uint16_t version = 1;  ///< `session_version`, as granted; for kernels, which write headers themselves
+    /// Where the client reached the control plane: a name may have several addresses, of different servers.
+    std::string address{};
 };
 
 /// The control path of a session at one end: made, attached to its peer, ended. Up to and including

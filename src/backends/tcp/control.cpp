@@ -92,7 +92,7 @@ result<void> tcp_link::connect(const core::link_grant& grant, core::nanoseconds 
 
 /// The data connection goes to the control plane's port, which answers it.
 result<void> tcp_link::connect_once(const core::link_grant& grant, core::nanoseconds deadline) {
-    auto socket = core::connect_to(grant.host, grant.port, deadline);
+    auto socket = core::connect_to(grant.address, grant.port, deadline);
     if (!socket) return socket.error();
     data_opening opening(socket->get(), deadline);
     encrypted_ = poller_.encrypts();

@@ -145,7 +145,7 @@ result<void> client_link::attach(const core::link_grant& grant, core::nanosecond
     auto server = parse_server(grant.description);
     if (!server) return server.error();
     if (server->key.has_value() != keys_.has_value()) return mixed_keys();
-    auto endpoint = tcp_endpoint(grant.host, server->port, false);
+    auto endpoint = tcp_endpoint(grant.address, server->port, false, deadline);
     if (!endpoint) return endpoint.error();
     if (auto opened = open_socket(*server, grant.token); !opened) return opened;
     if (auto made = connect(*endpoint, deadline); !made) return made;

@@ -5,6 +5,7 @@
 #include "backends/zmq/server.hpp"
 #include "core/control/security.hpp"
 #include "core/log.hpp"
+#include "core/net/host_names.hpp"
 #include "core/net/socket.hpp"
 
 #include <algorithm>
@@ -225,7 +226,7 @@ bool server_link::close() noexcept {
 
 result<std::unique_ptr<core::poller>> server_poller::open(const std::shared_ptr<shared_context>& zmq,
                                                           const core::poller_options& options) {
-    auto endpoint = tcp_endpoint(options.host, options.port, true);
+    auto endpoint = tcp_endpoint(options.host, options.port, true, core::deadline_after(core::name_patience));
     if (!endpoint) return endpoint.error();
     auto gate = zmq->gate();
     if (!gate) return gate.error();

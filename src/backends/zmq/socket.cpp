@@ -2,50 +2,30 @@
 #include "backends/zmq/socket.hpp"
 
 #include "backends/zmq/descriptors.hpp"
+#include "core/net/socket.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <memory>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include <fmt/format.h>
-#include <netdb.h>
 
 namespace accel::zmq {
 namespace {
-
-struct address_list_owner {
-    void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
-};
-using address_list = std::unique_ptr<addrinfo, address_list_owner>;
 
 std::string without_brackets(const std::string& host) {
     const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
     return bracketed ? host.substr(1, host.size() - 2) : host;
 }
 
-result<address_list> addresses_of(const std::string& name, bool to_bind) {
-    addrinfo hints{};
-    hints.ai_family = AF_UNSPEC;
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = to_bind ? AI_PASSIVE : 0;
-    addrinfo* found = nullptr;
-    const int failure = ::getaddrinfo(name.c_str(), nullptr, &hints, &found);
-    if (failure == 0) return address_list{found};
-    if (failure == EAI_SYSTEM && (errno == EMFILE || errno == ENFILE)) return out_of_descriptors("this process");
-    return error{
-        status::invalid_argument, failure,
-        fmt::format("the host name '{}' has no address: {}; check its spelling", name, ::gai_strerror(failure))};
-}
-
-const addrinfo& preferred(const addrinfo& first) noexcept {
-    for (const addrinfo* each = &first; each != nullptr; each = each->ai_next)
-        if (each->ai_family == AF_INET) return *each;
-    return first;
+const core::socket_address& preferred(const std::vector<core::socket_address>& all) noexcept {
+    const auto old = std::ranges::find_if(all, [](const auto& each) { return each.storage.ss_family == AF_INET; });
+    return old != all.end() ? *old : all.front();
 }
 
 }  // namespace
@@ -131,19 +111,17 @@ std::string host_and_port(const std::string& host, std::uint16_t port) {
     return bare_ipv6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
 
-result<std::string> tcp_endpoint(const std::string& host, std::uint16_t port, bool to_bind) {
+result<std::string> tcp_endpoint(const std::string& host, std::uint16_t port, bool to_bind,
+                                 core::nanoseconds deadline) {
     const std::string port_text = to_bind && port == 0 ? "*" : fmt::format("{}", port);
     if (to_bind && (host.empty() || host == "*")) return fmt::format("tcp://0.0.0.0:{}", port_text);
     const std::string name = without_brackets(host);
-    auto found = addresses_of(name, to_bind);
+    auto found = core::resolve(name, port, to_bind, deadline);
     if (!found) return found.error();
-    const addrinfo& chosen = preferred(**found);
-    std::array<char, NI_MAXHOST> numeric{};
-    if (::getnameinfo(chosen.ai_addr, chosen.ai_addrlen, numeric.data(), numeric.size(), nullptr, 0, NI_NUMERICHOST) !=
-        0)
-        return error{status::invalid_argument, 0, fmt::format("the host name '{}' has no numeric address", name)};
-    return chosen.ai_family == AF_INET6 ? fmt::format("tcp://[{}]:{}", numeric.data(), port_text)
-                                        : fmt::format("tcp://{}:{}", numeric.data(), port_text);
+    const core::socket_address& chosen = preferred(*found);
+    const std::string numeric = core::numeric_host(chosen);
+    return chosen.storage.ss_family == AF_INET6 ? fmt::format("tcp://[{}]:{}", numeric, port_text)
+                                                : fmt::format("tcp://{}:{}", numeric, port_text);
 }
 
 int milliseconds_until(core::nanoseconds deadline) noexcept {

@@ -50,8 +50,9 @@ class owned_socket {
 };
 
 /// "tcp://address:port" with the host resolved, IPv4 first; "*" or nothing is any address of this host. Port
-/// 0 is any free one (for binding). May block on name service.
-[[nodiscard]] result<std::string> tcp_endpoint(const std::string& host, std::uint16_t port, bool to_bind);
+/// 0 is any free one (for binding). Waits for a name until `deadline`.
+[[nodiscard]] result<std::string> tcp_endpoint(const std::string& host, std::uint16_t port, bool to_bind,
+                                               core::nanoseconds deadline);
 
 /// "host:port", brackets around IPv6.
 [[nodiscard]] std::string host_and_port(const std::string& host, std::uint16_t port);

@@ -114,7 +114,7 @@ result<session_grant> ask_server(const connect_request& request, const connectio
         return in_process::open_session(request.peer.host, wanted);
     }
     return request.context->control().open_session(request.peer.host, request.peer.port, request.security, wanted,
-                                                   watch, deadline);
+                                                   watch, deadline, request.stopped);
 }
 
 /// For a scheme whose peers the kernel knows.
@@ -164,8 +164,9 @@ result<void> open_session(const connect_request& request, connection& path, clie
     session.cancels = std::move(grant->cancels);
 
     try {
-        const link_grant told{grant->session_id, grant->token,  request.peer.host, std::move(grant->description),
-                              request.peer.port, grant->version};
+        const link_grant told{
+            grant->session_id, grant->token,   request.peer.host,        std::move(grant->description),
+            request.peer.port, grant->version, std::move(grant->address)};
         auto attached = path.attach(told, deadline);
         if (!attached) close_session(request, session);
         return attached;

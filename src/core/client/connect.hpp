@@ -9,6 +9,7 @@
 #include <accel_transport/target.hpp>
 
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,6 +30,7 @@ struct connect_request {
     std::string why;             ///< of the scheme
     std::vector<uri> hosts{};    ///< with several: all that the URI names, for `peer` is the one in use
     std::size_t first_host = 0;  ///< which of them answered the first connect
+    std::stop_token stopped{};   ///< nobody wants the connection any more
 };
 
 /// An open session, as its client knows it.

@@ -12,13 +12,16 @@
 namespace accel::core {
 
 reconnector::reconnector(const connect_request& request)
-    : request_(request), thread_(start_thread("accel-reconnect", [this] { run(); })) {}
+    : request_(request), thread_(start_thread("accel-reconnect", [this] { run(); })) {
+    request_.stopped = stop_.get_token();
+}
 
 reconnector::~reconnector() {
     {
         const std::lock_guard lock(mutex_);
         stopping_ = true;
     }
+    stop_.request_stop();
     changed_.notify_all();
     thread_.join();
     if (made_) {

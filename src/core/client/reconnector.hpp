@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <thread>
 
 namespace accel::core {
@@ -46,6 +47,7 @@ class reconnector {
     /// Sleeps; false when it is time to stop.
     bool pause(nanoseconds duration);
 
+    std::stop_source stop_;
     connect_request request_;
     wake_signal signal_;
     std::atomic<bool> ready_{false};

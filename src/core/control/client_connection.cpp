@@ -32,7 +32,7 @@ bool same(const link_geometry& a, const link_geometry& b) {
 
 std::optional<waiting_call::answer> waiting_call::wait() {
     std::unique_lock lock{mutex_};
-    const auto answered = [this] { return answer_.has_value(); };
+    const auto answered = [this] { return answer_.has_value() || left_; };
     if (deadline == never) {
         done_.wait(lock, answered);
     } else {
@@ -53,6 +53,10 @@ void client_connection::ask(std::shared_ptr<waiting_call> call) {
     finished_ = false;
     if (state_ == state::ready) send_question(request, question);
     if (state_ == state::disconnected && now() >= connect_at_) connect();
+}
+
+void client_connection::use(std::vector<socket_address> found) {
+    if (state_ == state::disconnected) address_.addresses = std::move(found);
 }
 
 bool client_connection::close_session(std::uint64_t session_id, const session_watch* watch) {
@@ -86,9 +90,11 @@ void client_connection::connect_next(int last_failure) {
     note_failure(last_failure);
     while (next_address_ < address_.addresses.size()) {
         unique_fd socket;
-        last_failure = start_connecting(address_.addresses[next_address_++], socket);
+        const socket_address& tried = address_.addresses[next_address_++];
+        last_failure = start_connecting(tried, socket);
         note_failure(last_failure);
         if (last_failure != 0) continue;
+        reached_ = numeric_host(tried);
         tune_control_socket(socket.get());
         stream_ = control_stream(std::move(socket));
         state_ = state::connecting;
@@ -342,7 +348,9 @@ void client_connection::on_welcome(const control_message& message, const welcome
     update_clock(body.clocks, received);
     server_timeout_ = grant.peer_timeout;
     next_beat_ = std::min(next_beat_, received + beat_interval(server_timeout_));
-    if (call->complete(grant)) return;
+    session_grant reached = grant;
+    reached.address = reached_;
+    if (call->complete(std::move(reached))) return;
     close_session(grant.session_id, call->watch.get());
 }
 

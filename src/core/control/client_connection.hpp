@@ -52,7 +52,13 @@ class waiting_call {
         done_.notify_one();
         return true;
     }
-    /// Empty: no answer came until shortly after the deadline.
+    /// The caller waits no longer, unless there is an answer.
+    void leave() noexcept {
+        const std::lock_guard lock{mutex_};
+        left_ = true;
+        done_.notify_one();
+    }
+    /// Empty: no answer came until shortly after the deadline, or the caller has left.
     [[nodiscard]] std::optional<answer> wait();
 
     const std::optional<session_request> session;
@@ -67,6 +73,7 @@ class waiting_call {
     std::mutex mutex_;
     std::condition_variable done_;
     std::optional<answer> answer_;
+    bool left_ = false;
     bool abandoned_ = false;
 };
 
@@ -78,6 +85,8 @@ class client_connection {
     client_connection& operator=(const client_connection&) = delete;
 
     void ask(std::shared_ptr<waiting_call> call);
+    /// The name of the host has these addresses now; for the next connection.
+    void use(std::vector<socket_address> found);
     /// False: no such session here, or it is not the one of `watch`.
     bool close_session(std::uint64_t session_id, const session_watch* watch);
     /// Says goodbye if the connection still stands.
@@ -149,6 +158,7 @@ class client_connection {
     state state_ = state::disconnected;
     control_stream stream_{unique_fd{}};
     std::size_t next_address_ = 0;
+    std::string reached_;   ///< the address that it is connected to
     bool refused_ = false;  ///< an address has said in this round that nothing listens there
     nanoseconds connect_at_{};
     nanoseconds connect_by_ = never;  ///< deadline of the current address

@@ -14,6 +14,7 @@
 #include <list>
 #include <mutex>
 #include <new>
+#include <stop_token>
 #include <utility>
 
 #include <fmt/format.h>
@@ -71,12 +72,15 @@ class control_client::impl {
 
     [[nodiscard]] result<waiting_call::answer> ask(const std::string& host, std::uint16_t port,
                                                    std::shared_ptr<const security_identity> security,
-                                                   const std::shared_ptr<waiting_call>& call) {
+                                                   const std::shared_ptr<waiting_call>& call,
+                                                   const std::stop_token& stopped = {}) {
         if (!wake_.open()) return no_descriptor_left("for the control plane");
-        auto addresses = resolve(host, port, false);
+        auto addresses = resolve(host, port, false, call->deadline, stopped);
         if (!addresses) return addresses.error();
+        const std::stop_callback leaving(stopped, [&call] { call->leave(); });
         post(ask_command{{host, port, std::move(*addresses), std::move(security)}, call});
         auto answer = call->wait();
+        if (!answer && stopped.stop_requested()) return error{status::closed, 0, "the channel was closed"};
         if (!answer)
             return error{status::timed_out, 0,
                          fmt::format("no server answered at {} in time", host_and_port(host, port))};
@@ -139,8 +143,11 @@ class control_client::impl {
     }
 
     client_connection& connection_to(server_address address) {
-        for (auto& each : connections_)
-            if (same_server(each.address(), address)) return each;
+        for (auto& each : connections_) {
+            if (!same_server(each.address(), address)) continue;
+            each.use(std::move(address.addresses));
+            return each;
+        }
         return connections_.emplace_back(std::move(address), listening_);
     }
 
@@ -160,9 +167,9 @@ control_client::~control_client() = default;
 result<session_grant> control_client::open_session(const std::string& host, std::uint16_t port,
                                                    std::shared_ptr<const security_identity> security,
                                                    const session_request& request, std::shared_ptr<session_watch> watch,
-                                                   nanoseconds deadline) {
+                                                   nanoseconds deadline, const std::stop_token& stopped) {
     const auto call = std::make_shared<waiting_call>(request, std::move(watch), deadline);
-    auto answer = impl_->ask(host, port, std::move(security), call);
+    auto answer = impl_->ask(host, port, std::move(security), call, stopped);
     if (!answer) return answer.error();
     return std::get<session_grant>(*std::move(answer));
 }

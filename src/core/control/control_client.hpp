@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,10 +25,12 @@ class control_client {
     control_client& operator=(const control_client&) = delete;
 
     /// Opens a session by `deadline`; `watch` is ended when it dies. Refusals come back with the server's sentence.
+    /// `closed` once `stopped`.
     [[nodiscard]] result<session_grant> open_session(const std::string& host, std::uint16_t port,
                                                      std::shared_ptr<const security_identity> security,
                                                      const session_request& request,
-                                                     std::shared_ptr<session_watch> watch, nanoseconds deadline);
+                                                     std::shared_ptr<session_watch> watch, nanoseconds deadline,
+                                                     const std::stop_token& stopped = {});
     /// Tells the server that the session is over. Returns at once. Ignored if the session of `watch` has
     /// ended: a server that was restarted may have given its number to another one.
     void close_session(std::uint64_t session_id, std::shared_ptr<session_watch> watch) noexcept;

@@ -44,6 +44,7 @@ struct session_grant {
     link_geometry granted;
     nanoseconds peer_timeout{};
     link_description description;
+    std::string address;                    ///< of the server, where its client has reached it; not sent
     std::shared_ptr<cancel_board> cancels;  ///< in process: where the client says that it has cancelled calls
 };
 

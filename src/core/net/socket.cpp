@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/net/socket.hpp"
 
+#include "core/net/host_names.hpp"
 #include "core/net/unix_socket.hpp"
 
 #include <algorithm>
@@ -8,8 +9,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <memory>
 #include <thread>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -36,10 +37,6 @@ constexpr int keepalive_idle_s = 10;
 constexpr int keepalive_interval_s = 5;
 constexpr int keepalive_probes = 3;
 constexpr unsigned unacknowledged_ms = 15'000;
-
-struct free_addresses {
-    void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
-};
 
 std::string system_text(int number) {
     return std::strerror(number);
@@ -106,28 +103,19 @@ void set_option(int fd, int level, int option, const Value& value) noexcept {
 
 }  // namespace
 
-result<std::vector<socket_address>> resolve(const std::string& host, std::uint16_t port, bool to_listen) {
+result<std::vector<socket_address>> resolve(const std::string& host, std::uint16_t port, bool to_listen,
+                                            nanoseconds deadline, const std::stop_token& stopped) {
     if (is_unix_socket(host)) return std::vector{unix_address(std::string_view{host}.substr(1))};
-    addrinfo hints{};
-    hints.ai_family = AF_UNSPEC;
-    hints.ai_socktype = SOCK_STREAM;
-    hints.ai_flags = AI_NUMERICSERV | (to_listen ? AI_PASSIVE : 0);
     const bool any = host.empty() || host == "*";
-    addrinfo* found = nullptr;
-    const int failure = ::getaddrinfo(any ? nullptr : host.c_str(), std::to_string(port).c_str(), &hints, &found);
-    const std::unique_ptr<addrinfo, free_addresses> list(found);
-    if (failure != 0) {
-        return error{status::invalid_argument, failure,
-                     fmt::format("cannot resolve host '{}' ({}); check the name or give an address", host,
-                                 ::gai_strerror(failure))};
+    name_outcome known = ask_resolver(any ? nullptr : host.c_str(), AI_NUMERICHOST | (to_listen ? AI_PASSIVE : 0));
+    if (known.failure == EAI_NONAME && !any) {
+        auto found = look_up(host, deadline, stopped);
+        if (!found) return found;
+        known = {0, 0, std::move(*found)};
     }
-    std::vector<socket_address> out;
-    for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
-        socket_address& address = out.emplace_back();
-        address.length = each->ai_addrlen;
-        std::memcpy(&address.storage, each->ai_addr, each->ai_addrlen);
-    }
-    return out;
+    if (known.failure != 0) return cannot_resolve(host, known);
+    for (socket_address& each : known.addresses) each.set_port(port);
+    return std::move(known.addresses);
 }
 
 std::string host_and_port(const std::string& host, std::uint16_t port) {
@@ -137,7 +125,7 @@ std::string host_and_port(const std::string& host, std::uint16_t port) {
 }
 
 result<unique_fd> listen_on(const std::string& host, std::uint16_t port) {
-    auto addresses = resolve(host, port, true);
+    auto addresses = resolve(host, port, true, deadline_after(name_patience));
     if (!addresses) return addresses.error();
     int last = EADDRNOTAVAIL;
     for (const socket_address& each : *addresses) {
@@ -160,16 +148,20 @@ std::uint16_t local_port(int fd) noexcept {
     return bound.ss_family == AF_INET ? ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port) : std::uint16_t{0};
 }
 
-std::string peer_address(int fd) {
-    sockaddr_storage address{};
-    socklen_t length = sizeof address;
+std::string numeric_host(const socket_address& address) {
     std::array<char, NI_MAXHOST> host{};
-    auto* any = reinterpret_cast<sockaddr*>(&address);
-    const bool known = ::getpeername(fd, any, &length) == 0;
-    if (known && address.ss_family == AF_UNIX) return "this host";
-    if (!known || ::getnameinfo(any, length, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0)
-        return "an unknown address";
-    return host.data();
+    const bool ip = address.storage.ss_family == AF_INET || address.storage.ss_family == AF_INET6;
+    const bool known =
+        ip && ::getnameinfo(address.get(), address.length, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) == 0;
+    return known ? host.data() : "";
+}
+
+std::string peer_address(int fd) {
+    socket_address address{{}, sizeof(sockaddr_storage)};
+    const bool known = ::getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) == 0;
+    if (known && address.storage.ss_family == AF_UNIX) return "this host";
+    std::string text = known ? numeric_host(address) : "";
+    return text.empty() ? "an unknown address" : text;
 }
 
 int start_connecting(const socket_address& address, unique_fd& out) noexcept {
@@ -203,7 +195,7 @@ int wait_ready(int fd, short events, nanoseconds deadline) noexcept {
 }
 
 result<unique_fd> connect_to(const std::string& host, std::uint16_t port, nanoseconds deadline) {
-    auto addresses = resolve(host, port, false);
+    auto addresses = resolve(host, port, false, deadline);
     if (!addresses) return addresses.error();
     int last = EADDRNOTAVAIL;
     std::size_t left = addresses->size();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/clock.hpp"
+#include "core/net/socket_address.hpp"
 #include "core/net/unique_fd.hpp"
 
 #include <accel_transport/options.hpp>
@@ -10,33 +11,28 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <sys/socket.h>
-
 /// TCP sockets, for the control plane and the `tcp` backend.
 namespace accel::core {
 
-/// An address that a socket may bind or connect to.
-struct socket_address {
-    sockaddr_storage storage{};
-    socklen_t length = 0;
-    [[nodiscard]] const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&storage); }
-};
-
-/// Every address of host:port. Empty host or "*": any address of this machine (`to_listen`). May block in the
-/// resolver, which has time limits of its own.
-[[nodiscard]] result<std::vector<socket_address>> resolve(const std::string& host, std::uint16_t port, bool to_listen);
+/// Every address of host:port. Empty host or "*": any address of this machine (`to_listen`). A name is looked up
+/// until `deadline` (host_names.hpp).
+[[nodiscard]] result<std::vector<socket_address>> resolve(const std::string& host, std::uint16_t port, bool to_listen,
+                                                          nanoseconds deadline, const std::stop_token& stopped = {});
 
 /// "host:port", with brackets around an IPv6 address.
 [[nodiscard]] std::string host_and_port(const std::string& host, std::uint16_t port);
 
-/// A listening, non-blocking socket on host:port (port 0: any). May block in the resolver.
+/// A listening, non-blocking socket on host:port (port 0: any). Waits for a name for `name_patience`.
 [[nodiscard]] result<unique_fd> listen_on(const std::string& host, std::uint16_t port);
 /// The port a socket is bound to; 0 if it is not.
 [[nodiscard]] std::uint16_t local_port(int fd) noexcept;
+/// An address as text, without its port; empty if it has none.
+[[nodiscard]] std::string numeric_host(const socket_address& address);
 /// The peer's address as text, without its port.
 [[nodiscard]] std::string peer_address(int fd);
 
