@@ -4,6 +4,7 @@
 #include "core/guarded.hpp"
 #include "core/handle.hpp"
 #include "core/log.hpp"
+#include "core/net/unique_fd.hpp"
 #include "core/registry.hpp"
 
 #include <accel_transport/context.hpp>
@@ -84,6 +85,7 @@ context::~context() {
 
 result<context> context::open(const context_options& options) {
     return core::guarded([&]() -> result<context> {
+        core::fill_standard_descriptors();
         core::log().set_level(options.log);
         core::log_registration sink{options.log_sink};
         auto state = std::make_shared<core::context_state>(options.metrics);

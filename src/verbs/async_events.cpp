@@ -3,6 +3,7 @@
 
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
+#include "core/net/unique_fd.hpp"
 #include "core/thread.hpp"
 
 #include <algorithm>
@@ -14,7 +15,7 @@
 namespace accel::verbs {
 
 async_events::async_events(ibv_context& context)
-    : context_(context), stop_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    : context_(context), stop_fd_(core::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)).release()) {
     if (stop_fd_ < 0) return;
     ::fcntl(context_.async_fd, F_SETFL, ::fcntl(context_.async_fd, F_GETFL) | O_NONBLOCK);
     try {

@@ -5,6 +5,7 @@
 #include "backends/gpu/left_behind.hpp"
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
+#include "core/net/unique_fd.hpp"
 
 #include <algorithm>
 #include <array>
@@ -76,7 +77,7 @@ client_poller::client_poller(engine_choice choice, const core::poller_options& o
       shape_(kernels.limits),
       call_timeout_(kernels.call_timeout),
       kernel_memory_(kernels.gpus, kernels.gpu),
-      wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+      wake_fd_(core::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)).release()) {
     sizes_.sessions = 1;
     sizes_.slots = shape_.slots;
     sizes_.request_stride = stride_for(shape_.request_bytes);

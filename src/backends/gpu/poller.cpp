@@ -6,6 +6,7 @@
 #include "backends/gpu/link.hpp"
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
+#include "core/net/unique_fd.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -66,7 +67,7 @@ service_poller::service_poller(engine_choice choice, const core::poller_options&
       proxies_{std::move(proxies), options.verbs.proxy_threads},
       limits_(kernels.limits),
       kernel_memory_(kernels.gpus, kernels.gpu),
-      wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+      wake_fd_(core::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)).release()) {
     sizes_.sessions = kernels.sessions;
     sizes_.slots = limits_.slots;
     sizes_.request_stride = stride_for(limits_.request_bytes);

@@ -4,6 +4,7 @@
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
 #include "core/net/socket.hpp"
+#include "core/net/unique_fd.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -37,8 +38,8 @@ rdma_poller::rdma_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<verb
       role_(options.role),
       fills_gpus_(fills_gpus),
       options_(options.verbs),
-      epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
-      wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+      epoll_fd_(core::unique_fd(::epoll_create1(EPOLL_CLOEXEC)).release()),
+      wake_fd_(core::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)).release()) {
     device_->events().subscribe(*this);
 }
 
