@@ -12,6 +12,12 @@
 /// The data path of `shm`: a slot, an entry in a lane, and a byte on the socket if the peer sleeps. Whatever the peer
 /// writes is read once and checked.
 namespace accel::shm {
+namespace {
+
+/// How often a byte is sent for which the kernel has no memory.
+constexpr int wake_attempts = 16;
+
+}  // namespace
 
 using core::link_event;
 
@@ -61,11 +67,15 @@ status shm_link::deliver_lent_response(const core::outgoing& message) noexcept {
     return status::ok;
 }
 
-/// A full socket wakes the peer as well.
+/// A full socket wakes the peer as well. So does the end of the session, where the kernel has no memory for a byte.
 [[gnu::noinline]] void shm_link::wake(std::uint32_t sleep) noexcept {
     constexpr std::byte any{1};
     woken_ = sleep;
-    (void)::send(socket_.get(), &any, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    for (int left = wake_attempts; left > 0; --left) {
+        if (::send(socket_.get(), &any, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1) return;
+        if (errno != EINTR && errno != ENOMEM && errno != ENOBUFS) return;
+    }
+    ::shutdown(socket_.get(), SHUT_RDWR);
 }
 
 bool shm_link::retract(std::uint32_t slot) noexcept {

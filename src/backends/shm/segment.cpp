@@ -74,7 +74,10 @@ result<segment> segment::create(std::size_t bytes, peer_access peer) {
 }
 
 result<segment> segment::map(core::unique_fd made, std::size_t bytes, peer_access own) {
-    if (!is_sealed_memory(made.get(), bytes))
+    errno = 0;
+    const bool sealed = is_sealed_memory(made.get(), bytes);
+    if (!sealed && errno == ENOMEM) return cannot_map(bytes);
+    if (!sealed)
         return error{status::protocol_error, 0,
                      "shm: the server passed something else than sealed memory of the size agreed"};
     segment out;

@@ -11,7 +11,8 @@ namespace {
 result<core::data_connection> admit(const connection_terms& agreed, core::data_connection& made) {
     if (agreed.encrypted != (made.tls != nullptr))
         return error{status::unauthorized, 0, "it is not encrypted as was agreed"};
-    core::answer_data(made, status::ok, {});
+    if (!core::answer_data(made, status::ok, {}))
+        return error{status::system_error, 0, "its answer could not be sent; its client tries again"};
     return std::move(made);
 }
 

@@ -80,11 +80,14 @@ result<void> tcp_link::read_wish(const core::link_description& told) {
 }
 
 /// A server whose port is flooded may drop a connection before it knows whose it is. Another is tried then, as the
-/// control connection is.
+/// control connection is. If the server has taken the first one, and only its answer was lost, it refuses others.
 result<void> tcp_link::connect(const core::link_grant& grant, core::nanoseconds deadline) {
+    result<void> first;
     for (int left = connect_attempts;; --left) {
         auto connected = connect_once(grant, deadline);
         const bool dropped = connected.code() == status::peer_lost;
+        if (connected.code() == status::unauthorized && !first) return first;
+        if (dropped && first) first = connected;
         if (!dropped || left == 1 || core::now() + pause_between_attempts >= deadline) return connected;
         std::this_thread::sleep_for(pause_between_attempts);
     }

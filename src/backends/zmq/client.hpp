@@ -35,16 +35,19 @@ class client_hub {
     /// Watched from the first call on: ZeroMQ's thread pays for each watcher.
     [[nodiscard]] int event_fd() noexcept;
     [[nodiscard]] bool watched() const noexcept { return watched_; }
+    /// False: the system refuses that the descriptor tells of all. Tries again.
+    [[nodiscard]] bool hears() noexcept;
 
     std::shared_ptr<release_list> returned = std::make_shared<release_list>();
     std::vector<client_link*> active;
 
   private:
-    void watch(int fd) const noexcept;
+    void watch(int fd) noexcept;
     void forget(int fd) const noexcept;
 
     core::unique_fd epoll_{::epoll_create1(EPOLL_CLOEXEC)};
     bool watched_ = false;
+    bool deaf_ = false;
 };
 
 /// The client's end: one DEALER.

@@ -71,8 +71,21 @@ client_hub::client_hub() {
     watch(returned->fd());
 }
 
-void client_hub::watch(int fd) const noexcept {
-    watch_fd(epoll_.get(), fd);
+void client_hub::watch(int fd) noexcept {
+    deaf_ = !watch_fd(epoll_.get(), fd) || deaf_;
+}
+
+bool client_hub::hears() noexcept {
+    if (!deaf_) [[likely]]
+        return true;
+    deaf_ = false;
+    watch(returned->fd());
+    for (const client_link* each : active) {
+        if (!watched_) break;
+        watch(each->fd());
+        watch(each->monitor_fd());
+    }
+    return !deaf_;
 }
 
 void client_hub::forget(int fd) const noexcept {

@@ -268,7 +268,7 @@ bool client_poller::arm() noexcept {
     hub_->returned->arm();
     // If nobody sleeps on the descriptor, `sleep` comes next and looks itself.
     const bool looks = hub_->watched();
-    const bool quiet = hub_->returned->empty() &&
+    const bool quiet = hub_->hears() && hub_->returned->empty() &&
                        std::all_of(hub_->active.begin(), hub_->active.end(),
                                    [looks](client_link* each) { return looks ? each->quiet() : !each->gone(); });
     if (!quiet) hub_->returned->disarm();
@@ -278,7 +278,7 @@ bool client_poller::arm() noexcept {
 bool server_poller::arm() noexcept {
     hub_->returned->arm();
     // If nobody sleeps on the descriptor, `sleep` comes next and looks itself.
-    const bool quiet = hub_->returned->empty() && !has_early_ && (!hub_->watched() || this->quiet());
+    const bool quiet = hub_->hears() && hub_->returned->empty() && !has_early_ && (!hub_->watched() || this->quiet());
     if (!quiet) hub_->returned->disarm();
     return quiet;
 }

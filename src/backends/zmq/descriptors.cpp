@@ -31,10 +31,10 @@ error out_of_descriptors(std::string_view who) {
             "{} has no file descriptors left: raise the limit of open files (ulimit -n), or open fewer channels", who)};
 }
 
-void watch_fd(int epoll_fd, int fd) noexcept {
+bool watch_fd(int epoll_fd, int fd) noexcept {
     epoll_event interest{};
     interest.events = EPOLLIN;
-    ::epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &interest);
+    return ::epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &interest) == 0 || errno == EEXIST;
 }
 
 }  // namespace accel::zmq

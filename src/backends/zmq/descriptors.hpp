@@ -21,7 +21,7 @@ inline constexpr std::size_t socket_descriptors = 8;
 /// `system_error`: "… has no file descriptors left: raise the limit of open files".
 [[nodiscard]] error out_of_descriptors(std::string_view who);
 
-/// Makes an epoll descriptor readable with `fd`.
-void watch_fd(int epoll_fd, int fd) noexcept;
+/// Makes an epoll descriptor readable with `fd`. False: the system refuses that.
+[[nodiscard]] bool watch_fd(int epoll_fd, int fd) noexcept;
 
 }  // namespace accel::zmq

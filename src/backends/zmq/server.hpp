@@ -62,6 +62,8 @@ class server_hub {
     /// Watched from the first call on, which comes before `arm`: ZeroMQ's thread pays for each watcher.
     [[nodiscard]] int event_fd() noexcept;
     [[nodiscard]] bool watched() const noexcept { return watched_; }
+    /// False: the system refuses that the descriptor tells of all. Tries again.
+    [[nodiscard]] bool hears() noexcept;
 
   private:
     std::shared_ptr<shared_context> zmq_;  // outlives the router
@@ -76,6 +78,7 @@ class server_hub {
   private:
     core::unique_fd epoll_{::epoll_create1(EPOLL_CLOEXEC)};
     bool watched_ = false;
+    bool deaf_ = false;
     gatekeeper* gate_;
     std::string domain_;
     std::optional<curve_key> key_;

@@ -98,12 +98,16 @@ server_hub::server_hub(server_entrance entrance)
       port_(router.bound_port()) {}
 
 int server_hub::event_fd() noexcept {
-    if (!watched_) {
-        watch_fd(epoll_.get(), returned->fd());
-        watch_fd(epoll_.get(), router_fd);
-    }
+    deaf_ = deaf_ || !watched_;
     watched_ = true;
+    (void)hears();
     return epoll_.get();
+}
+
+bool server_hub::hears() noexcept {
+    if (deaf_) [[unlikely]]
+        deaf_ = !watch_fd(epoll_.get(), returned->fd()) || !watch_fd(epoll_.get(), router_fd);
+    return !deaf_;
 }
 
 void server_hub::stop() noexcept {

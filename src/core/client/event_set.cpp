@@ -1,22 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/client/event_set.hpp"
 
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <ctime>
 
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
 namespace accel::core {
+namespace {
 
-event_set::event_set() noexcept
-    : epoll_(::epoll_create1(EPOLL_CLOEXEC)), timer_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {
-    add(timer_.get());
+constexpr nanoseconds deaf_interval = std::chrono::milliseconds{5};
+
+bool listens_to(int epoll, int fd) noexcept {
+    epoll_event interest{};
+    interest.events = EPOLLIN;
+    return ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &interest) == 0;
+}
+
+}  // namespace
+
+event_set::event_set() noexcept : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+    if (epoll_.open()) timer_ = unique_fd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+    if (!timer_.open() || !listens_to(epoll_.get(), timer_.get())) failure_ = errno;
 }
 
 void event_set::add(int fd) noexcept {
-    epoll_event interest{};
-    interest.events = EPOLLIN;
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &interest);
+    if (fd < 0 && failure_ == 0) failure_ = EMFILE;
+    deaf_ = !listens_to(epoll_.get(), fd) || deaf_;
 }
 
 void event_set::remove(int fd) noexcept {
@@ -25,6 +38,8 @@ void event_set::remove(int fd) noexcept {
 
 /// A system call only where the timer would be late, or has been readable.
 void event_set::set_timer(nanoseconds when) noexcept {
+    if (deaf_) [[unlikely]]
+        when = std::min(when, now() + deaf_interval);
     if (when == timer_set_ || (when > timer_set_ && timer_set_ > now())) return;
     timer_set_ = when;
     itimerspec at{};

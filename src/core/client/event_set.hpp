@@ -11,7 +11,10 @@ class event_set {
   public:
     event_set() noexcept;
 
+    /// 0, or errno: it cannot be used.
+    [[nodiscard]] int failure() const noexcept { return failure_; }
     [[nodiscard]] int fd() const noexcept { return epoll_.get(); }
+    /// If the system refuses that, the timer stands in: it looks every few milliseconds. -1: of a source that had none.
     void add(int fd) noexcept;
     void remove(int fd) noexcept;
     /// Readable from `when` on. It may be so once before, at an earlier time that was set: a timer that moved with each
@@ -22,6 +25,8 @@ class event_set {
     unique_fd epoll_;
     unique_fd timer_;
     nanoseconds timer_set_ = never;
+    bool deaf_ = false;  ///< to a source that was added
+    int failure_ = 0;
 };
 
 }  // namespace accel::core

@@ -55,8 +55,9 @@ void control_server::impl::accept_some() {
 /// Stops accepting for a moment, else this thread would do nothing but refuse connections.
 void control_server::impl::shed() {
     limited_log().error(
-        "no descriptor is left for a new connection: it was closed; raise the limit of open files (ulimit -n) or lower "
-        "max_connections and max_sessions");
+        "no descriptor or memory is left for a new connection: it was closed; raise the limit of open files (ulimit "
+        "-n) "
+        "or lower max_connections and max_sessions");
     make_room();
     door_closed_until_ = now() + pause_without_descriptors;
     next_timer_ = std::min(next_timer_, door_closed_until_);
@@ -303,7 +304,7 @@ void control_server::impl::pass_on(server_connection& which) {
     drop(which);
     const auto taken = host_.take_connection(made, client);
     if (taken) return;
-    answer_data(made, taken.error().code, taken.error().message);
+    (void)answer_data(made, taken.error().code, taken.error().message);
     limited_log(client.account())
         .warn("refused a data connection of {} for session {}: {}", client.text(), shown->session_id,
               taken.error().message);

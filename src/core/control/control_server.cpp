@@ -10,11 +10,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <new>
 #include <utility>
 
 #include <fmt/format.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 /// Rounds of a control server: events, then timers; each round is bounded.
 namespace accel::core {
@@ -68,8 +70,8 @@ control_server::impl::impl(listener door, unique_fd epoll, std::shared_ptr<serve
       identity_(security_->current()),
       key_generation_(security_->generation()),
       handshakes_(limits.max_handshakes, limits.max_handshakes) {
-    static_cast<void>(watch_fd(epoll_.get(), door_.fd(), door_tag));
-    static_cast<void>(watch_fd(epoll_.get(), wake_.fd(), wake_tag));
+    const bool watched = watch_fd(epoll_.get(), door_.fd(), door_tag) && watch_fd(epoll_.get(), wake_.fd(), wake_tag);
+    if (!watched) unwatched_ = errno;
 }
 
 control_server::impl::~impl() {
@@ -78,11 +80,16 @@ control_server::impl::~impl() {
     if (thread_.joinable()) thread_.join();
 }
 
-bool control_server::impl::start() {
-    if (!wake_.open()) return false;
+result<void> control_server::impl::start() {
+    if (!wake_.open()) return no_descriptor_left("for the control plane");
+    if (unwatched_ != 0)
+        return error{status::system_error, unwatched_,
+                     fmt::format("the control plane cannot wait for connections ({}); free memory, or raise "
+                                 "fs.epoll.max_user_watches",
+                                 std::strerror(unwatched_))};
     opener_.start();
     thread_ = start_thread("accel-control", [this] { run(); });
-    return true;
+    return {};
 }
 
 void control_server::impl::end_session(std::uint64_t id, status why) noexcept {
@@ -230,8 +237,8 @@ void control_server::impl::run_timers(nanoseconds at) {
         if (server_connection* each = find(id)) next = std::min(next, check_timers(*each, at));
     next_timer_ = next == never ? never : std::max(next, at + timer_grain);
     if (door_closed_until_ != nanoseconds{0} && at >= door_closed_until_) {
-        door_closed_until_ = {};
-        static_cast<void>(watch_fd(epoll_.get(), door_.fd(), door_tag));
+        const bool open = watch_fd(epoll_.get(), door_.fd(), door_tag);
+        door_closed_until_ = open ? nanoseconds{} : at + pause_without_memory;
     }
     if (door_closed_until_ != nanoseconds{0}) next_timer_ = std::min(next_timer_, door_closed_until_);
 }
@@ -302,8 +309,13 @@ void control_server::impl::watch(server_connection& which, std::uint32_t events)
     event.data.u64 = which.id;
     // Without events it is taken out, because an epoll tells of broken connections in any case.
     const int change = which.watched == 0 ? EPOLL_CTL_ADD : events == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
-    ::epoll_ctl(epoll_.get(), change, which.stream.fd(), &event);
-    which.watched = events;
+    const bool done = ::epoll_ctl(epoll_.get(), change, which.stream.fd(), &event) == 0;
+    if (done || change != EPOLL_CTL_ADD) {
+        which.watched = events;
+        return;
+    }
+    // Nothing would be heard of it. Its peer connects anew, and timers end it here.
+    ::shutdown(which.stream.fd(), SHUT_RDWR);
 }
 
 /// Watches for writability while the socket takes no bytes.
@@ -335,7 +347,7 @@ result<std::unique_ptr<control_server>> control_server::listen(const std::string
     if (!epoll.open()) return starved;
     auto made = std::make_unique<impl>(std::move(*door), std::move(epoll), std::move(security), peer_timeout, host_core,
                                        limits);
-    if (!made->start()) return starved;
+    if (auto started = made->start(); !started) return started.error();
     return std::unique_ptr<control_server>{new control_server{std::move(made)}};
 }
 

@@ -39,7 +39,7 @@ class control_server::impl {
     impl& operator=(const impl&) = delete;
 
     /// Runs rounds on a thread of its own from now on. False: there is no descriptor to wake it.
-    [[nodiscard]] bool start();
+    [[nodiscard]] result<void> start();
     /// Sleeps until there is something to do, or for `longest`; then does a bounded part of it.
     void progress(nanoseconds longest);
     /// A connection from `address` has come.
@@ -143,6 +143,7 @@ class control_server::impl {
     const boot_identity boot_;
     listener door_;
     unique_fd epoll_;
+    int unwatched_ = 0;  ///< errno, where `epoll_` does not have what wakes this thread
     wake_signal wake_;
     session_opener opener_;
     std::mutex mutex_;

@@ -36,10 +36,10 @@ std::vector<std::byte> encode_data_answer(status code, std::string_view why) {
     return out;
 }
 
-void answer_data(data_connection& to, status code, std::string_view why) noexcept {
+bool answer_data(data_connection& to, status code, std::string_view why) {
     const std::vector<std::byte> bytes = encode_data_answer(code, why);
     std::size_t sent = 0;
-    static_cast<void>(send_some(to.socket.get(), to.tls.get(), bytes, sent));
+    return send_some(to.socket.get(), to.tls.get(), bytes, sent) == tls_outcome::done && sent == bytes.size();
 }
 
 std::size_t data_answer_bytes(std::span<const std::byte, data_answer_head_bytes> head) noexcept {

@@ -42,8 +42,8 @@ static_assert(sizeof(data_preamble) == 64);
 inline constexpr std::size_t data_answer_head_bytes = 4;
 inline constexpr std::size_t max_data_answer_bytes = data_answer_head_bytes + 512;
 [[nodiscard]] std::vector<std::byte> encode_data_answer(status code, std::string_view why);
-/// Answers a connection whose preamble has been read. As far as the socket takes it: it is empty.
-void answer_data(data_connection& to, status code, std::string_view why) noexcept;
+/// Answers a connection whose preamble has been read. False: its socket, which is empty, did not take the answer.
+bool answer_data(data_connection& to, status code, std::string_view why);
 /// How many bytes the answer has, once its head has come; 0: it is malformed.
 [[nodiscard]] std::size_t data_answer_bytes(std::span<const std::byte, data_answer_head_bytes> head) noexcept;
 /// For a whole answer.

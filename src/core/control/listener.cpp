@@ -37,7 +37,7 @@ result<listener> listener::open(const std::string& host, std::uint16_t port) {
 listener::outcome listener::accept(unique_fd& out) noexcept {
     out = accept_from(socket_.get());
     if (out.open()) return outcome::accepted;
-    if (!out_of_descriptors(errno)) return outcome::none;
+    if (!out_of_descriptors(errno) && errno != ENOMEM && errno != ENOBUFS) return outcome::none;
     // Else the socket would stay readable, and this thread would spin.
     spare_.reset();
     accept_from(socket_.get()).reset();

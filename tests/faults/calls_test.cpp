@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each system call of the library fails once: a typed error, and nothing is lost.
+#include "conformance/rig.hpp"
+#include "faults/failing_calls.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include <poll.h>
+
+namespace accel::faults {
+namespace {
+
+using namespace tests;
+
+std::ptrdiff_t open_descriptors() {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+}
+
+class failing_calls : public on_every_backend {
+  protected:
+    /// Tries until none of its calls fails any more, for each of them. `attempt` returns what the library has said.
+    template <class Attempt>
+    void expect_errors(whose of, const Attempt& attempt) {
+        constexpr std::size_t most = 12;  // of those that are repeated while a thread waits
+        std::size_t attempts = 0;
+        for (const failure& how : all_failures()) {
+            // The socket of a session over `shm` is full only where its peer is awake.
+            if (GetParam().scheme == "shm" && how.call == "send" && how.number == EAGAIN) continue;
+            bool failed = true;
+            for (std::size_t number = 0; failed && number < most; ++number) {
+                fail_call(how, number, of);
+                const error said = attempt();
+                failed = stop_failing_calls();
+                ++attempts;
+                if (said.code == status::ok) continue;
+                const std::string where =
+                    std::string{how.call} + " " + std::to_string(number) + ": " + std::strerror(how.number);
+                EXPECT_TRUE(failed) << where << ": " << said.message;
+                EXPECT_TRUE(is_typed(said.code)) << to_string(said.code) << " for " << where;
+                EXPECT_FALSE(said.message.empty()) << where;
+            }
+        }
+        std::printf("%zu attempts\n", attempts);
+    }
+    static bool is_typed(status code) {
+        constexpr std::array all{status::system_error, status::out_of_memory, status::peer_lost,
+                                 status::timed_out,    status::unsupported,   status::unauthorized};
+        return std::ranges::find(all, code) != all.end();
+    }
+    /// While another client calls, which has to notice nothing.
+    void fail_while_connecting(whose of) {
+        rig r(GetParam());
+        auto other = r.connect();
+        context ctx = quiet_context();
+        ASSERT_EQ(try_calls(ctx, r.uri()).code, status::ok);
+        const auto is_alone = [&] { return r.served().statistics().sessions == 1; };
+        EXPECT_TRUE(eventually(until_hung(), is_alone));
+        const auto before = open_descriptors();
+        expect_errors(of, [&] {
+            error said = try_calls(ctx, r.uri());
+            other.send_seed(100, 1);
+            EXPECT_EQ(other.finish(status::ok), 1U);
+            return said;
+        });
+        EXPECT_TRUE(eventually(until_hung(), is_alone));
+        EXPECT_TRUE(eventually(until_hung(), [&] { return open_descriptors() <= before; }))
+            << open_descriptors() << " descriptors, there were " << before;
+    }
+    template <class Made>
+    static error why(const Made& made) {
+        return made ? error{} : made.error();
+    }
+    /// A call by an application that sleeps until the channel's descriptor is readable.
+    static status call_from_a_loop(channel& client) {
+        call_view call;
+        if (const status said = client.begin(call); said != status::ok) return said;
+        if (const status said = client.submit(call.id, 100); said != status::ok) return said;
+        pollfd waited{client.event_fd(), POLLIN, 0};
+        completion done;
+        while (client.poll({&done, 1}) == 0) {
+            if (!client.arm()) continue;
+            int ready = -1;
+            while (ready < 0) ready = ::poll(&waited, 1, static_cast<int>(until_hung() / 1ms));
+            const bool woken = ready == 1;
+            EXPECT_TRUE(woken) << "it is deaf";
+            if (!woken) return status::again;
+        }
+        EXPECT_EQ(client.release(call.id), status::ok);
+        return done.status;
+    }
+    static error try_calls(context& ctx, const std::string& uri) {
+        auto made = channel::connect(ctx, uri, brief());
+        if (!made) return made.error();
+        const status in_loop = call_from_a_loop(*made);
+        if (in_loop != status::ok) return {in_loop, 0, "from an event loop"};
+        const std::array<std::byte, 100> request{};
+        const auto answer = made->call(request);
+        return answer.ok() ? error{} : error{answer.code(), 0, "call"};
+    }
+    static channel_options brief() {
+        channel_options options = calm_client();
+        options.connect_timeout = patience(2s);
+        return options;
+    }
+};
+
+TEST_P(failing_calls, for_a_context) {
+    const auto before = open_descriptors();
+    expect_errors(whose::calling_threads, [] { return why(context::open({.log = log_level::off})); });
+    EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST_P(failing_calls, to_listen) {
+    const std::string uri = GetParam().listen_uri();
+    context ctx = quiet_context();
+    (void)server::listen(ctx, {uri}, echo, calm_server());
+    const auto before = open_descriptors();
+    expect_errors(whose::calling_threads, [&] { return why(server::listen(ctx, {uri}, echo, calm_server())); });
+    EXPECT_TRUE(eventually(until_hung(), [&] { return open_descriptors() <= before; }))
+        << open_descriptors() << " descriptors, there were " << before;
+}
+
+TEST_P(failing_calls, to_connect_and_call) {
+    fail_while_connecting(whose::calling_threads);
+}
+
+TEST_P(failing_calls, of_servers_and_other_threads) {
+    fail_while_connecting(whose::other_threads);
+}
+
+ACCEL_INSTANTIATE(failing_calls, all_backends);
+
+}  // namespace
+}  // namespace accel::faults
