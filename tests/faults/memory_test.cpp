@@ -88,6 +88,39 @@ TEST_P(no_memory, to_call) {
     });
 }
 
+/// One session may end. Nobody else notices.
+TEST_P(no_memory, of_servers_and_other_threads) {
+    if (!GetParam().sockets && GetParam().scheme != "shm")
+        GTEST_SKIP() << "threads of an emulated device allocate as well, and do not bear it";
+    rig r(GetParam());
+    auto other = r.connect();
+    context ctx = quiet_context();
+    const std::array<std::byte, 100> request{};
+    const auto try_call = [&](std::chrono::nanoseconds timeout) {
+        channel_options options = calm_client();
+        options.connect_timeout = timeout;
+        auto made = channel::connect(ctx, r.uri(), options);
+        return made ? made->call(request).code() : made.code();
+    };
+    ASSERT_EQ(try_call(until_hung()), status::ok);
+    constexpr std::size_t most = 1'000;
+    std::size_t number = 0;
+    for (bool failed = true; failed && number < most; ++number) {
+        fail_allocation_elsewhere(number);
+        const status said = try_call(100ms);
+        failed = stop_failing();
+        const bool fits = said == status::ok || said == status::out_of_memory || said == status::peer_lost ||
+                          said == status::closed || said == status::timed_out || said == status::system_error;
+        EXPECT_TRUE(fits) << to_string(said) << " for allocation " << number;
+        other.send_seed(100, number);
+        EXPECT_EQ(other.finish(status::ok), 1U) << "for allocation " << number;
+        ASSERT_EQ(try_call(until_hung()), status::ok) << "after allocation " << number;
+    }
+    EXPECT_LT(number, most);
+    EXPECT_TRUE(eventually(until_hung(), [&] { return r.served().statistics().sessions == 1; }));
+    std::printf("%zu allocations\n", number - 1);
+}
+
 ACCEL_INSTANTIATE(no_memory, all_backends);
 
 }  // namespace

@@ -2,6 +2,7 @@
 // Stands in front of the C++ library's operator new, for this program and the libraries that it loads.
 #include "faults/no_memory.hpp"
 
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
@@ -11,8 +12,18 @@ namespace {
 constexpr long never = -1;
 thread_local long calls_left = never;  ///< allocations before the one that fails
 thread_local bool failed = false;
+thread_local bool spared = false;  ///< by `elsewhere_left`
+std::atomic<long> elsewhere_left{never};
+std::atomic<bool> failed_elsewhere{false};
+
+bool is_refused_elsewhere() noexcept {
+    if (spared || elsewhere_left.load(std::memory_order_relaxed) < 0 || elsewhere_left.fetch_sub(1) != 0) return false;
+    failed_elsewhere = true;
+    return true;
+}
 
 bool is_refused() noexcept {
+    if (is_refused_elsewhere()) return true;
     if (calls_left == never || calls_left-- > 0) return false;
     calls_left = never;
     failed = true;
@@ -25,9 +36,16 @@ void fail_allocation(std::size_t number) noexcept {
     failed = false;
     calls_left = static_cast<long>(number);
 }
+void fail_allocation_elsewhere(std::size_t number) noexcept {
+    failed = failed_elsewhere = false;
+    spared = true;
+    elsewhere_left = static_cast<long>(number);
+}
 bool stop_failing() noexcept {
     calls_left = never;
-    return failed;
+    elsewhere_left = never;
+    spared = false;
+    return failed || failed_elsewhere.exchange(false);
 }
 
 }  // namespace accel::faults

@@ -6,6 +6,8 @@
 #include "core/net/unix_socket.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <new>
 #include <utility>
 
 #include <fmt/format.h>
@@ -344,14 +346,18 @@ void client_connection::on_welcome(const control_message& message, const welcome
     }
     const boot_identity unknown{};
     if (body.boot == boot_ && body.boot != unknown) clock_.set_same_kernel();
-    sessions_.emplace(grant.session_id, live_session{call->watch, asked.peer_timeout});
-    update_clock(body.clocks, received);
     server_timeout_ = grant.peer_timeout;
     next_beat_ = std::min(next_beat_, received + beat_interval(server_timeout_));
-    session_grant reached = grant;
-    reached.address = reached_;
-    if (call->complete(std::move(reached))) return;
-    close_session(grant.session_id, call->watch.get());
+    try {
+        sessions_.emplace(grant.session_id, live_session{call->watch, asked.peer_timeout});
+        update_clock(body.clocks, received);
+        session_grant reached = grant;
+        reached.address = reached_;
+        if (call->complete(std::move(reached))) return;
+    } catch (const std::bad_alloc&) {
+        call->complete(error{status::out_of_memory, ENOMEM, "out of memory"});
+    }
+    if (!close_session(grant.session_id, call->watch.get())) send({0, goodbye{grant.session_id, status::closed}});
 }
 
 void client_connection::on_goodbye(const goodbye& body) {
