@@ -197,7 +197,7 @@ class ACCEL_API channel {
     [[nodiscard]] std::size_t max_response_bytes() const noexcept;  ///< as granted by the server
     [[nodiscard]] std::uint32_t slots() const noexcept;             ///< as granted by the server
     [[nodiscard]] std::string_view scheme() const noexcept;         ///< the one in use ("tcp")
-    /// Why `auto://` chose this scheme; a sentence for people.
+    /// Why `auto://` chose this scheme, and which better ones did not connect; a sentence for people.
     [[nodiscard]] std::string_view why() const noexcept;
     /// "tcp://host:port" of the server that it is, or was last, connected to: one of several hosts, say.
     [[nodiscard]] std::string endpoint() const;

@@ -47,12 +47,14 @@ result<std::unique_ptr<channel_core>> channel_core::connect(std::shared_ptr<cont
     return connect_to_any<made>(uri, options, [&](const connect_attempts& now) -> result<made> {
         auto request = prepare_connection(context, now.uri(), options);
         if (!request) return request.error();
-        const connect_request kept = *request;
-        auto connection = open_connection(*request);
+        auto connection = open_by_any_scheme(*request);
         if (!connection) return connection.error();
-        now.restore(*request);
+        connect_request kept;  // as far as the end of a session needs it
+        kept.context = context;
+        kept.security = request->security;
         const client_session session = connection->session;
         try {
+            now.restore(*request);
             auto core = std::make_unique<channel_core>(std::move(*request), std::move(*connection));
             if (const int number = core->wakeups_.failure(); number != 0) return no_event_set(number);
             return core;

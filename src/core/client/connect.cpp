@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/client/connect.hpp"
 
+#include "core/client/connect_attempts.hpp"
 #include "core/context_state.hpp"
 #include "core/control/control_client.hpp"
 #include "core/control/in_process.hpp"
@@ -61,13 +62,35 @@ void move_within_host(uri& peer, std::string scheme, const std::string& name) {
     peer.scheme = std::move(scheme);
 }
 
-/// Takes the server's best offer that this machine can use too, and says what became of the better ones.
+/// For a scheme whose peers the kernel knows.
+security_options no_keys() {
+    security_options none;
+    none.insecure = true;
+    return none;
+}
+
+/// Within a host, the process itself or the kernel says who the server is.
+result<std::shared_ptr<const security_identity>> keys_for(const connect_request& request, std::string_view scheme) {
+    if (!within_host(scheme)) return request.security;
+    if (scheme == "local") return std::shared_ptr<const security_identity>{};
+    return load_client_security(no_keys());
+}
+
+void take(connect_request& request, scheme_choice choice) {
+    request.peer = std::move(choice.peer);
+    request.security = std::move(choice.security);
+    request.why = std::move(choice.why);
+}
+
+/// Takes the server's best offer that this machine can use too, and says what became of the better ones. The others
+/// follow.
 result<void> choose_scheme(connect_request& request) {
     const nanoseconds asked = now();
     auto offers = request.context->control().query_offers(request.peer.host, request.peer.port, request.security,
                                                           deadline_after(request.options.connect_timeout));
     if (!offers) return offers.error();
     std::string passed_over;
+    std::vector<scheme_choice> choices;
     for (const auto& each : request.context->backends()) {
         for (const std::string& offer : *offers) {
             const std::string name = name_within_host(*each, offer, asked);
@@ -80,20 +103,44 @@ result<void> choose_scheme(connect_request& request) {
                 continue;
             }
             auto [usable, reason] = each->probe();
-            if (usable) {
-                request.why =
-                    fmt::format("{}: best of what both ends offer ({}){}", each->scheme(), reason, passed_over);
-                if (!name.empty())
-                    move_within_host(request.peer, std::string{each->scheme()}, name);
-                else
-                    request.peer.scheme = each->scheme();
-                return {};
+            if (!usable) {
+                passed_over += fmt::format("; not {}: {}", each->scheme(), reason);
+                continue;
             }
-            passed_over += fmt::format("; not {}: {}", each->scheme(), reason);
+            auto keys = keys_for(request, each->scheme());
+            if (!keys) return keys.error();
+            scheme_choice& made = choices.emplace_back();
+            made.peer = request.peer;
+            made.peer.scheme = each->scheme();
+            if (!name.empty()) move_within_host(made.peer, std::string{each->scheme()}, name);
+            made.security = std::move(*keys);
+            made.why = fmt::format("{}: best of what both ends offer ({}){}", each->scheme(), reason, passed_over);
+            break;
         }
     }
-    return error{status::unsupported, 0,
-                 fmt::format("{} and this machine have no scheme in common{}", request.peer.text(), passed_over)};
+    if (choices.empty())
+        return error{status::unsupported, 0,
+                     fmt::format("{} and this machine have no scheme in common{}", request.peer.text(), passed_over)};
+    take(request, std::move(choices.front()));
+    choices.erase(choices.begin());
+    request.next_best = std::move(choices);
+    return {};
+}
+
+/// Another scheme may do better: the failure is of this one's way, not of what was asked for.
+bool may_do_better(status failure) noexcept {
+    switch (failure) {
+        case status::peer_lost:
+        case status::timed_out:
+        case status::unsupported:
+        case status::protocol_error:
+        case status::out_of_memory:
+        case status::system_error:
+        case status::device_lost:
+            return true;
+        default:
+            return false;
+    }
 }
 
 session_request describe_request(const connect_request& request, const connection& path) {
@@ -115,24 +162,6 @@ result<session_grant> ask_server(const connect_request& request, const connectio
     }
     return request.context->control().open_session(request.peer.host, request.peer.port, request.security, wanted,
                                                    watch, deadline, request.stopped);
-}
-
-/// For a scheme whose peers the kernel knows.
-security_options no_keys() {
-    security_options none;
-    none.insecure = true;
-    return none;
-}
-
-/// Within a host, the process itself or the kernel says who the server is.
-result<void> keep_keys_on_the_network(connect_request& request) {
-    if (!within_host(request.peer.scheme)) return {};
-    request.security = nullptr;
-    if (request.peer.scheme == "local") return {};
-    auto none = load_client_security(no_keys());
-    if (!none) return none.error();
-    request.security = std::move(*none);
-    return {};
 }
 
 poller_options source_options(const connect_request& request) {
@@ -188,7 +217,10 @@ result<connect_request> resolve_connection(std::shared_ptr<context_state> contex
     auto effective = apply_options(*peer, options);
     if (!effective) return effective.error();
 
-    connect_request request{std::move(context), std::move(*peer), std::move(*effective), {}, {}, {}, {}};
+    connect_request request;
+    request.context = std::move(context);
+    request.peer = std::move(*peer);
+    request.options = std::move(*effective);
     if (request.peer.scheme != "local") {
         const bool needs_keys = !within_host(request.peer.scheme);
         auto security = load_client_security(needs_keys ? request.options.security : no_keys());
@@ -198,7 +230,6 @@ result<connect_request> resolve_connection(std::shared_ptr<context_state> contex
     }
     if (request.peer.scheme == "auto") {
         if (auto chosen = choose_scheme(request); !chosen) return chosen.error();
-        if (auto kept = keep_keys_on_the_network(request); !kept) return kept.error();
     } else {
         request.why = fmt::format("{}: named by the URI", request.peer.scheme);
     }
@@ -243,6 +274,31 @@ result<channel_connection> open_connection(const connect_request& request) {
     made.path = std::move(*path);
     if (auto opened = open_session(request, *made.path, made.session, deadline); !opened) return opened.error();
     return made;
+}
+
+/// Each scheme has its share of the time.
+result<channel_connection> open_by_any_scheme(connect_request& request) {
+    const nanoseconds deadline = deadline_after(request.options.connect_timeout);
+    std::string failed;
+    for (;;) {
+        request.options.connect_timeout = share_of(deadline, request.next_best.size() + 1);
+        auto made = open_connection(request);
+        if (made) {
+            request.why += failed;
+            request.next_best.clear();
+            return made;
+        }
+        if (request.next_best.empty() || !may_do_better(made.code())) {
+            if (failed.empty()) return made;
+            return error{made.code(), made.error().native, made.error().message + failed};
+        }
+        failed += fmt::format("; not {}: {}", request.peer.scheme, made.error().message);
+        limited_log(request.peer.host)
+            .warn("auto: {} does not connect, {} is next: {}", request.peer.text(),
+                  request.next_best.front().peer.scheme, made.error().message);
+        take(request, std::move(request.next_best.front()));
+        request.next_best.erase(request.next_best.begin());
+    }
 }
 
 namespace {

@@ -19,6 +19,13 @@ namespace accel::core {
 
 class context_state;
 
+/// A way to a server, as `auto` finds it.
+struct scheme_choice {
+    uri peer;
+    std::shared_ptr<const security_identity> security;  ///< null in process
+    std::string why;
+};
+
 /// The request for a connection; kept, to connect again.
 struct connect_request {
     std::shared_ptr<context_state> context;
@@ -27,10 +34,11 @@ struct connect_request {
     std::shared_ptr<const security_identity> security;  ///< null in process
     std::shared_ptr<slot_memory> requests;
     std::shared_ptr<slot_memory> responses;
-    std::string why;             ///< of the scheme
-    std::vector<uri> hosts{};    ///< with several: all that the URI names, for `peer` is the one in use
-    std::size_t first_host = 0;  ///< which of them answered the first connect
-    std::stop_token stopped{};   ///< nobody wants the connection any more
+    std::string why;                         ///< of the scheme
+    std::vector<uri> hosts{};                ///< with several: all that the URI names, for `peer` is the one in use
+    std::size_t first_host = 0;              ///< which of them answered the first connect
+    std::vector<scheme_choice> next_best{};  ///< for `auto`: what follows, should `peer` not be reached
+    std::stop_token stopped{};               ///< nobody wants the connection any more
 };
 
 /// An open session, as its client knows it.
@@ -70,6 +78,8 @@ using kernel_connection = established<kernel_client, connection>;
 
 /// Opens a session and its data path, within `connect_timeout`.
 [[nodiscard]] result<channel_connection> open_connection(const connect_request& request);
+/// The same; with `auto`, by the next best scheme if that fails. `request` says which it is.
+[[nodiscard]] result<channel_connection> open_by_any_scheme(connect_request& request);
 /// The same for kernels, whose connection brings its slots.
 [[nodiscard]] result<kernel_connection> open_kernel_connection(const connect_request& request,
                                                                const kernel_options& kernels);
