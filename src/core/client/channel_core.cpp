@@ -5,16 +5,12 @@
 #include "core/context_state.hpp"
 #include "core/handle.hpp"
 #include "core/log.hpp"
-#include "core/net/socket.hpp"
 #include "core/region_state.hpp"
 #include "core/tensor_description.hpp"
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <utility>
-
-#include <fmt/format.h>
 
 /// A channel's data path, in the order a call travels, and that of the public `channel` at the end. Nothing here
 /// allocates, locks or logs, but for the end of a connection.
@@ -33,12 +29,6 @@ namespace {
 constexpr int most_last_looks = 10'000;
 constexpr int looks_in_vain = 64;
 
-error no_event_set(int number) {
-    if (out_of_descriptors(number)) return no_descriptor_left("for a channel", number);
-    return {status::system_error, number,
-            fmt::format("a channel cannot wait for its events ({})", std::strerror(number))};
-}
-
 }  // namespace
 
 result<std::unique_ptr<channel_core>> channel_core::connect(std::shared_ptr<context_state> context,
@@ -56,7 +46,7 @@ result<std::unique_ptr<channel_core>> channel_core::connect(std::shared_ptr<cont
         try {
             now.restore(*request);
             auto core = std::make_unique<channel_core>(std::move(*request), std::move(*connection));
-            if (const int number = core->wakeups_.failure(); number != 0) return no_event_set(number);
+            if (auto good = core->wakeups_.check(); !good) return good.error();
             return core;
         } catch (...) {
             close_session(kept, session);

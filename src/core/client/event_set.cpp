@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/client/event_set.hpp"
 
+#include "core/net/socket.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <ctime>
 
+#include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
@@ -25,6 +29,13 @@ bool listens_to(int epoll, int fd) noexcept {
 event_set::event_set() noexcept : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
     if (epoll_.open()) timer_ = unique_fd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
     if (!timer_.open() || !listens_to(epoll_.get(), timer_.get())) failure_ = errno;
+}
+
+result<void> event_set::check() const {
+    if (failure_ == 0) return {};
+    if (out_of_descriptors(failure_)) return no_descriptor_left("for a channel", failure_);
+    return error{status::system_error, failure_,
+                 fmt::format("a channel cannot wait for its events ({})", std::strerror(failure_))};
 }
 
 void event_set::add(int fd) noexcept {

@@ -4,6 +4,8 @@
 #include "core/clock.hpp"
 #include "core/net/unique_fd.hpp"
 
+#include <accel_transport/status.hpp>
+
 namespace accel::core {
 
 /// The sources that make a channel's descriptor readable: those that were added, and a timer.
@@ -11,8 +13,8 @@ class event_set {
   public:
     event_set() noexcept;
 
-    /// 0, or errno: it cannot be used.
-    [[nodiscard]] int failure() const noexcept { return failure_; }
+    /// Whether it can be used: a descriptor or memory may have been missing.
+    [[nodiscard]] result<void> check() const;
     [[nodiscard]] int fd() const noexcept { return epoll_.get(); }
     /// If the system refuses that, the timer stands in: it looks every few milliseconds. -1: of a source that had none.
     void add(int fd) noexcept;
@@ -26,7 +28,7 @@ class event_set {
     unique_fd timer_;
     nanoseconds timer_set_ = never;
     bool deaf_ = false;  ///< to a source that was added
-    int failure_ = 0;
+    int failure_ = 0;    ///< errno
 };
 
 }  // namespace accel::core
