@@ -22,8 +22,10 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-extern "C" const char __executable_start;  // NOLINT(bugprone-reserved-identifier): the linker's
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): the linker's
+extern "C" const char __executable_start;
 extern "C" const char etext;
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
 
 namespace accel::faults {
 namespace {

@@ -27,7 +27,7 @@ class silent_names : public on_every_backend {
     void SetUp() override {
         if (!GetParam().network || GetParam().scheme == "shm") GTEST_SKIP() << "its names are not hosts";
     }
-    ~silent_names() override {
+    void TearDown() override {
         allow_all_threads();
         speak();
     }
@@ -43,7 +43,7 @@ class silent_names : public on_every_backend {
     }
     /// The rig's URI by another host.
     static std::string by_name(const rig& r, const std::string& name) {
-        const std::string uri = r.uri();
+        const std::string& uri = r.uri();
         return uri.substr(0, uri.find("//") + 2) + name + uri.substr(uri.rfind(':'));
     }
     static channel_options brief(std::chrono::nanoseconds timeout = 50ms) {

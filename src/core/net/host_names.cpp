@@ -60,7 +60,7 @@ class name_lookups {
     }
 
     [[nodiscard]] std::shared_ptr<name_lookup> start(const std::string& host) {
-        const auto made = std::make_shared<name_lookup>(host);
+        auto made = std::make_shared<name_lookup>(host);
         running_.push_back(made);
         try {
             start_thread("accel-names", [this, made] { run(*made); }).detach();
