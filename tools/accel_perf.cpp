@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/commands.hpp"
+#include "report/address.hpp"
 #include "report/durations.hpp"
 #include "report/metrics_endpoint.hpp"
 #include "report/program.hpp"
@@ -135,8 +136,9 @@ int main(int argc, char** argv) {
 
     CLI::App& serve = *app.add_subcommand("serve", "Answer clients until SIGINT or SIGTERM");
     serve.add_option("URI", chosen.uris, "Where to listen, one or several")->required();
-    serve.add_option("--metrics", chosen.metrics, "Answer scrapes of /metrics and /healthz there")
-        ->check(CLI::Validator(accel::report::check_metrics_option, "HOST:PORT"));
+    serve
+        .add_option("--metrics", chosen.metrics, "Answer scrapes of /metrics and /healthz there; host *: every address")
+        ->check(CLI::Validator(accel::report::check_address, "HOST:PORT"));
     CLI::App& client = *app.add_subcommand("client", "Measure against an accel_perf server");
     client.add_option("URI", chosen.uris, "The server's URI")->required()->expected(1);
     CLI::App& loop = *app.add_subcommand("loop", "Start a server in a process of its own and measure against it");

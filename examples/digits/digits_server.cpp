@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Recognises handwritten digits for clients on any number of URIs, until SIGINT or SIGTERM.
 #include "digits/service_choice.hpp"
+#include "report/address.hpp"
 #include "report/metrics_endpoint.hpp"
 #include "report/program.hpp"
 
@@ -30,8 +31,9 @@ int main(int argc, char** argv) {
     app.add_option("--memory", memory,
                    "Where to work: host, cuda:0 …, or auto (a GPU where one is usable). Default: host")
         ->check(digits::check_memory_option);
-    app.add_option("--metrics", metrics, "Answer scrapes of /metrics and /healthz there (docs/metrics.md)")
-        ->check(CLI::Validator(accel::report::check_metrics_option, "HOST:PORT"));
+    app.add_option("--metrics", metrics,
+                   "Answer scrapes of /metrics and /healthz there (docs/metrics.md); host *: every address")
+        ->check(CLI::Validator(accel::report::check_address, "HOST:PORT"));
     CLI11_PARSE(app, argc, argv);
 
     accel::report::block_stop_signals();

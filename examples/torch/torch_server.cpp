@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Serves ResNet50 or MobileNetV3, with random weights, from LibTorch. Over gpu:// the network is recorded
 /// once and then serves by itself, without the host; over any other scheme a handler launches it.
+#include "report/address.hpp"
 #include "report/metrics_endpoint.hpp"
 #include "report/program.hpp"
 #include "torch/torch_service.hpp"
@@ -71,8 +72,9 @@ int main(int argc, char** argv) {
     app.add_flag("--half", wanted.half, "Half precision, also of images and logits");
     app.add_flag("--replay", replays, "The host launches a CUDA graph instead of one kernel after another");
     app.add_option("--gpu", wanted.gpu, "Number of the GPU. Default: 0");
-    app.add_option("--metrics", metrics, "Answer scrapes of /metrics and /healthz there (docs/metrics.md)")
-        ->check(CLI::Validator(accel::report::check_metrics_option, "HOST:PORT"));
+    app.add_option("--metrics", metrics,
+                   "Answer scrapes of /metrics and /healthz there (docs/metrics.md); host *: every address")
+        ->check(CLI::Validator(accel::report::check_address, "HOST:PORT"));
     CLI11_PARSE(app, argc, argv);
 
     accel::report::block_stop_signals();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What --metrics answers, and the dashboard that shows it.
+#include "report/address.hpp"
 #include "report/metrics_endpoint.hpp"
 
 #include <accel_transport/accel_transport.hpp>
@@ -7,13 +8,13 @@
 #include <array>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <regex>
 #include <set>
 #include <string>
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
+#include <netdb.h>
 #include <nlohmann/json.hpp>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -27,16 +28,19 @@ context counting_context() {
 
 /// What a bare GET of `path` is answered with; headers too.
 std::string scrape(const std::string& address, const std::string& path) {
-    const std::size_t colon = address.rfind(':');
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<std::uint16_t>(std::atoi(address.c_str() + colon + 1)));
-    if (::inet_pton(AF_INET, address.substr(0, colon).c_str(), &to.sin_addr) != 1) return "no address";
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const auto place = read_address(address);
+    addrinfo hints{};
+    hints.ai_flags = AI_NUMERICHOST;
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* to = nullptr;
+    const std::string port = std::to_string(place.value().port);
+    if (::getaddrinfo(place.value().host.c_str(), port.c_str(), &hints, &to) != 0) return "no address";
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(to, ::freeaddrinfo);
+    const int fd = ::socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const timeval patience{10, 0};
     ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     std::string out;
-    if (::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0) {
+    if (::connect(fd, to->ai_addr, to->ai_addrlen) == 0) {
         const std::string request = "GET " + path + " HTTP/1.0\r\nHost: test\r\n\r\n";
         (void)::send(fd, request.data(), request.size(), MSG_NOSIGNAL);
         std::array<char, 4096> piece{};
@@ -54,14 +58,21 @@ double value_of(const std::string& text, const std::string& series) {
 }
 
 TEST(metrics_option, is_an_address_and_a_port) {
-    for (const char* good : {"127.0.0.1:9464", "0.0.0.0:0", "[::1]:65535", "[::]:1"})
-        EXPECT_EQ(check_metrics_option(good), "") << good;
+    for (const char* good : {"127.0.0.1:9464", "0.0.0.0:0", "[::1]:65535", "[::]:1", "*:9464"})
+        EXPECT_EQ(check_address(good), "") << good;
     for (const char* bad :
          {"", ":", "9464", ":9464", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1",
           "127.0.0.1:80s", "127.0.0.1:80,0.0.0.0:81", "::1:9464", "[::1:9464", "a b:1", "127.0.0.1:80 "}) {
-        const std::string sentence = check_metrics_option(bad);
-        EXPECT_NE(sentence.find("is no address"), std::string::npos) << bad;
+        const std::string sentence = check_address(bad);
+        EXPECT_NE(sentence.find("write HOST:PORT"), std::string::npos) << bad;
         EXPECT_EQ(sentence.find('\n'), std::string::npos) << bad;
+    }
+}
+
+TEST(metrics_option, refuses_what_is_not_a_port_in_the_words_of_a_uri) {
+    for (const char* port : {"65536", "abc", "", "+1", " 80", "80x", "-1"}) {
+        const std::string wanted = std::string("port '") + port + "' is not a number from 0 to 65535";
+        EXPECT_NE(check_address(std::string("127.0.0.1:") + port).find(wanted), std::string::npos) << port;
     }
 }
 
@@ -100,6 +111,17 @@ TEST(metrics_endpoint, answers_scrapes_with_what_was_called) {
     EXPECT_TRUE(health.starts_with("HTTP/1.1 200")) << health.substr(0, 100);
     EXPECT_EQ(value_of(health, "accel_up"), 1);
     EXPECT_FALSE(scrape(at, "/other").starts_with("HTTP/1.1 200"));
+}
+
+/// Of IPv6 as well where prometheus-cpp's HTTP server was built with it; Debian's was not.
+TEST(metrics_endpoint, answers_at_every_address_at_a_star) {
+    context ctx = counting_context();
+    auto opened = metrics_endpoint::open(ctx, "*:0");
+    if (opened.code() == status::unsupported) GTEST_SKIP() << opened.error().message;
+    ASSERT_TRUE(opened.ok()) << opened.error().message;
+    const std::string at = (*opened)->address();
+    const std::string port = at.substr(at.rfind(':'));
+    EXPECT_TRUE(scrape("127.0.0.1" + port, "/healthz").starts_with("HTTP/1.1 200"));
 }
 
 TEST(metrics_endpoint, addresses_that_cannot_be_had_are_one_sentence) {

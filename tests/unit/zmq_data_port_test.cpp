@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "loopback.hpp"
+#include "unit/forbidden_calls.hpp"
 #include "unit/zmq_pair.hpp"
 
 #include <accel_transport/accel_transport.hpp>
@@ -47,6 +49,43 @@ TEST(zmq_data_port, lies_behind_the_port_of_the_uri_a_worker_each) {
         return;
     }
     FAIL() << "no three ports in a row were free";
+}
+
+/// A call from `host`.
+void expect_served(context& ctx, const std::string& host, const std::string& port) {
+    channel_options wanted;
+    wanted.security.insecure = true;
+    auto client = channel::connect(ctx, "zmq://" + host + port, wanted);
+    ASSERT_TRUE(client) << host << ": " << client.error().message;
+    EXPECT_TRUE(client->call({})) << host;
+}
+
+TEST(zmq_data_port, is_open_at_every_address_of_both_families_at_a_star) {
+    auto context = accel::context::open();
+    server_options options;
+    options.security.insecure = true;
+    auto made = server::listen(
+        *context, {"zmq://*:0"}, [](exchange request) { request.reply(0); }, options);
+    ASSERT_TRUE(made) << made.error().message;
+    const std::string endpoint = made->endpoints().at(0);
+    const std::string port = endpoint.substr(endpoint.rfind(':'));
+    expect_served(*context, "127.0.0.1", port);
+    if (tests::has_ipv6()) expect_served(*context, "[::1]", port);
+}
+
+TEST(zmq_data_port, is_open_at_every_address_of_ipv4_where_there_is_no_ipv6) {
+    const auto listens = [] {
+        if (!tests::forbid_ipv6()) return tests::child_cannot;
+        auto context = accel::context::open();
+        server_options options;
+        options.security.insecure = true;
+        auto made = server::listen(
+            *context, {"zmq://*:0"}, [](exchange request) { request.reply(0); }, options);
+        return made ? 0 : 1;
+    };
+    const int outcome = tests::run_in_a_child(listens);
+    if (outcome == tests::child_cannot) GTEST_SKIP() << "system calls cannot be forbidden here";
+    EXPECT_EQ(outcome, 0);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/metrics_endpoint.hpp"
 
+#include "report/address.hpp"
+
 #include <exception>
 #include <utility>
 
@@ -8,6 +10,8 @@
 #include <prometheus/collectable.h>
 #include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 namespace accel::report {
 namespace {
@@ -77,11 +81,19 @@ class alive : public prometheus::Collectable {
     }
 };
 
+/// As its library wants it. `*`: "+PORT" is one socket for both families, which needs IPv6.
+std::string listening_ports(const std::string& at) {
+    if (!at.starts_with("*:")) return at;
+    const int v6 = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (v6 >= 0) ::close(v6);
+    return (v6 >= 0 ? "+" : "0.0.0.0:") + at.substr(2);
+}
+
 class exposer : public metrics_endpoint {
   public:
     exposer(const context& ctx, const std::string& at, more_metrics more)
         : counted_(std::make_shared<counted>(ctx, std::move(more))),
-          exposer_(at, scraping_threads),
+          exposer_(listening_ports(at), scraping_threads),
           address_(fmt::format("{}:{}", at.substr(0, at.rfind(':')), exposer_.GetListeningPorts().at(0))) {
         exposer_.RegisterCollectable(counted_);
         exposer_.RegisterCollectable(alive_, "/healthz");
@@ -99,8 +111,7 @@ class exposer : public metrics_endpoint {
 
 result<std::unique_ptr<metrics_endpoint>> metrics_endpoint::open(const context& ctx, const std::string& at,
                                                                  more_metrics more) {
-    if (const std::string wrong = check_metrics_option(at); !wrong.empty())
-        return error{status::invalid_argument, 0, wrong};
+    if (const auto read = read_address(at); !read) return read.error();
     try {
         return std::unique_ptr<metrics_endpoint>(std::make_unique<exposer>(ctx, at, std::move(more)));
     } catch (const std::exception&) {

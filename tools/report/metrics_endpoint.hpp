@@ -11,9 +11,6 @@
 
 namespace accel::report {
 
-/// What a program's `--metrics` says. A sentence about what is wrong, or nothing.
-[[nodiscard]] std::string check_metrics_option(const std::string& text);
-
 /// What a program counts beside its context. Threads of scrapes call it, several at once.
 using more_metrics = std::function<std::vector<metric_family>()>;
 
@@ -24,7 +21,7 @@ class metrics_endpoint {
     /// "HOST:PORT": where it is reached; with the real port.
     [[nodiscard]] virtual std::string address() const = 0;
 
-    /// `at`: HOST:PORT, an address of this machine; port 0: any free one. `unsupported`: built without prometheus-cpp.
+    /// `at`: of `read_address`. `unsupported`: built without prometheus-cpp.
     [[nodiscard]] static result<std::unique_ptr<metrics_endpoint>> open(const context& ctx, const std::string& at,
                                                                         more_metrics more = {});
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/gateway/command_line.hpp"
 
+#include "report/address.hpp"
 #include "report/durations.hpp"
 #include "report/metrics_endpoint.hpp"
 #include "report/program.hpp"
@@ -91,8 +92,9 @@ std::optional<int> parse(int argc, char** argv, door_words& from, command& to) {
     add_door_options(app, from, to.doors);
     add_choices(app, to.doors.reach);
     add_reach(app, to.doors.reach);
-    app.add_option("--metrics", to.doors.metrics, "Answer scrapes of /metrics and /healthz there (docs/metrics.md)")
-        ->check(CLI::Validator(report::check_metrics_option, "HOST:PORT"));
+    app.add_option("--metrics", to.doors.metrics,
+                   "Answer scrapes of /metrics and /healthz there (docs/metrics.md); host *: every address")
+        ->check(CLI::Validator(report::check_address, "HOST:PORT"));
     app.add_flag("--json", to.doors.json, "One line of JSON when ready, one at the end");
     try {
         app.parse(argc, argv);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/gateway/door_options.hpp"
 
+#include "report/address.hpp"
 #include "report/durations.hpp"
 #include "serving/doors/configuration/model_options.hpp"
 
@@ -41,8 +42,11 @@ void add_time(CLI::App& app, const char* name, std::chrono::milliseconds& to, co
 void add_places(CLI::App& app, door_words& from, choices& to) {
     app.add_option("--config", from.config, "FILE: what is not said here (JSON, docs/serving.md)");
     app.add_option("--http", to.http,
-                   "HOST:PORT of the HTTP door (127.0.0.1:8000 where no door is named; port 0: any free one)");
-    app.add_option("--grpc", to.grpc, "HOST:PORT of the gRPC door");
+                   "HOST:PORT of the HTTP door (127.0.0.1:8000 where no door is named); host *: every address of this "
+                   "machine; port 0: any free one")
+        ->check(CLI::Validator(report::check_address, ""));
+    app.add_option("--grpc", to.grpc, "HOST:PORT of the gRPC door, likewise")
+        ->check(CLI::Validator(report::check_address, ""));
     app.add_option("--model", from.models, "NAME=URI: a model and a server that has it, once for each pair");
     app.add_option("--describe", from.files, "FILE: shapes of a model that the table lacks, as its metadata say them");
     auto* certificate =

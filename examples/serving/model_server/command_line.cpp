@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "report/address.hpp"
 #include "report/durations.hpp"
 #include "report/metrics_endpoint.hpp"
 #include "report/program.hpp"
@@ -78,8 +79,9 @@ void add_how(CLI::App& app, settings& out) {
 }
 
 void add_rest(CLI::App& app, settings& out) {
-    app.add_option("--metrics", out.metrics, "Answer scrapes of /metrics and /healthz there (docs/metrics.md)")
-        ->check(CLI::Validator(report::check_metrics_option, "HOST:PORT"));
+    app.add_option("--metrics", out.metrics,
+                   "Answer scrapes of /metrics and /healthz there (docs/metrics.md); host *: every address")
+        ->check(CLI::Validator(report::check_address, "HOST:PORT"));
     app.add_flag("--control", out.control, "Read 'load NAME[=SPEC]', 'unload NAME' and 'list' from standard input");
     app.add_flag("--json", out.json, "One line of JSON when ready, one at the end");
 }

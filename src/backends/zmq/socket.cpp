@@ -18,6 +18,9 @@
 namespace accel::zmq {
 namespace {
 
+/// Every address, of both families with ZMQ_IPV6.
+constexpr std::string_view any_host = "tcp://*:";
+
 std::string without_brackets(const std::string& host) {
     const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
     return bracketed ? host.substr(1, host.size() - 2) : host;
@@ -57,7 +60,15 @@ void owned_socket::close() noexcept {
 }
 
 bool owned_socket::bind(const std::string& endpoint) noexcept {
-    set(ZMQ_IPV6, endpoint.find('[') != std::string::npos ? 1 : 0);
+    const bool any = endpoint.starts_with(any_host);
+    set(ZMQ_IPV6, any || endpoint.find('[') != std::string::npos ? 1 : 0);
+    if (try_binding(endpoint)) return true;
+    if (!any || !core::is_missing_family(zmq_errno())) return false;
+    set(ZMQ_IPV6, 0);
+    return try_binding(endpoint);
+}
+
+bool owned_socket::try_binding(const std::string& endpoint) noexcept {
     const core::nanoseconds deadline = core::deadline_after(std::chrono::milliseconds{500});
     while (zmq_bind(handle_, endpoint.c_str()) != 0) {
         if (zmq_errno() != EADDRINUSE || core::now() >= deadline) return false;
@@ -114,7 +125,7 @@ std::string host_and_port(const std::string& host, std::uint16_t port) {
 result<std::string> tcp_endpoint(const std::string& host, std::uint16_t port, bool to_bind,
                                  core::nanoseconds deadline) {
     const std::string port_text = to_bind && port == 0 ? "*" : fmt::format("{}", port);
-    if (to_bind && (host.empty() || host == "*")) return fmt::format("tcp://0.0.0.0:{}", port_text);
+    if (to_bind && (host.empty() || host == "*")) return fmt::format("{}{}", any_host, port_text);
     const std::string name = without_brackets(host);
     auto found = core::resolve(name, port, to_bind, deadline);
     if (!found) return found.error();

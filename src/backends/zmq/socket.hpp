@@ -46,11 +46,12 @@ class owned_socket {
 
   private:
     explicit owned_socket(void* handle) noexcept : handle_(handle) {}
+    [[nodiscard]] bool try_binding(const std::string& endpoint) noexcept;
     void* handle_ = nullptr;
 };
 
-/// "tcp://address:port" with the host resolved, IPv4 first; "*" or nothing is any address of this host. Port
-/// 0 is any free one (for binding). Waits for a name until `deadline`.
+/// "tcp://address:port" with the host resolved, IPv4 first; "*" or nothing is every address of this host, of both
+/// families. Port 0 is any free one (for binding). Waits for a name until `deadline`.
 [[nodiscard]] result<std::string> tcp_endpoint(const std::string& host, std::uint16_t port, bool to_bind,
                                                core::nanoseconds deadline);
 

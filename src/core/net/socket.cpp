@@ -47,10 +47,27 @@ int new_socket(int family, unique_fd& out) noexcept {
     return out.open() ? 0 : errno;
 }
 
+/// Every address of this machine: one socket of IPv6 that takes IPv4 as well; without IPv6, one of IPv4.
+std::vector<socket_address> any_addresses(std::uint16_t port) {
+    std::vector<socket_address> out(2);
+    sockaddr_in6 both{};
+    both.sin6_family = AF_INET6;
+    both.sin6_port = htons(port);
+    sockaddr_in old{};
+    old.sin_family = AF_INET;
+    old.sin_port = both.sin6_port;
+    std::memcpy(&out[0].storage, &both, out[0].length = sizeof both);
+    std::memcpy(&out[1].storage, &old, out[1].length = sizeof old);
+    return out;
+}
+
 int bind_and_listen(const socket_address& address, unique_fd& out) noexcept {
     if (const int failure = new_socket(address.storage.ss_family, out); failure != 0) return failure;
     const int on = 1;
+    const int off = 0;
+    const bool v6 = address.storage.ss_family == AF_INET6;
     const bool ready = ::setsockopt(out.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+                       (!v6 || ::setsockopt(out.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0) &&
                        ::bind(out.get(), address.get(), address.length) == 0 &&
                        ::listen(out.get(), listen_backlog) == 0;
     return ready ? 0 : errno;
@@ -106,9 +123,9 @@ void set_option(int fd, int level, int option, const Value& value) noexcept {
 result<std::vector<socket_address>> resolve(const std::string& host, std::uint16_t port, bool to_listen,
                                             nanoseconds deadline, const std::stop_token& stopped) {
     if (is_unix_socket(host)) return std::vector{unix_address(std::string_view{host}.substr(1))};
-    const bool any = host.empty() || host == "*";
-    name_outcome known = ask_resolver(any ? nullptr : host.c_str(), AI_NUMERICHOST | (to_listen ? AI_PASSIVE : 0));
-    if (known.failure == EAI_NONAME && !any) {
+    if (to_listen && (host.empty() || host == "*")) return any_addresses(port);
+    name_outcome known = ask_resolver(host.c_str(), AI_NUMERICHOST | (to_listen ? AI_PASSIVE : 0));
+    if (known.failure == EAI_NONAME) {
         auto found = look_up(host, deadline, stopped);
         if (!found) return found;
         known = {0, 0, std::move(*found)};
@@ -132,6 +149,7 @@ result<unique_fd> listen_on(const std::string& host, std::uint16_t port) {
         unique_fd made;
         last = bind_and_listen(each, made);
         if (last == 0) return made;
+        if (!is_missing_family(last)) break;  // another program has this address, say
     }
     const char* advice = out_of_descriptors(last) ? "raise the limit of open files (ulimit -n)"
                          : is_unix_socket(host)   ? "choose another name"
@@ -148,6 +166,10 @@ std::uint16_t local_port(int fd) noexcept {
     return bound.ss_family == AF_INET ? ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port) : std::uint16_t{0};
 }
 
+bool is_missing_family(int number) noexcept {
+    return number == EAFNOSUPPORT || number == EADDRNOTAVAIL;
+}
+
 std::string numeric_host(const socket_address& address) {
     std::array<char, NI_MAXHOST> host{};
     const bool ip = address.storage.ss_family == AF_INET || address.storage.ss_family == AF_INET6;
@@ -161,7 +183,11 @@ std::string peer_address(int fd) {
     const bool known = ::getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) == 0;
     if (known && address.storage.ss_family == AF_UNIX) return "this host";
     std::string text = known ? numeric_host(address) : "";
-    return text.empty() ? "an unknown address" : text;
+    if (text.empty()) return "an unknown address";
+    // As IPv4 clients appear on a socket of both families.
+    constexpr std::string_view mapped = "::ffff:";
+    const bool is_mapped = text.starts_with(mapped) && text.find('.') != std::string::npos;
+    return is_mapped ? text.substr(mapped.size()) : text;
 }
 
 int start_connecting(const socket_address& address, unique_fd& out) noexcept {

@@ -19,21 +19,24 @@
 /// TCP sockets, for the control plane and the `tcp` backend.
 namespace accel::core {
 
-/// Every address of host:port. Empty host or "*": any address of this machine (`to_listen`). A name is looked up
-/// until `deadline` (host_names.hpp).
+/// Every address of host:port. Empty host or "*" (`to_listen`): every address of this machine, of both families; the
+/// second is for a machine without the first's family. A name is looked up until `deadline` (host_names.hpp).
 [[nodiscard]] result<std::vector<socket_address>> resolve(const std::string& host, std::uint16_t port, bool to_listen,
                                                           nanoseconds deadline, const std::stop_token& stopped = {});
 
 /// "host:port", with brackets around an IPv6 address.
 [[nodiscard]] std::string host_and_port(const std::string& host, std::uint16_t port);
 
-/// A listening, non-blocking socket on host:port (port 0: any). Waits for a name for `name_patience`.
+/// A listening, non-blocking socket on host:port (port 0: any). Of IPv6, it takes IPv4 as well where its address allows
+/// that. Waits for a name for `name_patience`.
 [[nodiscard]] result<unique_fd> listen_on(const std::string& host, std::uint16_t port);
+/// True if errno of a socket or of bind says that this machine lacks the address or its family.
+[[nodiscard]] bool is_missing_family(int number) noexcept;
 /// The port a socket is bound to; 0 if it is not.
 [[nodiscard]] std::uint16_t local_port(int fd) noexcept;
 /// An address as text, without its port; empty if it has none.
 [[nodiscard]] std::string numeric_host(const socket_address& address);
-/// The peer's address as text, without its port.
+/// The peer's address as text, without its port; an IPv4 one is written as such, whatever the socket's family.
 [[nodiscard]] std::string peer_address(int fd);
 
 /// Starts to connect a non-blocking socket. 0: `out` connects or is connected; else errno.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/configuration/config_file.hpp"
 
-#include "report/metrics_endpoint.hpp"
+#include "report/address.hpp"
 #include "serving/doors/access/private_file.hpp"
 #include "serving/doors/configuration/object_reader.hpp"
 #include "serving/doors/oip/json_text.hpp"
@@ -150,10 +150,10 @@ entry regions(shared_memory::permission& to) {
             }};
 }
 
-entry metrics(std::string& to) {
-    return {"metrics", [&to](const json& from, const place& at) -> result<void> {
-                if (auto read = text("metrics", to, "write HOST:PORT, in quotes").read(from, at); !read) return read;
-                if (const std::string bad = report::check_metrics_option(to); !bad.empty()) return wrong(at, bad);
+entry address(std::string_view name, std::string& to) {
+    return {name, [name, &to](const json& from, const place& at) -> result<void> {
+                if (auto read = text(name, to, "write HOST:PORT, in quotes").read(from, at); !read) return read;
+                if (const std::string bad = report::check_address(to); !bad.empty()) return wrong(at, bad);
                 return {};
             }};
 }
@@ -165,13 +165,13 @@ result<void> read_configuration(std::string_view from, const std::string& file, 
     const auto document = parse(from, whole);
     if (!document) return document.error();
     const std::array known{
-        text("http", to.http, "write HOST:PORT, in quotes"),
-        text("grpc", to.grpc, "write HOST:PORT, in quotes"),
+        address("http", to.http),
+        address("grpc", to.grpc),
         entry{"models", [&to](const json& value, const place& at) { return read_models(value, at, to); }},
         entry{"tls", [&to](const json& value, const place& at) { return read_tls(value, at, to); }},
         path("tokens", to.tokens),
         entry{"limits", [&to](const json& value, const place& at) { return read_limits(value, at, to); }},
-        metrics(to.metrics),
+        address("metrics", to.metrics),
         regions(to.regions),
         flag("insecure", to.insecure)};
     return read_object(document.value(), whole, known);

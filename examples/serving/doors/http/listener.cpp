@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/http/listener.hpp"
 
-#include <optional>
+#include "report/address.hpp"
+
+#include <vector>
+
+#include <boost/asio/ip/v6_only.hpp>
 
 namespace accel::examples::serving::doors {
 
@@ -11,19 +15,29 @@ using boost::system::error_code;
 
 namespace {
 
-struct host_and_port {
-    std::string_view host;
-    std::string_view port;
-};
+/// The addresses that a host names. `*`: of both families, and after it of IPv4, for a machine without IPv6.
+std::vector<tcp::endpoint> endpoints_of(asio::io_context& loop, const report::listen_address& wanted,
+                                        error_code& failed) {
+    tcp::resolver resolver{loop};
+    const auto found = resolver.resolve(wanted.host == "*" ? "0.0.0.0" : wanted.host, std::to_string(wanted.port),
+                                        tcp::resolver::passive | tcp::resolver::numeric_service, failed);
+    if (failed || found.empty()) return {};
+    const tcp::endpoint first = *found.begin();
+    if (wanted.host != "*") return {first};
+    return {{asio::ip::address_v6::any(), first.port()}, first};
+}
 
-std::optional<host_and_port> split(std::string_view where) {
-    const std::size_t colon = where.rfind(':');
-    if (colon == std::string_view::npos || colon == 0 || colon + 1 == where.size()) return std::nullopt;
-    std::string_view host = where.substr(0, colon);
-    const bool bracketed = host.front() == '[' && host.back() == ']' && host.size() > 2;
-    if (bracketed) host = host.substr(1, host.size() - 2);
-    if (!bracketed && host.find_first_of(":[]") != std::string_view::npos) return std::nullopt;
-    return host_and_port{host, where.substr(colon + 1)};
+void bind_to(tcp::acceptor& out, const tcp::endpoint& at, error_code& failed) {
+    out.close(failed);
+    out.open(at.protocol(), failed);
+    if (!failed) out.set_option(tcp::acceptor::reuse_address{true}, failed);
+    if (!failed && at.address().is_v6()) out.set_option(asio::ip::v6_only{false}, failed);
+    if (!failed) out.bind(at, failed);
+}
+
+/// As `core::is_missing_family`.
+bool is_missing_family(const error_code& failed) {
+    return failed == asio::error::address_family_not_supported || failed == boost::system::errc::address_not_available;
 }
 
 error no_listener(std::string_view where, const error_code& why) {
@@ -35,20 +49,16 @@ error no_listener(std::string_view where, const error_code& why) {
 }  // namespace
 
 result<tcp::acceptor> bind_at(asio::io_context& loop, std::string_view where) {
-    const auto parts = split(where);
-    if (!parts)
-        return error{status::invalid_argument, 0,
-                     "'" + std::string{where} + "' is no HOST:PORT: write 127.0.0.1:8000 or [::1]:8000"};
+    const auto read = report::read_address(where);
+    if (!read) return read.error();
     error_code failed;
-    tcp::resolver resolver{loop};
-    const auto found = resolver.resolve(parts->host, parts->port, tcp::resolver::passive, failed);
-    if (failed || found.empty()) return no_listener(where, failed);
-    const tcp::endpoint at = found.begin()->endpoint();
     tcp::acceptor out{loop};
-    out.open(at.protocol(), failed);
-    if (!failed) out.set_option(tcp::acceptor::reuse_address{true}, failed);
-    if (!failed) out.bind(at, failed);
-    if (failed) return no_listener(where, failed);
+    const auto wanted = endpoints_of(loop, read.value(), failed);
+    for (const tcp::endpoint& each : wanted) {
+        bind_to(out, each, failed);
+        if (!is_missing_family(failed)) break;
+    }
+    if (failed || wanted.empty()) return no_listener(where, failed);
     return out;
 }
 

@@ -11,7 +11,8 @@
 
 namespace accel::examples::serving::doors {
 
-/// A socket at "HOST:PORT", "[ADDRESS]:PORT" for IPv6; port 0: any free one. It takes no connections before `listen`.
+/// A socket at an address of `report::read_address`; `*` is every address of both families. It takes no connections
+/// before `listen`.
 /// `invalid_argument`: the text is something else; `system_error`.
 [[nodiscard]] result<boost::asio::ip::tcp::acceptor> bind_at(boost::asio::io_context& loop, std::string_view where);
 
