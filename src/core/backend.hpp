@@ -31,6 +31,8 @@ class backend {
     [[nodiscard]] virtual std::string_view scheme() const noexcept = 0;
     /// Schemes with the same wire talk to each other. Each end chooses its memory and who posts.
     [[nodiscard]] virtual std::string_view wire() const noexcept { return scheme(); }
+    /// Why this build cannot; empty: it may be able to, see `probe`.
+    [[nodiscard]] virtual std::string left_out() const { return {}; }
     /// Whether this machine can use the scheme. May block briefly.
     [[nodiscard]] virtual probe_result probe() = 0;
     /// The same in detail, for people. Call it while no kernel of a service runs.

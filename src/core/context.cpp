@@ -39,10 +39,11 @@ backend* context_state::find_backend(std::string_view scheme) const noexcept {
 }
 
 result<backend*> context_state::named_backend(std::string_view scheme) const {
-    if (backend* found = find_backend(scheme); found != nullptr) return found;
-    std::string known;
-    for (const auto& each : backends_) known += fmt::format("{}{}", known.empty() ? "" : ", ", each->scheme());
-    return error{status::unsupported, 0, fmt::format("there is no scheme '{}'; there are: {}", scheme, known)};
+    backend* const found = find_backend(scheme);
+    if (found == nullptr) return unknown_scheme(scheme);
+    if (const std::string why = found->left_out(); !why.empty())
+        return error{status::unsupported, 0, fmt::format("{}: {}", scheme, why)};
+    return found;
 }
 
 namespace {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/control/security.hpp"
 #include "core/protocol.hpp"
 #include "core/uri.hpp"
 
@@ -11,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -132,15 +134,52 @@ bool parse_value(std::string_view text, memory_kind& out) {
     return true;
 }
 
+/// What a value of this type is, in words.
+template <class Value>
+constexpr std::string_view expected = "a whole number";
+template <>
+constexpr std::string_view expected<std::size_t> = "a size such as 4096, 64K or 1M";
+template <>
+constexpr std::string_view expected<nanoseconds> = "a duration such as 20us, 500ms or 2s";
+template <>
+constexpr std::string_view expected<bit_rate> = "a rate such as 200Mb/s or 25Gb/s, or 0";
+template <>
+constexpr std::string_view expected<bool> = "true or false";
+template <>
+constexpr std::string_view expected<std::string> = "a text";
+template <>
+constexpr std::string_view expected<poll_mode> = "busy, adaptive or block";
+template <>
+constexpr std::string_view expected<stream_priority> = "normal or high";
+template <>
+constexpr std::string_view expected<gpu_engine> = "auto, direct or proxy";
+template <>
+constexpr std::string_view expected<service_sharing> = "shared or exclusive";
+template <>
+constexpr std::string_view expected<queue_location> = "auto, host or gpu";
+template <>
+constexpr std::string_view expected<encryption> = "auto, required or off";
+template <>
+constexpr std::string_view expected<memory_kind> = "host, or a GPU such as cuda:0";
+
+template <class Value>
+std::string bad_value(std::string_view name, std::string_view text) {
+    if constexpr (std::is_same_v<Value, std::uint16_t>) return fmt::format("option {}: {}", name, not_a_port(text));
+    return fmt::format("'{}' is not a valid value for {}: expected {}", text, name, expected<Value>);
+}
+
 template <class Options>
 struct option_key {
     std::string_view name;
     bool (*set)(Options&, std::string_view);
+    std::string (*complain)(std::string_view name, std::string_view text);
 };
 
-#define ACCEL_OPTION_OF(options, part, field)                                                      \
-    option_key<options> {                                                                          \
-#field, [](options & o, std::string_view text) { return parse_value(text, o part.field); } \
+#define ACCEL_OPTION_OF(options, part, field)                                                                         \
+    option_key<options> {                                                                                             \
+#field, [](options & o,                                                                                       \
+                   std::string_view text) { return parse_value(text, o part.field); }, bad_value < decltype(options { \
+                                                                                       } part.field)>                 \
     }
 #define ACCEL_OPTION(options, field) ACCEL_OPTION_OF(options, , field)
 /// The options of RDMA devices, which both ends have.
@@ -222,18 +261,11 @@ result<void> set_option(const std::array<option_key<Options>, Count>& keys, std:
     for (const auto& each : keys) {
         if (each.name != name) continue;
         if (each.set(options, value)) return {};
-        return error{
-            status::invalid_argument, 0,
-            fmt::format(
-                "option {}: '{}' is no good value (durations 20us 500ms 2s, sizes 64K 1M, rates 200Mb/s 25Gb/s, "
-                "switches "
-                "true false, poll busy adaptive block, memory host cuda:0, priority normal high, "
-                "engine auto direct proxy, sharing shared exclusive, queues auto host gpu, encrypt auto required off)",
-                name, value)};
+        return error{status::invalid_argument, 0, each.complain(name, value)};
     }
     std::string known;
     for (const auto& each : keys) known += fmt::format("{}{}", known.empty() ? "" : ", ", each.name);
-    return error{status::invalid_argument, 0, fmt::format("no option '{}'; there are: {}", name, known)};
+    return error{status::invalid_argument, 0, fmt::format("there is no option '{}'; there are: {}", name, known)};
 }
 
 error out_of_bounds(std::string_view what, std::string_view range) {
@@ -241,6 +273,7 @@ error out_of_bounds(std::string_view what, std::string_view range) {
 }
 
 result<void> check(const security_options& options) {
+    if (auto good = check_insecure(options); !good) return good;
     if (options.insecure && options.encrypt == encryption::required)
         return out_of_bounds("encrypt", "auto or off with insecure: without keys nothing is encrypted");
     return {};
@@ -256,6 +289,10 @@ result<void> check(const verbs_options& options) {
     if (options.proxy_threads > 64) return out_of_bounds("proxy_threads", "0 to 64");
     if (options.engine == gpu_engine::direct && !options.direct)
         return out_of_bounds("engine", "auto or proxy with direct=false");
+    if (options.engine == gpu_engine::direct && options.proxy_threads > 0)
+        return out_of_bounds("proxy_threads", "0 with engine=direct, which has no proxy");
+    if (options.queues != queue_location::automatic && options.sharing != service_sharing::exclusive)
+        return out_of_bounds("queues", "auto without sharing=exclusive");
     return {};
 }
 
@@ -304,6 +341,8 @@ result<server_options> checked(server_options options) {
     if (options.peer_timeout < shortest_peer_timeout) return out_of_bounds("peer_timeout", "at least 20ms");
     if (options.drain_timeout < nanoseconds{0}) return out_of_bounds("drain_timeout", "0 or more");
     if (options.spin < nanoseconds{0}) return out_of_bounds("spin", "0 or more");
+    if (options.data_port != 0 && options.data_port + std::max(options.workers, 1U) > 65'536)
+        return out_of_bounds("data_port", "lower: each worker takes one more port, and the last one is 65535");
     if (options.streams == 0 || options.streams > 128) return out_of_bounds("streams", "1 to 128");
     if (options.priority_streams == 0 || options.priority_streams > 128)
         return out_of_bounds("priority_streams", "1 to 128");

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/registry.hpp"
 
+#include <algorithm>
+#include <array>
+
 #include <fmt/format.h>
 
 namespace accel::core {
 namespace {
+
+/// Of all builds, as `make_backends` has them, and `auto`.
+constexpr std::array<std::string_view, 8> scheme_names{"local", "shm", "gdr", "rdma", "gpu", "tcp", "zmq", "auto"};
 
 using backends = std::vector<std::unique_ptr<backend>>;
 
@@ -13,16 +19,15 @@ class left_out_backend final : public backend {
   public:
     left_out_backend(std::string_view scheme, std::string_view option) : scheme_(scheme), option_(option) {}
     [[nodiscard]] std::string_view scheme() const noexcept override { return scheme_; }
-    [[nodiscard]] probe_result probe() override { return {false, reason()}; }
+    [[nodiscard]] std::string left_out() const override {
+        return fmt::format("left out of this build; configure it with -D{}=ON", option_);
+    }
+    [[nodiscard]] probe_result probe() override { return {false, left_out()}; }
     [[nodiscard]] result<std::unique_ptr<poller>> open_poller(const poller_options&) override {
-        return error{status::unsupported, 0, reason()};
+        return error{status::unsupported, 0, left_out()};
     }
 
   private:
-    [[nodiscard]] std::string reason() const {
-        return fmt::format("left out of this build; configure it with -D{}=ON", option_);
-    }
-
     std::string_view scheme_;
     std::string_view option_;
 };
@@ -56,6 +61,16 @@ std::vector<std::unique_ptr<backend>> make_backends(context_state& context) {
     all.push_back(tcp::make_backend());
     all.push_back(zmq_backend());
     return all;
+}
+
+bool is_scheme_name(std::string_view scheme) noexcept {
+    return std::ranges::find(scheme_names, scheme) != scheme_names.end();
+}
+
+error unknown_scheme(std::string_view scheme) {
+    return {status::unsupported, 0,
+            fmt::format("there is no scheme '{}'; there are local, shm, gdr, rdma, gpu, tcp, zmq, and auto for clients",
+                        scheme)};
 }
 
 }  // namespace accel::core

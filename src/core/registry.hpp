@@ -3,6 +3,8 @@
 
 #include "core/backend.hpp"
 
+#include <accel_transport/status.hpp>
+
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -13,6 +15,11 @@ class context_state;
 
 /// Every backend of this build, best first: the order in which `auto://` tries them.
 [[nodiscard]] std::vector<std::unique_ptr<backend>> make_backends(context_state& context);
+
+/// A scheme of some build, or `auto`.
+[[nodiscard]] bool is_scheme_name(std::string_view scheme) noexcept;
+/// "there is no scheme 'http'; …"
+[[nodiscard]] error unknown_scheme(std::string_view scheme);
 
 }  // namespace accel::core
 

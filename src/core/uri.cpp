@@ -2,6 +2,7 @@
 #include "core/uri.hpp"
 
 #include "core/net/unix_socket.hpp"
+#include "core/registry.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -49,7 +50,8 @@ bool is_scheme(std::string_view text) {
 
 /// A name or an address; in brackets an IPv6 address, with a zone if it has one (RFC 3986 3.2.2, RFC 6874).
 bool is_host(std::string_view text, bool bracketed) {
-    const std::string_view marks = bracketed ? ":.%-_" : ".-_*";
+    const std::string_view marks = bracketed ? ":.%-_" : ".-_";
+    if (!bracketed && text == "*") return true;
     return !text.empty() && (!bracketed || text.find(':') != std::string_view::npos) &&
            std::all_of(text.begin(), text.end(), [marks](unsigned char c) {
                return (c < 0x80 && std::isalnum(c) != 0) || marks.find(static_cast<char>(c)) != std::string_view::npos;
@@ -60,11 +62,10 @@ bool is_host(std::string_view text, bool bracketed) {
 using complaint = std::string;
 
 complaint read_port(std::string_view text, uri& out) {
-    if (text.empty()) return "no port";
     const char* const end = text.data() + text.size();
     const auto [stop, failure] = std::from_chars(text.data(), end, out.port);
     if (failure == std::errc{} && stop == end) return {};
-    return fmt::format("port '{}' is not a number from 0 to 65535", text);
+    return not_a_port(text);
 }
 
 /// Splits "host:port" or "[v6]:port".
@@ -76,7 +77,8 @@ complaint split_authority(std::string_view text, uri& out) {
     if (out.host.empty()) return "no host (*: any address)";
     if (!bracketed && out.host.find(':') != std::string::npos) return "an IPv6 address goes in brackets";
     if (!is_host(out.host, bracketed)) return fmt::format("'{}' is no host name", out.host);
-    return read_port(colon == std::string_view::npos ? "" : text.substr(colon + 1), out);
+    if (colon == std::string_view::npos) return "no port";
+    return read_port(text.substr(colon + 1), out);
 }
 
 complaint split_options(std::string_view query, uri& out) {
@@ -91,6 +93,8 @@ complaint split_options(std::string_view query, uri& out) {
         if (!key || !value)
             return fmt::format("'{}' has a % without two hexadecimal digits behind it (write %25 for %)",
                                pair.substr(key ? equals + 1 : 0));
+        if (std::ranges::find(out.options, *key, &std::pair<std::string, std::string>::first) != out.options.end())
+            return fmt::format("option {} comes twice", *key);
         out.options.emplace_back(std::move(*key), std::move(*value));
     }
     return {};
@@ -102,8 +106,8 @@ bool names_a_unix_socket(std::string_view text) {
     const std::string_view scheme = text.substr(0, separator);
     if (separator == std::string_view::npos) return text.starts_with('/') || text.starts_with("./");
     const std::string_view rest = text.substr(separator + 3);
-    return scheme == "unix" || scheme == "ipc" ||
-           (scheme != "local" && scheme != "shm" && (rest.starts_with('/') || rest.starts_with("./")));
+    const bool path = rest.starts_with('/') || rest.starts_with("./");
+    return scheme == "unix" || scheme == "ipc" || (path && is_scheme_name(scheme) && !within_host(scheme));
 }
 
 /// The name of `local://` is any; that of `shm://` is one of a socket.
@@ -111,7 +115,7 @@ complaint read_name(std::string_view text, uri& out) {
     if (text.empty()) return fmt::format("{0}:// needs a name, as in {0}://digits", out.scheme);
     out.host = out.scheme == "shm" ? fmt::format("@{}", text) : std::string{text};
     if (out.scheme != "shm") return {};
-    if (is_host(text, false) && text.find('*') == std::string_view::npos && text.size() <= max_socket_name) return {};
+    if (is_host(text, false) && text != "*" && text.size() <= max_socket_name) return {};
     return fmt::format("'{}' is no name: 1 to {} letters, digits, '.', '-' and '_'", text.substr(0, max_socket_name),
                        max_socket_name);
 }
@@ -146,6 +150,7 @@ result<uri> parse_uri(std::string_view text) {
     if (!is_scheme(text.substr(0, separator))) return bad_uri(text, bad_scheme(text.substr(0, separator)));
     uri out;
     out.scheme = text.substr(0, separator);
+    if (!is_scheme_name(out.scheme)) return unknown_scheme(out.scheme);
     std::string_view rest = text.substr(separator + 3);
     const auto question = rest.find('?');
     const std::string_view authority = rest.substr(0, question);
@@ -159,6 +164,22 @@ result<uri> parse_uri(std::string_view text) {
     }
     if (const complaint wrong = split_options(query, out); !wrong.empty()) return bad_uri(text, wrong);
     return out;
+}
+
+result<uri> parse_client_uri(std::string_view text) {
+    auto out = parse_uri(text);
+    if (!out || within_host(out->scheme)) return out;
+    if (out->host == "*")
+        return bad_uri(text, "* is for servers, which listen on every address; a client names its server's host");
+    if (out->port == 0)
+        return bad_uri(text,
+                       "port 0 is for servers, which take any free port; a client names its server's port, which "
+                       "server::endpoints() tells");
+    return out;
+}
+
+std::string not_a_port(std::string_view text) {
+    return fmt::format("port '{}' is not a number from 0 to 65535", text);
 }
 
 result<std::vector<std::string>> one_host_each(std::string_view text) {

@@ -25,8 +25,15 @@ struct uri {
     [[nodiscard]] std::string text() const;
 };
 
-/// One host: a list of several is an error, for servers as well.
+/// One host: a list of several is an error, for servers as well. An option that comes twice is one. `unsupported`: a
+/// scheme that no build has.
 [[nodiscard]] result<uri> parse_uri(std::string_view text);
+
+/// The same for a client: `*` and port 0 are errors.
+[[nodiscard]] result<uri> parse_client_uri(std::string_view text);
+
+/// What is said of a text that is not a port, wherever one is read.
+[[nodiscard]] std::string not_a_port(std::string_view text);
 
 inline constexpr std::size_t max_hosts = 64;  ///< in one URI
 

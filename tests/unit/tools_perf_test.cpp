@@ -315,6 +315,14 @@ TEST(loop_uri, gives_each_end_its_own_options) {
     EXPECT_FALSE(ends.value().made_insecure);
 }
 
+TEST(loop_uri, gives_no_end_an_option_of_the_other) {
+    const auto ends = split_for_loop(
+        "tcp://127.0.0.1:0?insecure=true&reconnect=true&priority=high&max_client_sessions=3&max_connections=9");
+    ASSERT_TRUE(ends.ok()) << ends.error().message;
+    EXPECT_EQ(ends.value().server, "tcp://127.0.0.1:0?insecure=true&max_client_sessions=3&max_connections=9");
+    EXPECT_EQ(ends.value().client_query, "?insecure=true&reconnect=true&priority=high");
+}
+
 TEST(loop_uri, without_keys_is_refused_off_loopback) {
     EXPECT_EQ(split_for_loop("tcp://192.0.2.1:5555").code(), status::unauthorized);
     EXPECT_EQ(split_for_loop("tcp://0.0.0.0:0?poll=busy").code(), status::unauthorized);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/uri.hpp"
 
+#include "core/registry.hpp"
+
 #include <string>
 #include <string_view>
 #include <vector>
@@ -150,7 +152,12 @@ TEST(uri, error_names_the_part_that_is_wrong) {
     expect("h:1", "no scheme");
     expect("tcp://h:80000", "port '80000' is not a number from 0 to 65535");
     expect("tcp://h:-1", "port '-1' is not a number from 0 to 65535");
-    expect("tcp://h:", "no port");
+    for (const char* port : {"65536", "abc", "", "+1", " 80", "80x"})
+        expect(("tcp://h:" + std::string(port)).c_str(),
+               ("port '" + std::string(port) + "' is not a number from 0 to 65535").c_str());
+    expect("tcp://a*b:1", "'a*b' is no host name");
+    expect("tcp://h:1?slots=4&reconnect=true&slots=4", "option slots comes twice");
+    expect("tcp://h:1?slots=4&%73lots=8", "option slots comes twice");
     expect("tcp://h", "no port");
     expect("tcp://:1", "no host");
     expect("tcp://a b:1", "'a b' is no host name");
@@ -159,6 +166,36 @@ TEST(uri, error_names_the_part_that_is_wrong) {
     expect("tcp://::1:1", "an IPv6 address goes in brackets");
     expect("tcp://h:1?a=50%", "'50%' has a % without two hexadecimal digits");
     expect("tcp://h:1?slots", "option 'slots' is not key=value");
+}
+
+TEST(uri, of_a_client_names_host_and_port) {
+    const auto expect = [](const char* text, const char* part) {
+        ASSERT_TRUE(parse_uri(text)) << "a server may say that: " << text;
+        const auto parsed = parse_client_uri(text);
+        ASSERT_EQ(parsed.code(), status::invalid_argument) << text;
+        EXPECT_NE(parsed.error().message.find(part), std::string::npos) << parsed.error().message;
+    };
+    expect("tcp://*:5555", "* is for servers");
+    expect("auto://*:5555", "* is for servers");
+    expect("zmq://h:0", "port 0 is for servers");
+    expect("rdma://[::1]:0", "port 0 is for servers");
+    EXPECT_TRUE(parse_client_uri("tcp://h:1"));
+    EXPECT_TRUE(parse_client_uri("local://h"));
+    EXPECT_TRUE(parse_client_uri("shm://h"));
+}
+
+TEST(uri, of_an_unknown_scheme_is_answered_with_all_there_are) {
+    for (const char* text : {"http://x", "inproc://x", "http://h:80/path", "tpc://h:1", "http:///x"}) {
+        const auto parsed = parse_uri(text);
+        ASSERT_EQ(parsed.code(), status::unsupported) << text;
+        const std::string& sentence = parsed.error().message;
+        const std::string scheme(text, std::string_view(text).find(':'));
+        EXPECT_EQ(sentence.find("there is no scheme '" + scheme + "'"), 0U) << sentence;
+        for (const char* each : {"local", "shm", "gdr", "rdma", "gpu", "tcp", "zmq", "auto"}) {
+            EXPECT_NE(sentence.find(each), std::string::npos) << each;
+            EXPECT_TRUE(is_scheme_name(each));
+        }
+    }
 }
 
 TEST(uri, unix_socket_is_named_as_unsupported) {

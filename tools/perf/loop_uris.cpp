@@ -10,12 +10,28 @@
 namespace accel::perf {
 namespace {
 
-constexpr std::array<std::string_view, 10> server_only{
-    "workers",          "max_sessions",  "max_slots", "max_request_bytes", "max_response_bytes",
-    "max_memory_bytes", "max_exchanges", "memory",    "drain_timeout",     "authorized_keys"};
-constexpr std::array<std::string_view, 10> client_only{
-    "slots",        "request_bytes", "response_bytes", "connect_timeout", "connect_retry",
-    "call_timeout", "close_timeout", "server_key",     "backoff_min",     "backoff_max"};
+constexpr std::array<std::string_view, 19> server_only{"workers",
+                                                       "max_sessions",
+                                                       "max_slots",
+                                                       "max_request_bytes",
+                                                       "max_response_bytes",
+                                                       "max_memory_bytes",
+                                                       "max_exchanges",
+                                                       "max_client_sessions",
+                                                       "max_client_memory_bytes",
+                                                       "max_connections",
+                                                       "max_client_connections",
+                                                       "max_handshakes",
+                                                       "memory",
+                                                       "streams",
+                                                       "priority_streams",
+                                                       "stream_per_session",
+                                                       "pin_slots",
+                                                       "drain_timeout",
+                                                       "authorized_keys"};
+constexpr std::array<std::string_view, 12> client_only{
+    "slots",         "request_bytes", "response_bytes", "connect_timeout", "connect_retry", "call_timeout",
+    "close_timeout", "server_key",    "priority",       "reconnect",       "backoff_min",   "backoff_max"};
 
 bool is_in(const auto& names, std::string_view name) {
     return std::ranges::find(names, name) != names.end();

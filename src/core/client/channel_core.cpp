@@ -35,7 +35,7 @@ result<std::unique_ptr<channel_core>> channel_core::connect(std::shared_ptr<cont
                                                             std::string_view uri, const channel_options& options) {
     using made = std::unique_ptr<channel_core>;
     return connect_to_any<made>(uri, options, [&](const connect_attempts& now) -> result<made> {
-        auto request = prepare_connection(context, now.uri(), options);
+        auto request = prepare_connection(context, now.uri(), options, now.time());
         if (!request) return request.error();
         auto connection = open_by_any_scheme(*request);
         if (!connection) return connection.error();

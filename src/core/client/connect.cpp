@@ -208,14 +208,15 @@ result<void> open_session(const connect_request& request, connection& path, clie
 }  // namespace
 
 result<connect_request> resolve_connection(std::shared_ptr<context_state> context, std::string_view text,
-                                           const channel_options& options) {
-    auto peer = parse_uri(text);
+                                           const channel_options& options, std::optional<nanoseconds> time) {
+    auto peer = parse_client_uri(text);
     if (!peer) return peer.error();
     if (peer->scheme != "auto") {
         if (auto known = context->named_backend(peer->scheme); !known) return known.error();
     }
     auto effective = apply_options(*peer, options);
     if (!effective) return effective.error();
+    if (time) effective->connect_timeout = *time;
 
     connect_request request;
     request.context = std::move(context);
@@ -240,8 +241,8 @@ result<connect_request> resolve_connection(std::shared_ptr<context_state> contex
 }
 
 result<connect_request> prepare_connection(std::shared_ptr<context_state> context, std::string_view text,
-                                           const channel_options& options) {
-    auto request = resolve_connection(std::move(context), text, options);
+                                           const channel_options& options, std::optional<nanoseconds> time) {
+    auto request = resolve_connection(std::move(context), text, options, time);
     if (!request) return request;
     if (request->options.memory != memory_kind::host()) {
         return error{status::invalid_argument, 0,

@@ -9,7 +9,10 @@
 #include <accel_transport/target.hpp>
 
 #include <memory>
+#include <memory>
+#include <optional>
 #include <stop_token>
+#include <string>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -69,12 +72,14 @@ struct established {
 using channel_connection = established<poller, link>;
 using kernel_connection = established<kernel_client, connection>;
 
-/// Reads the URI, loads keys and resolves `auto`.
+/// Reads the URI, loads keys and resolves `auto`. `time`: in place of `connect_timeout`.
 [[nodiscard]] result<connect_request> resolve_connection(std::shared_ptr<context_state> context, std::string_view text,
-                                                         const channel_options& options);
+                                                         const channel_options& options,
+                                                         std::optional<nanoseconds> time = {});
 /// The same, and makes the slots of a channel of the host's.
 [[nodiscard]] result<connect_request> prepare_connection(std::shared_ptr<context_state> context, std::string_view text,
-                                                         const channel_options& options);
+                                                         const channel_options& options,
+                                                         std::optional<nanoseconds> time = {});
 
 /// Opens a session and its data path, within `connect_timeout`.
 [[nodiscard]] result<channel_connection> open_connection(const connect_request& request);

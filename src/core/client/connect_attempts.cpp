@@ -28,9 +28,9 @@ bool may_pass(const error& failure) {
 result<connect_attempts> connect_attempts::plan(std::string_view text, const channel_options& options) {
     auto hosts = one_host_each(text);
     if (!hosts) return hosts.error();
-    auto first = parse_uri(hosts->front());
-    if (!first) return first.error();
-    auto effective = apply_options(*first, options);
+    for (const std::string& each : *hosts)
+        if (auto good = parse_client_uri(each); !good) return good.error();
+    auto effective = apply_options(parse_client_uri(hosts->front()).value(), options);
     if (!effective) return effective.error();
 
     connect_attempts out;
@@ -49,12 +49,8 @@ void connect_attempts::begin_round() noexcept {
     round_ends_ = deadline_after(options_.connect_timeout);
 }
 
-/// The last of two options of one name counts.
-std::string connect_attempts::uri() const {
-    const std::string& host = hosts_[host_];
-    if (hosts_.size() == 1) return host;
-    const char joint = host.find('?') == std::string::npos ? '?' : '&';
-    return fmt::format("{}{}connect_timeout={}ns", host, joint, share_of(round_ends_, hosts_.size() - host_).count());
+nanoseconds connect_attempts::time() const noexcept {
+    return hosts_.size() == 1 ? options_.connect_timeout : share_of(round_ends_, hosts_.size() - host_);
 }
 
 /// A scheme that was found by `auto` is the one for later connections, and `local` knows of no other hosts.

@@ -24,8 +24,10 @@ class connect_attempts {
     /// Reads the URI's hosts and the options that say how often.
     [[nodiscard]] static result<connect_attempts> plan(std::string_view text, const channel_options& options);
 
-    /// The next host to connect to, with its share of the time.
-    [[nodiscard]] std::string uri() const;
+    /// The next host to connect to.
+    [[nodiscard]] const std::string& uri() const noexcept { return hosts_[host_]; }
+    /// Its share of the time.
+    [[nodiscard]] nanoseconds time() const noexcept;
     /// Puts into a request made from `uri` what the whole URI says.
     void restore(connect_request& made) const;
     /// That try has failed. True: there is another one, for which this may have slept.

@@ -138,7 +138,7 @@ result<gpu_channel> gpu_channel::connect(context& ctx, std::string_view uri, con
     return core::guarded([&] {
         return core::connect_to_any<
             gpu_channel>(uri, options, [&](const core::connect_attempts& now) -> result<gpu_channel> {
-            auto request = core::resolve_connection(ctx.state(), now.uri(), options);
+            auto request = core::resolve_connection(ctx.state(), now.uri(), options, now.time());
             if (!request) return request.error();
             core::backend* scheme = ctx.state()->find_backend(request->peer.scheme);
             if (scheme == nullptr || scheme->kernels() == nullptr)

@@ -16,7 +16,7 @@ result<pool_hosts> pool_hosts::read(std::string_view uri, nanoseconds pause) {
     pool_hosts out;
     out.pause_ = pause;
     for (const std::string& text : each.value()) {
-        if (auto good = parse_uri(text); !good) return good.error();
+        if (auto good = parse_client_uri(text); !good) return good.error();
         const std::size_t begin = text.find("://") + 3;
         const std::size_t end = std::min(text.find('?', begin), text.size());
         out.scheme_ = text.substr(0, begin);

@@ -13,23 +13,13 @@
 namespace accel::core {
 namespace {
 
-result<void> check_insecure(const security_options& options) {
-    const bool keys = !options.key_file.empty() || !options.server_key.empty() || !options.authorized_keys.empty() ||
-                      !options.cert_file.empty() || !options.ca_file.empty();
-    if (!keys) return {};
-    return error{status::invalid_argument, 0,
-                 "insecure means no keys, but keys were given as well; leave out one or the other"};
-}
-
 result<std::shared_ptr<const security_identity>> make_identity(const security_options& options, bool server,
                                                                bool reload) {
     auto made = std::make_shared<security_identity>();
     made->insecure = options.insecure;
     made->encrypt = options.encrypt;
-    if (options.insecure) {
-        if (auto checked = check_insecure(options); !checked) return checked.error();
-        return std::shared_ptr<const security_identity>(std::move(made));
-    }
+    if (auto checked = check_insecure(options); !checked) return checked.error();
+    if (options.insecure) return std::shared_ptr<const security_identity>(std::move(made));
     auto keys = server ? credentials::for_server(options, reload) : credentials::for_client(options);
     if (!keys) return keys.error();
     made->keys = std::move(*keys);
@@ -56,6 +46,14 @@ security_options with_absolute_paths(security_options options) {
         if (!failure) options.*each = found.string();
     }
     return options;
+}
+
+result<void> check_insecure(const security_options& options) {
+    const bool keys = !options.key_file.empty() || !options.server_key.empty() || !options.authorized_keys.empty() ||
+                      !options.cert_file.empty() || !options.ca_file.empty();
+    if (!options.insecure || !keys) return {};
+    return error{status::invalid_argument, 0,
+                 "insecure means no keys, but keys were given as well; leave out one or the other"};
 }
 
 result<std::shared_ptr<const security_identity>> load_client_security(const security_options& options) {
