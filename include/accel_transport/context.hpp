@@ -55,7 +55,8 @@ class ACCEL_API context {
     /// `unsupported` names what is missing for a GPU's.
     [[nodiscard]] result<region> allocate(std::size_t size_bytes, memory_kind kind = memory_kind::host());
     /// Registers memory of the application's own, which must outlive the region; a GPU's may be another
-    /// library's (PyTorch's, say). May block. `invalid_argument` if it is not, or not wholly, of this kind.
+    /// library's (PyTorch's, say). May block. `invalid_argument` if it is not, or not wholly, of this kind, or not
+    /// wholly mapped.
     [[nodiscard]] result<region> register_memory(void* data, std::size_t size_bytes,
                                                  memory_kind kind = memory_kind::host());
     /// Every scheme of this build, best first, and what this machine lacks for it. Not while kernels of a

@@ -10,10 +10,13 @@
 #include <accel_transport/context.hpp>
 
 #include <cerrno>
+#include <cstdint>
+#include <limits>
 #include <utility>
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace accel {
 namespace core {
@@ -59,6 +62,27 @@ result<region> make_region(context_state& context, std::byte* data, std::size_t 
 result<accelerator_device*> device_of(context_state& context, memory_kind kind) {
     if (kind == memory_kind::host()) return nullptr;
     return context.gpus()->open(kind);
+}
+
+/// Whether a range of the host's is mapped from end to end. A look at each mapping, not at each page: since
+/// Linux 2.6.19 MS_ASYNC starts no writing, and only finds holes. Where the call is forbidden, nobody knows.
+bool is_mapped(void* data, std::size_t size) noexcept {
+    const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto before = reinterpret_cast<std::uintptr_t>(data) % page;
+    return ::msync(static_cast<std::byte*>(data) - before, size + before, MS_ASYNC) == 0 || errno != ENOMEM;
+}
+
+/// An application's range, whose kind is known to be right.
+result<void> check_range(void* data, std::size_t size, memory_kind kind) {
+    if (kind != memory_kind::host() || is_mapped(data, size)) return {};
+    return error{status::invalid_argument, 0,
+                 fmt::format("cannot register {} bytes at {}: not all of them are mapped memory", size, data)};
+}
+
+result<void> check_end(const void* data, std::size_t size) {
+    if (size - 1 <= std::numeric_limits<std::uintptr_t>::max() - reinterpret_cast<std::uintptr_t>(data)) return {};
+    return error{status::invalid_argument, 0,
+                 fmt::format("cannot register {} bytes at {}: they would end above the highest address", size, data)};
 }
 
 error empty_region() {
@@ -118,9 +142,11 @@ result<region> context::register_memory(void* data, std::size_t size_bytes, memo
     if (size_bytes == 0) return core::empty_region();
     if (data == nullptr) return error{status::invalid_argument, 0, "cannot register a null pointer"};
     return core::guarded([&]() -> result<region> {
+        if (auto good = core::check_end(data, size_bytes); !good) return good.error();
         auto gpu = core::device_of(*state_, kind);
         if (!gpu) return gpu.error();
         if (auto right = state_->gpus()->check(data, size_bytes, kind); !right) return right.error();
+        if (auto good = core::check_range(data, size_bytes, kind); !good) return good.error();
         return core::make_region(*state_, static_cast<std::byte*>(data), size_bytes, *gpu, false);
     });
 }

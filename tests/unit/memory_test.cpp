@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 namespace accel {
 namespace {
@@ -51,6 +54,61 @@ TEST_F(memory, impossible_sizes_and_devices_are_refused) {
     EXPECT_EQ(ctx_.allocate(64, memory_kind::cuda(200)).code(), status::unsupported);
     EXPECT_EQ(ctx_.register_memory(&one, 1, memory_kind::cuda(200)).code(), status::unsupported);
     EXPECT_FALSE(ctx_.register_memory(&one, 1, memory_kind::cuda(0))) << "that is memory of the host";
+}
+
+/// Pages of this process, of which some can be given back.
+class pages {
+  public:
+    explicit pages(std::size_t count, int more_flags = 0)
+        : size_(count * one),
+          at_(::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | more_flags, -1, 0)) {}
+    ~pages() { ::munmap(at_, size_); }
+    [[nodiscard]] std::byte* of(std::size_t index) const { return static_cast<std::byte*>(at_) + index * one; }
+    [[nodiscard]] std::size_t size() const { return size_; }
+    void give_back(std::size_t index) { ::munmap(of(index), one); }
+
+    inline static const auto one = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+
+  private:
+    std::size_t size_;
+    void* at_;
+};
+
+TEST_F(memory, that_is_not_mapped_is_refused) {
+    pages own(5);
+    own.give_back(2);
+    own.give_back(4);
+    const auto refused = [&](std::byte* data, std::size_t size) {
+        const auto made = ctx_.register_memory(data, size);
+        return made.code() == status::invalid_argument && made.error().message.find("mapped") != std::string::npos;
+    };
+    EXPECT_TRUE(ctx_.register_memory(own.of(0), 2 * pages::one));
+    EXPECT_TRUE(ctx_.register_memory(own.of(2) - 1, 1)) << "the last byte";
+    EXPECT_TRUE(ctx_.register_memory(own.of(3), pages::one));
+    EXPECT_TRUE(refused(own.of(0), 2 * pages::one + 1)) << "its end";
+    EXPECT_TRUE(refused(own.of(0), 4 * pages::one)) << "a hole";
+    EXPECT_TRUE(refused(own.of(2) + 1, 1)) << "all";
+    EXPECT_TRUE(refused(own.of(3) - 1, 10)) << "its begin";
+    EXPECT_TRUE(refused(own.of(3), pages::one + 1));
+    EXPECT_TRUE(refused(own.of(0), huge / 2)) << "beyond a process's addresses";
+}
+
+TEST_F(memory, whose_end_wraps_around_is_refused) {
+    std::vector<std::byte> own(1000);
+    for (const std::size_t size : {huge, huge - 100, huge - reinterpret_cast<std::uintptr_t>(own.data()) + 2}) {
+        const auto made = ctx_.register_memory(own.data(), size);
+        ASSERT_EQ(made.code(), status::invalid_argument) << size;
+        EXPECT_NE(made.error().message.find("highest address"), std::string::npos) << made.error().message;
+    }
+    for (const memory_kind kind : {memory_kind::cuda(0), memory_kind::cuda(200)})
+        EXPECT_EQ(ctx_.register_memory(own.data(), huge, kind).code(), status::invalid_argument);
+}
+
+/// A look at each page of these would take seconds.
+TEST_F(memory, of_any_size_is_registered_without_touching_it) {
+    const pages own((std::size_t{100} << 30) / pages::one, MAP_NORESERVE);
+    if (own.of(0) == MAP_FAILED) GTEST_SKIP() << "this machine does not lend 100 GiB of addresses";
+    EXPECT_TRUE(ctx_.register_memory(own.of(0), own.size()));
 }
 
 TEST_F(memory, a_part_lies_within_its_whole) {

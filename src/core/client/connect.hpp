@@ -9,10 +9,8 @@
 #include <accel_transport/target.hpp>
 
 #include <memory>
-#include <memory>
 #include <optional>
 #include <stop_token>
-#include <string>
 #include <string>
 #include <string_view>
 #include <utility>
