@@ -36,8 +36,9 @@ class wake_signal {
     void set() noexcept { signal_event(fd_.get()); }
     void clear() noexcept { clear_event(fd_.get()); }
     [[nodiscard]] int fd() const noexcept { return fd_.get(); }
-    /// False: there was no descriptor left.
     [[nodiscard]] bool open() const noexcept { return fd_.open(); }
+    /// Why it is not open, as errno.
+    [[nodiscard]] int failure() const noexcept { return fd_.failure(); }
 
   private:
     unique_fd fd_{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <new>
+#include <string>
 #include <system_error>
 
 namespace accel::core {
@@ -22,9 +23,12 @@ template <class Body>
     } catch (const std::bad_alloc&) {
         return error{status::out_of_memory, ENOMEM, "out of memory"};  // as short as a string is without memory
     } catch (const std::system_error& refused) {
-        if (refused.code() != std::errc::resource_unavailable_try_again) throw;
+        const bool used_up = refused.code() == std::errc::resource_unavailable_try_again;
         return error{status::system_error, refused.code().value(),
-                     "no thread can be started: raise the limit of processes (ulimit -u, or pids.max of the cgroup)"};
+                     used_up ? "no thread can be started: raise the limit of processes (ulimit -u, or pids.max of the "
+                               "cgroup)"
+                             : "no thread can be started (" + refused.code().message() +
+                                   "); look at the container's seccomp profile"};
     }
 }
 

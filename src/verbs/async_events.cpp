@@ -27,7 +27,7 @@ async_events::async_events(ibv_context& context)
 }
 
 async_events::~async_events() {
-    if (!runs()) return;
+    if (failure() != 0) return;
     core::signal_event(stop_fd_);
     thread_.join();
     ::close(stop_fd_);

@@ -26,8 +26,8 @@ class async_events {
     async_events(const async_events&) = delete;
     async_events& operator=(const async_events&) = delete;
 
-    /// False: there was no descriptor to end its thread by.
-    [[nodiscard]] bool runs() const noexcept { return thread_.joinable(); }
+    /// Why nobody is told of anything, as errno: there was no descriptor to end its thread by. 0: it works.
+    [[nodiscard]] int failure() const noexcept { return thread_.joinable() ? 0 : -stop_fd_; }
     /// Is told when the whole device has failed, too.
     void subscribe(async_listener& listener);
     void unsubscribe(async_listener& listener) noexcept;

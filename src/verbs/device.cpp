@@ -3,6 +3,7 @@
 
 #include "core/fork_guard.hpp"
 #include "core/log.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/net/socket.hpp"
 #include "verbs/failure.hpp"
 #include "verbs/mlx5_driver.hpp"
@@ -109,13 +110,14 @@ std::string_view emulation_of(const ibv_device& of) {
 }
 
 /// libibverbs reads folders and files, and takes those that it cannot open for missing.
-bool may_list_devices() {
+/// 0, or errno.
+int try_to_list_devices() {
     std::array<core::unique_fd, 4> trial;
     for (core::unique_fd& each : trial) {
         each = core::unique_fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-        if (!each.open() && core::out_of_descriptors(errno)) return false;
+        if (core::is_shortage(each.failure())) return each.failure();
     }
-    return true;
+    return 0;
 }
 
 result<std::shared_ptr<device>> open_port(ibv_device& candidate, const wanted_device& which,
@@ -124,8 +126,11 @@ result<std::shared_ptr<device>> open_port(ibv_device& candidate, const wanted_de
         return error{status::unsupported, 0, std::string{reason}};
     context_handle context(ibv_open_device(&candidate));
     if (!context) {
-        if (core::out_of_descriptors(errno)) return core::no_descriptor_left("for the RDMA device", errno);
-        return error{status::unsupported, errno, "it cannot be opened; look at the permissions of /dev/infiniband"};
+        const int failed = errno;
+        if (core::is_shortage(failed)) return core::no_descriptor("for the RDMA device", failed);
+        return error{
+            status::unsupported, failed,
+            fmt::format("it cannot be opened ({}); look at the permissions of /dev/infiniband", std::strerror(failed))};
     }
     ibv_device_attr limits{};
     if (const int failed = ibv_query_device(context.get(), &limits); failed != 0)
@@ -148,7 +153,8 @@ result<std::shared_ptr<device>> open_port(ibv_device& candidate, const wanted_de
     const mlx5_driver* driver = nullptr;
     if (auto found = mlx5_driver::of(*context); wanted.direct && found) driver = *found;
     auto made = std::make_shared<device>(std::move(context), *best, limits, driver);
-    if (!made->events().runs()) return core::no_descriptor_left("for the RDMA device", EMFILE);
+    if (const int failed = made->events().failure(); failed != 0)
+        return core::no_descriptor("for the RDMA device", failed);
     return made;
 }
 
@@ -169,7 +175,8 @@ result<std::shared_ptr<device>> device::open(const verbs_options& wanted, const 
     ask_for_fork_support();
     const device_list list;
     if (list.devices.empty()) {
-        if (!may_list_devices()) return core::no_descriptor_left("for the RDMA device", EMFILE);
+        if (const int failed = try_to_list_devices(); failed != 0)
+            return core::no_descriptor("for the RDMA device", failed);
         return error{status::unsupported, errno,
                      "this machine has no RDMA device (ibv_devices lists none); tools/softnic emulates one"};
     }

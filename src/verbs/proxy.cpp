@@ -2,6 +2,7 @@
 #include "verbs/proxy.hpp"
 
 #include "core/event_signal.hpp"
+#include "core/net/descriptor_error.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -71,7 +72,7 @@ proxy_engine::~proxy_engine() {
 }
 
 result<void> proxy_engine::make_queues() {
-    if (!wake_.open()) return error{status::system_error, errno, "proxy: no event descriptor"};
+    if (!wake_.open()) return core::no_descriptor("for the proxy", wake_.failure());
     auto receives = receive_queue::create(device_, options_.receives);
     if (!receives) return receives.error();
     receives_ = std::move(*receives);

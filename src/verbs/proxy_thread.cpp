@@ -3,6 +3,7 @@
 
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/thread.hpp"
 
 #include <algorithm>
@@ -65,7 +66,7 @@ class proxy_thread::loop {
 };
 
 result<void> proxy_thread::loop::start(const std::shared_ptr<loop>& made) {
-    if (!made->wake_.open()) return error{status::system_error, errno, "proxy: no event descriptor"};
+    if (!made->wake_.open()) return core::no_descriptor("for the proxy", made->wake_.failure());
     made->sleep_on_.push_back({made->wake_.fd(), POLLIN, 0});
     try {
         made->thread_ = core::start_thread("accel-proxy", [made] { made->run(); });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/local/link.hpp"
-#include "core/net/socket.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/registry.hpp"
 
 namespace accel::local {
@@ -14,7 +14,7 @@ class local_backend : public core::backend {
     [[nodiscard]] bool encrypts() const noexcept override { return true; }  // nothing leaves the process
     [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(const core::poller_options&) override {
         auto made = std::make_unique<local_poller>();
-        if (made->event_fd() < 0) return core::no_descriptor_left("for local");
+        if (made->event_fd() < 0) return core::no_descriptor("for local", -made->event_fd());
         return std::unique_ptr<core::poller>(std::move(made));
     }
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/rdma/poller.hpp"
 #include "core/context_state.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/net/socket.hpp"
 #include "core/region_state.hpp"
 #include "core/registry.hpp"
@@ -40,7 +41,7 @@ class rdma_backend final : public core::backend {
     [[nodiscard]] core::probe_result probe() override {
         auto found = devices_.open({}, {});
         // A lack of descriptors is reported when somebody connects or listens.
-        if (!found) return {core::out_of_descriptors(found.error().native), found.error().message};
+        if (!found) return {core::is_shortage(found.error().native), found.error().message};
         if (auto registered = try_to_register(*found); !registered)
             return {false, fmt::format("{}: {}", (*found)->name(), registered.error().message)};
         if (scheme_.fills_gpus) return probe_gpu(*found);

@@ -3,6 +3,7 @@
 
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/net/socket.hpp"
 #include "core/net/unique_fd.hpp"
 
@@ -59,11 +60,12 @@ result<void> rdma_poller::make_queues() {
         shared_use_.missing = receives_->depth();
         refill_receives();
     }
-    if (epoll_fd_ < 0 || wake_fd_ < 0) return core::no_descriptor_left("for rdma");
+    if (epoll_fd_ < 0) return core::no_descriptor("for rdma", -epoll_fd_);
+    if (wake_fd_ < 0) return core::no_descriptor("for rdma", -wake_fd_);
     epoll_event interest{};
     interest.events = EPOLLIN;
     if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wake_fd_, &interest) != 0 && errno != EEXIST)
-        return core::no_descriptor_left("for events of rdma", errno);
+        return core::no_descriptor("for events of rdma", errno);
     if (auto first = add_queue(0); !first) return first;
     completions_ = queues_[0].queue.get();
     queues_polled_ = 1;
@@ -85,7 +87,7 @@ result<void> rdma_poller::add_queue(std::uint32_t completions) {
     epoll_event interest{};
     interest.events = EPOLLIN;
     if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, (*made)->event_fd(), &interest) != 0)
-        return error{status::system_error, errno, "rdma: epoll does not take the completion channel"};
+        return core::no_descriptor("for completions of rdma", errno);
     queues_[queues_made_++] = {std::move(*made), at_first};
     return {};
 }

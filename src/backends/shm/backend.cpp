@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/shm/poller.hpp"
 #include "core/context_state.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/net/socket.hpp"
 #include "core/registry.hpp"
 
@@ -19,8 +20,8 @@ class shm_backend final : public core::backend {
 
     [[nodiscard]] core::probe_result probe() override {
         const auto made = segment::create(page_bytes, peer_access::read);
-        // Out of descriptors nothing can be tried; `connect` and `listen` report that.
-        if (made || core::out_of_descriptors(made.error().native))
+        // Where descriptors are short nothing can be tried; `connect` and `listen` report that.
+        if (made || core::is_shortage(made.error().native))
             return {true, "memory shared by processes of one user on this host"};
         return {false, fmt::format("no memory can be shared: {}", made.error().message)};
     }

@@ -2,6 +2,7 @@
 #include "backends/shm/opening.hpp"
 
 #include "core/control/data_preamble.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/net/unix_socket.hpp"
 
 #include <algorithm>
@@ -47,7 +48,7 @@ result<void> hear(opened& made, core::nanoseconds deadline) {
         const ssize_t got = have == 0 ? receive_descriptors(made.socket.get(), rest, made.descriptors)
                                       : ::recv(made.socket.get(), rest.data(), rest.size(), MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-        if (got < 0 && core::out_of_descriptors(errno)) return core::no_descriptor_left("for shared memory", errno);
+        if (got < 0 && core::is_shortage(errno)) return core::no_descriptor("for shared memory", errno);
         if (got <= 0) return broken(got == 0 ? 0 : errno);
         have += static_cast<std::size_t>(got);
         if (have != core::data_answer_head_bytes) continue;

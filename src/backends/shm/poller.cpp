@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/shm/poller.hpp"
 
+#include "core/net/descriptor_error.hpp"
 #include "core/net/epoll_wait.hpp"
 #include "core/net/socket.hpp"
 
@@ -26,7 +27,7 @@ constexpr std::size_t epoll_events_at_once = 64;
 result<std::unique_ptr<core::poller>> shm_poller::open(const core::poller_options& options,
                                                        std::shared_ptr<core::accelerator> gpus) {
     core::unique_fd epoll(::epoll_create1(EPOLL_CLOEXEC));
-    if (!epoll.open()) return core::no_descriptor_left("for shm", errno);
+    if (!epoll.open()) return core::no_descriptor("for shm", epoll.failure());
     std::unique_ptr<shm_poller> made(new shm_poller(std::move(epoll), std::move(gpus)));
     if (options.role == core::link_role::server)
         if (auto ready = made->serve(); !ready) return ready.error();
@@ -38,7 +39,8 @@ result<void> shm_poller::serve() {
     if (!page) return page.error();
     page_ = std::move(*page);
     door_.emplace(page_.fd());
-    if (door_->fd() < 0 || !watch(door_->fd(), &door_)) return core::no_descriptor_left("for shm", errno);
+    if (door_->fd() < 0) return core::no_descriptor("for shm", -door_->fd());
+    if (!watch(door_->fd(), &door_)) return core::no_descriptor("for events of shm", errno);
     return {};
 }
 
@@ -49,7 +51,8 @@ result<std::unique_ptr<core::link>> shm_poller::open_link(const core::link_confi
 result<void> shm_poller::make_waker() {
     if (waker_) return {};
     copied_.emplace();
-    if (copied_->fd() < 0 || !watch(copied_->fd(), &waker_)) return core::no_descriptor_left("for shm", errno);
+    if (copied_->fd() < 0) return core::no_descriptor("for shm", copied_->failure());
+    if (!watch(copied_->fd(), &waker_)) return core::no_descriptor("for events of shm", errno);
     waker_.emplace(copied_->fd());
     return {};
 }

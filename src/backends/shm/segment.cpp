@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/shm/segment.hpp"
 
+#include "core/net/descriptor_error.hpp"
 #include "core/net/socket.hpp"
 
 #include <cerrno>
@@ -62,15 +63,17 @@ result<segment> segment::create(std::size_t bytes, peer_access peer) {
     segment made;
     made.bytes_ = bytes;
     made.fd_ = core::unique_fd(::memfd_create("accel_transport", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    if (!made.fd_.open() && core::out_of_descriptors(errno)) return core::no_descriptor_left("for shm", errno);
-    if (!made.fd_.open() || ::ftruncate(made.fd_.get(), static_cast<off_t>(bytes)) != 0) return cannot_map(bytes);
+    if (!made.fd_.open()) return core::no_descriptor("for shm", made.fd_.failure());
+    if (::ftruncate(made.fd_.get(), static_cast<off_t>(bytes)) != 0) return cannot_map(bytes);
     made.base_ = map_shared(made.fd_.get(), bytes, peer_access::write);
     if (made.base_ == nullptr) return cannot_map(bytes);
     // This mapping stays writable.
     const int seals = size_seals | (peer == peer_access::read ? future_write_seal : 0);
     if (::fcntl(made.fd_.get(), F_ADD_SEALS, seals) == 0) return made;
-    return error{status::unsupported, errno,
-                 "shm: this kernel cannot seal memory against writers; use Linux 5.1 or later"};
+    const int failed = errno;
+    return error{status::unsupported, failed,
+                 fmt::format("shm: this kernel cannot seal memory against writers ({}); use Linux 5.1 or later",
+                             std::strerror(failed))};
 }
 
 result<segment> segment::map(core::unique_fd made, std::size_t bytes, peer_access own) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/tcp/poller.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/net/socket.hpp"
 #include "core/net/unique_fd.hpp"
 #include "core/registry.hpp"
@@ -23,9 +24,9 @@ class tcp_backend final : public core::backend {
 
     [[nodiscard]] core::probe_result probe() override {
         for (const int family : {AF_INET, AF_INET6}) {
-            // Out of descriptors nothing can be tried; `connect` and `listen` report that.
-            const bool made = core::unique_fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)).open();
-            if (made || core::out_of_descriptors(errno))
+            // Where descriptors are short nothing can be tried; `connect` and `listen` report that.
+            const core::unique_fd made(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+            if (made.open() || core::is_shortage(made.failure()))
                 return {true, "kernel TCP sockets; payloads encrypted with TLS 1.3 where keys are used"};
         }
         return {false,

@@ -3,6 +3,7 @@
 
 #include "core/control/security.hpp"
 #include "core/event_signal.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/net/epoll_wait.hpp"
 #include "core/net/socket.hpp"
 
@@ -30,7 +31,7 @@ constexpr std::uint64_t arrivals_tag = 1;
 
 result<std::unique_ptr<core::poller>> tcp_poller::open(const core::poller_options& options) {
     core::unique_fd epoll(::epoll_create1(EPOLL_CLOEXEC));
-    if (!epoll.open()) return core::no_descriptor_left("for tcp", errno);
+    if (!epoll.open()) return core::no_descriptor("for tcp", epoll.failure());
     std::unique_ptr<tcp_poller> made(new tcp_poller(std::move(epoll), options));
     if (options.role == core::link_role::server) {
         made->arrivals_.emplace();
@@ -38,8 +39,9 @@ result<std::unique_ptr<core::poller>> tcp_poller::open(const core::poller_option
         event.events = EPOLLIN;
         event.data.u64 = arrivals_tag;
         const int signal = made->arrivals_->fd();
-        if (signal < 0 || ::epoll_ctl(made->epoll_.get(), EPOLL_CTL_ADD, signal, &event) != 0)
-            return core::no_descriptor_left("for tcp", errno);
+        if (signal < 0) return core::no_descriptor("for tcp", -signal);
+        if (::epoll_ctl(made->epoll_.get(), EPOLL_CTL_ADD, signal, &event) != 0)
+            return core::no_descriptor("for events of tcp", errno);
     }
     return std::unique_ptr<core::poller>(std::move(made));
 }

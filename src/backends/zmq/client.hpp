@@ -27,8 +27,8 @@ class client_link;
 class client_hub {
   public:
     client_hub();
-    /// False: descriptors were short.
-    [[nodiscard]] bool sound() const noexcept { return epoll_.open() && returned->fd() >= 0; }
+    /// Why it is of no use, as errno: there was no descriptor. 0: it is.
+    [[nodiscard]] int failure() const noexcept { return epoll_.open() ? returned->failure() : epoll_.failure(); }
 
     void add(client_link& link);
     void remove(client_link& link) noexcept;

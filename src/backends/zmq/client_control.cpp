@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/zmq/client.hpp"
 #include "backends/zmq/descriptors.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/net/socket.hpp"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ constexpr int slots_overhead = 8;
 
 error explain(const monitor_event& event, const std::string& endpoint) {
     // ZeroMQ does not report that it had no descriptor for the connection.
-    if (!room_for_descriptors(1)) return out_of_descriptors("this process");
+    if (const int none = try_descriptors(1); none != 0) return no_descriptor(none);
     if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
         return {status::unauthorized, 0,
                 fmt::format("the data path at {} did not let us in: the session's credentials are good once, and while "
@@ -40,7 +41,7 @@ error explain(const monitor_event& event, const std::string& endpoint) {
 }
 
 error no_answer(const std::string& endpoint) {
-    if (!room_for_descriptors(1)) return out_of_descriptors("this process");
+    if (const int none = try_descriptors(1); none != 0) return no_descriptor(none);
     return {status::timed_out, 0,
             fmt::format("the data path at {} did not answer in time; is its port open in the firewall, and has the "
                         "server file descriptors left (ulimit -n)?",
@@ -118,7 +119,7 @@ int client_hub::event_fd() noexcept {
 
 result<std::unique_ptr<core::poller>> client_poller::open(std::shared_ptr<shared_context> zmq, bool insecure) {
     auto hub = std::make_shared<client_hub>();
-    if (!hub->sound()) return out_of_descriptors("this process");
+    if (const int failed = hub->failure(); failed != 0) return no_descriptor(failed);
     return std::unique_ptr<core::poller>{std::make_unique<client_poller>(std::move(zmq), std::move(hub), insecure)};
 }
 

@@ -1,34 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/zmq/descriptors.hpp"
 
+#include "core/net/descriptor_error.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
 
-#include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 namespace accel::zmq {
 
-bool room_for_descriptors(std::size_t count) noexcept {
+int try_descriptors(std::size_t count) noexcept {
     std::array<int, 32> taken{};
     const std::size_t wanted = std::min(count, taken.size());
     std::size_t got = 0;
     for (; got < wanted; ++got) {
-        taken[got] = ::eventfd(0, EFD_CLOEXEC);
+        taken[got] = got == 0 ? ::epoll_create1(EPOLL_CLOEXEC) : ::eventfd(0, EFD_CLOEXEC);
         if (taken[got] < 0) break;
     }
+    const int failure = got == wanted ? 0 : errno;
     for (std::size_t i = 0; i < got; ++i) ::close(taken[i]);
-    return got == wanted;
+    return failure;
 }
 
-error out_of_descriptors(std::string_view who) {
-    return {
-        status::system_error, EMFILE,
-        fmt::format(
-            "{} has no file descriptors left: raise the limit of open files (ulimit -n), or open fewer channels", who)};
+error no_descriptor(int number) {
+    return core::no_descriptor("for zmq", number);
 }
 
 bool watch_fd(int epoll_fd, int fd) noexcept {

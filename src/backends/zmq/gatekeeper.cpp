@@ -59,7 +59,9 @@ std::string entry_of(std::string_view domain_name, bool keyed, std::string_view 
 
 gatekeeper::gatekeeper(void* zmq_context) {
     auto opened = owned_socket::open(zmq_context, ZMQ_REP);
-    if (!wake_.open() || !opened || zmq_bind(opened->get(), "inproc://zeromq.zap.01") != 0) return;
+    failure_ = opened ? wake_.failure() : opened.error().native;
+    if (failure_ == 0 && zmq_bind(opened->get(), "inproc://zeromq.zap.01") != 0) failure_ = zmq_errno();
+    if (failure_ != 0) return;
     socket_ = std::move(*opened);
     thread_ = core::start_thread("accel-zmq-gate", [this] { serve(); });
 }

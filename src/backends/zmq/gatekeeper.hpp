@@ -39,6 +39,8 @@ class gatekeeper {
 
     /// False: it could not start, and every client will be refused.
     [[nodiscard]] bool running() const noexcept { return thread_.joinable(); }
+    /// Why not, as errno.
+    [[nodiscard]] int failure() const noexcept { return failure_; }
     /// A new ZAP domain's name, for one server socket.
     [[nodiscard]] std::string open_domain();
     /// Empty: this credential is expected already.
@@ -59,6 +61,7 @@ class gatekeeper {
     expected_map expected_;
     std::atomic<std::uint64_t> last_domain_{0};
     core::wake_signal wake_;
+    int failure_ = 0;
     owned_socket socket_;
     std::atomic<bool> stopping_{false};
     std::thread thread_;

@@ -74,6 +74,8 @@ class release_list {
     void disarm() noexcept;
     void wake() noexcept;
     [[nodiscard]] int fd() const noexcept { return signal_.fd(); }
+    /// Why it has no descriptor, as errno.
+    [[nodiscard]] int failure() const noexcept { return signal_.failure(); }
     /// One more will come.
     void expect() noexcept { ++expected_; }
     /// How many are still to come or to be taken.

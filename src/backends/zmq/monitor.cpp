@@ -3,6 +3,7 @@
 
 #include "backends/zmq/descriptors.hpp"
 #include "backends/zmq/message.hpp"
+#include "core/net/descriptor_error.hpp"
 
 #include <atomic>
 #include <cerrno>
@@ -25,7 +26,7 @@ result<socket_monitor> socket_monitor::open(void* context, owned_socket& watched
         zmq_connect(pair->get(), endpoint.c_str()) != 0) {
         const int native = zmq_errno();
         zmq_socket_monitor(watched.get(), nullptr, 0);
-        if (native == EMFILE) return out_of_descriptors("this process");
+        if (core::is_shortage(native)) return no_descriptor(native);
         return error{status::system_error, native,
                      fmt::format("ZeroMQ could not watch a socket: {}", zmq_strerror(native))};
     }

@@ -38,8 +38,8 @@ struct server_entrance {
 class server_hub {
   public:
     explicit server_hub(server_entrance entrance);
-    /// False: descriptors were short.
-    [[nodiscard]] bool sound() const noexcept { return epoll_.open() && returned->fd() >= 0; }
+    /// Why it is of no use, as errno: there was no descriptor. 0: it is.
+    [[nodiscard]] int failure() const noexcept { return epoll_.open() ? returned->failure() : epoll_.failure(); }
 
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
     [[nodiscard]] const std::optional<curve_key>& key() const noexcept { return key_; }

@@ -5,6 +5,7 @@
 #include "backends/zmq/server.hpp"
 #include "core/control/security.hpp"
 #include "core/log.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/net/host_names.hpp"
 #include "core/net/socket.hpp"
 
@@ -58,7 +59,7 @@ void bound(owned_socket& router, const core::poller_options& options) {
 
 error cannot_listen(const core::poller_options& options) {
     const int native = zmq_errno();
-    if (native == EMFILE || native == ENFILE) return out_of_descriptors("this process");
+    if (core::is_shortage(native)) return no_descriptor(native);
     const auto where = host_and_port(options.host, options.port);
     return {status::system_error, native,
             fmt::format("cannot listen for zmq data on {}: {}; choose another host or data_port", where,
@@ -250,13 +251,14 @@ result<std::unique_ptr<core::poller>> server_poller::open(const std::shared_ptr<
     if (auto bound_to = bind_router(zmq->get(), *router, *endpoint, options); !bound_to) return bound_to.error();
     entrance.router = std::move(*router);
     auto hub = std::make_shared<server_hub>(std::move(entrance));
-    if (!hub->sound()) return out_of_descriptors("this process");
+    if (const int failed = hub->failure(); failed != 0) return no_descriptor(failed);
     return std::unique_ptr<core::poller>{std::make_unique<server_poller>(std::move(hub))};
 }
 
 result<std::unique_ptr<core::link>> server_poller::open_link(const core::link_config& config) {
     // One for the coming connection, and some for others.
-    if (!room_for_descriptors(socket_descriptors)) return out_of_descriptors("the server");
+    if (const int none = try_descriptors(socket_descriptors); none != 0)
+        return core::no_descriptor("in the server for zmq", none);
     return std::unique_ptr<core::link>{std::make_unique<server_link>(hub_, config)};
 }
 

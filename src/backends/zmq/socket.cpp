@@ -2,6 +2,7 @@
 #include "backends/zmq/socket.hpp"
 
 #include "backends/zmq/descriptors.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/net/socket.hpp"
 
 #include <algorithm>
@@ -34,11 +35,11 @@ const core::socket_address& preferred(const std::vector<core::socket_address>& a
 }  // namespace
 
 result<owned_socket> owned_socket::open(void* context, int type) {
-    if (!room_for_descriptors(socket_descriptors)) return out_of_descriptors("this process");
+    if (const int none = try_descriptors(socket_descriptors); none != 0) return no_descriptor(none);
     owned_socket opened{::zmq_socket(context, type)};
     if (!opened) {
         const int native = zmq_errno();
-        if (native == EMFILE) return out_of_descriptors("this process");
+        if (core::is_shortage(native)) return no_descriptor(native);
         return error{status::system_error, native,
                      fmt::format("ZeroMQ could not open a socket: {}", zmq_strerror(native))};
     }

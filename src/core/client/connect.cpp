@@ -7,6 +7,7 @@
 #include "core/control/in_process.hpp"
 #include "core/control/same_host.hpp"
 #include "core/log.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/net/unix_socket.hpp"
 #include "core/pacing.hpp"
 #include "core/server/cancel_board.hpp"
@@ -185,7 +186,7 @@ link_config client_config(const connect_request& request) {
 result<void> open_session(const connect_request& request, connection& path, client_session& session,
                           nanoseconds deadline) {
     session.watch = std::make_shared<session_watch>(request.options.slots);
-    if (session.watch->event_fd() < 0) return no_descriptor_left("for a session");
+    if (session.watch->event_fd() < 0) return no_descriptor("for a session", -session.watch->event_fd());
     auto grant = ask_server(request, path, session.watch, deadline);
     if (!grant) return grant.error();
     session.id = grant->session_id;

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/client/event_set.hpp"
 
-#include "core/net/socket.hpp"
+#include "core/net/descriptor_error.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <ctime>
 
-#include <fmt/format.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 
@@ -28,18 +26,17 @@ bool listens_to(int epoll, int fd) noexcept {
 
 event_set::event_set() noexcept : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
     if (epoll_.open()) timer_ = unique_fd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
-    if (!timer_.open() || !listens_to(epoll_.get(), timer_.get())) failure_ = errno;
+    failure_ = epoll_.open() ? timer_.failure() : epoll_.failure();
+    if (failure_ == 0 && !listens_to(epoll_.get(), timer_.get())) failure_ = errno;
 }
 
 result<void> event_set::check() const {
     if (failure_ == 0) return {};
-    if (out_of_descriptors(failure_)) return no_descriptor_left("for a channel", failure_);
-    return error{status::system_error, failure_,
-                 fmt::format("a channel cannot wait for its events ({})", std::strerror(failure_))};
+    return no_descriptor("for a channel", failure_);
 }
 
 void event_set::add(int fd) noexcept {
-    if (fd < 0 && failure_ == 0) failure_ = EMFILE;
+    if (fd < 0 && failure_ == 0) failure_ = -fd;
     deaf_ = !listens_to(epoll_.get(), fd) || deaf_;
 }
 

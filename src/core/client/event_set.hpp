@@ -16,7 +16,8 @@ class event_set {
     /// Whether it can be used: a descriptor or memory may have been missing.
     [[nodiscard]] result<void> check() const;
     [[nodiscard]] int fd() const noexcept { return epoll_.get(); }
-    /// If the system refuses that, the timer stands in: it looks every few milliseconds. -1: of a source that had none.
+    /// If the system refuses that, the timer stands in: it looks every few milliseconds. Negative: of a source that has
+    /// none.
     void add(int fd) noexcept;
     void remove(int fd) noexcept;
     /// Readable from `when` on. It may be so once before, at an earlier time that was set: a timer that moved with each

@@ -3,6 +3,7 @@
 
 #include "core/control/data_preamble.hpp"
 #include "core/log.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/net/unix_socket.hpp"
 
 #include <algorithm>
@@ -105,8 +106,8 @@ void client_connection::connect_next(int last_failure) {
         return;
     }
     connect_at_ = now() + retry_interval;
-    if (out_of_descriptors(last_failure))
-        return fail_calls(no_descriptor_left("to connect to " + name(), last_failure));
+    if (is_shortage(last_failure) || is_forbidden(last_failure))
+        return fail_calls(cannot_connect(name(), last_failure));
     count_refusal();
 }
 

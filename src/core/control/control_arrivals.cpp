@@ -2,6 +2,7 @@
 #include "core/control/control_server_core.hpp"
 #include "core/control/data_preamble.hpp"
 #include "core/log.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/net/unix_socket.hpp"
 
 #include <algorithm>
@@ -54,10 +55,8 @@ void control_server::impl::accept_some() {
 
 /// Stops accepting for a moment, else this thread would do nothing but refuse connections.
 void control_server::impl::shed() {
-    limited_log().error(
-        "no descriptor or memory is left for a new connection: it was closed; raise the limit of open files (ulimit "
-        "-n) "
-        "or lower max_connections and max_sessions");
+    limited_log().error("{}, or lower max_connections and max_sessions",
+                        no_descriptor("for a new connection, which was closed", door_.shortage()).message);
     make_room();
     door_closed_until_ = now() + pause_without_descriptors;
     next_timer_ = std::min(next_timer_, door_closed_until_);

@@ -5,6 +5,7 @@
 #include "core/event_signal.hpp"
 #include "core/guarded.hpp"
 #include "core/log.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/net/socket.hpp"
 #include "core/thread.hpp"
 
@@ -74,7 +75,7 @@ class control_client::impl {
                                                    std::shared_ptr<const security_identity> security,
                                                    const std::shared_ptr<waiting_call>& call,
                                                    const std::stop_token& stopped = {}) {
-        if (!wake_.open()) return no_descriptor_left("for the control plane");
+        if (!wake_.open()) return no_descriptor("for the control plane", wake_.failure());
         auto addresses = resolve(host, port, false, call->deadline, stopped);
         if (!addresses) return addresses.error();
         const std::stop_callback leaving(stopped, [&call] { call->leave(); });

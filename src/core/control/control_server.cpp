@@ -4,6 +4,7 @@
 #include "core/control/control_server_core.hpp"
 #include "core/guarded.hpp"
 #include "core/log.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/net/socket.hpp"
 #include "core/thread.hpp"
 
@@ -81,12 +82,8 @@ control_server::impl::~impl() {
 }
 
 result<void> control_server::impl::start() {
-    if (!wake_.open()) return no_descriptor_left("for the control plane");
-    if (unwatched_ != 0)
-        return error{status::system_error, unwatched_,
-                     fmt::format("the control plane cannot wait for connections ({}); free memory, or raise "
-                                 "fs.epoll.max_user_watches",
-                                 std::strerror(unwatched_))};
+    if (!wake_.open()) return no_descriptor("for the control plane", wake_.failure());
+    if (unwatched_ != 0) return no_descriptor("for events of the control plane", unwatched_);
     opener_.start();
     thread_ = start_thread("accel-control", [this] { run(); });
     return {};
@@ -342,9 +339,8 @@ result<std::unique_ptr<control_server>> control_server::listen(const std::string
                                                                const control_limits& limits) {
     auto door = listener::open(host, port);
     if (!door) return door.error();
-    const error starved = no_descriptor_left("for the control plane");
     unique_fd epoll(::epoll_create1(EPOLL_CLOEXEC));
-    if (!epoll.open()) return starved;
+    if (!epoll.open()) return no_descriptor("for the control plane", epoll.failure());
     auto made = std::make_unique<impl>(std::move(*door), std::move(epoll), std::move(security), peer_timeout, host_core,
                                        limits);
     if (auto started = made->start(); !started) return started.error();

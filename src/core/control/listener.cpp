@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/control/listener.hpp"
 
+#include "core/net/descriptor_error.hpp"
 #include "core/net/socket.hpp"
 
 #include <cerrno>
@@ -37,7 +38,8 @@ result<listener> listener::open(const std::string& host, std::uint16_t port) {
 listener::outcome listener::accept(unique_fd& out) noexcept {
     out = accept_from(socket_.get());
     if (out.open()) return outcome::accepted;
-    if (!out_of_descriptors(errno) && errno != ENOMEM && errno != ENOBUFS) return outcome::none;
+    shortage_ = out.failure();
+    if (!is_shortage(shortage_)) return outcome::none;
     // Else the socket would stay readable, and this thread would spin.
     spare_.reset();
     accept_from(socket_.get()).reset();

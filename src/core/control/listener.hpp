@@ -16,13 +16,15 @@ class listener {
     enum class outcome : std::uint8_t {
         accepted,
         none,  ///< nobody waits
-        shed,  ///< no descriptor was left: a connection was closed unread
+        shed,  ///< there was no descriptor or memory for a connection, which was closed unread if possible
     };
 
     /// Hears nobody.
     listener() = default;
     [[nodiscard]] static result<listener> open(const std::string& host, std::uint16_t port);
     [[nodiscard]] outcome accept(unique_fd& out) noexcept;
+    /// After `shed`: what is short, as errno.
+    [[nodiscard]] int shortage() const noexcept { return shortage_; }
     [[nodiscard]] int fd() const noexcept { return socket_.get(); }
     [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
 
@@ -30,6 +32,7 @@ class listener {
     unique_fd socket_;
     unique_fd spare_;  ///< closed for a moment to accept, and close, a connection when descriptors run out
     std::uint16_t port_ = 0;
+    int shortage_ = 0;
 };
 
 /// The most descriptors that this process may have open.

@@ -2,6 +2,7 @@
 #include "core/net/host_names.hpp"
 
 #include "core/fork_guard.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/net/socket.hpp"
 #include "core/thread.hpp"
 
@@ -114,8 +115,8 @@ name_outcome ask_resolver(const char* host, int flags) {
 error cannot_resolve(const std::string& host, const name_outcome& outcome) {
     const int failure = outcome.failure;
     if (failure == EAI_MEMORY) throw std::bad_alloc();
-    if (failure == EAI_SYSTEM && out_of_descriptors(outcome.native))
-        return no_descriptor_left("to resolve host " + host, outcome.native);
+    if (failure == EAI_SYSTEM && is_shortage(outcome.native))
+        return no_descriptor("to resolve host " + host, outcome.native);
     if (failure == EAI_SYSTEM)
         return {status::system_error, outcome.native,
                 fmt::format("cannot resolve host '{}': {}; give an address", host, std::strerror(outcome.native))};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/net/socket.hpp"
 
+#include "core/net/descriptor_error.hpp"
 #include "core/net/host_names.hpp"
 #include "core/net/unix_socket.hpp"
 
@@ -71,6 +72,20 @@ int bind_and_listen(const socket_address& address, unique_fd& out) noexcept {
                        ::bind(out.get(), address.get(), address.length) == 0 &&
                        ::listen(out.get(), listen_backlog) == 0;
     return ready ? 0 : errno;
+}
+
+std::string_view advice_to_listen(const std::string& host, int number) {
+    if (number == EACCES) return "choose a port above 1023, or give the process CAP_NET_BIND_SERVICE";
+    if (number == EADDRNOTAVAIL) return "name a host that is this machine, or * for all its addresses";
+    if (number == EADDRINUSE) return is_unix_socket(host) ? "choose another name" : "choose another host or port";
+    return advice_for(number);
+}
+
+std::string_view advice_to_connect(int number) {
+    if (number == ENETUNREACH || number == EHOSTUNREACH) return "look at this machine's routes and at the firewall";
+    if (number == EADDRNOTAVAIL) return "no local port is free for it, or this machine has no address of that family";
+    if (is_shortage(number) || is_forbidden(number)) return advice_for(number);
+    return "is the server running there?";
 }
 
 /// The end of an equal part of the time left, so that a silent address leaves some for the others.
@@ -151,11 +166,9 @@ result<unique_fd> listen_on(const std::string& host, std::uint16_t port) {
         if (last == 0) return made;
         if (!is_missing_family(last)) break;  // another program has this address, say
     }
-    const char* advice = out_of_descriptors(last) ? "raise the limit of open files (ulimit -n)"
-                         : is_unix_socket(host)   ? "choose another name"
-                                                  : "choose another host or port";
     return error{status::system_error, last,
-                 fmt::format("cannot listen on {}: {}; {}", host_and_port(host, port), system_text(last), advice)};
+                 fmt::format("cannot listen on {}: {}; {}", host_and_port(host, port), system_text(last),
+                             advice_to_listen(host, last))};
 }
 
 std::uint16_t local_port(int fd) noexcept {
@@ -186,8 +199,8 @@ std::string peer_address(int fd) {
     if (text.empty()) return "an unknown address";
     // As IPv4 clients appear on a socket of both families.
     constexpr std::string_view mapped = "::ffff:";
-    const bool is_mapped = text.starts_with(mapped) && text.find('.') != std::string::npos;
-    return is_mapped ? text.substr(mapped.size()) : text;
+    const bool ipv4 = text.starts_with(mapped) && text.find('.') != std::string::npos;
+    return ipv4 ? text.substr(mapped.size()) : text;
 }
 
 int start_connecting(const socket_address& address, unique_fd& out) noexcept {
@@ -220,6 +233,15 @@ int wait_ready(int fd, short events, nanoseconds deadline) noexcept {
     }
 }
 
+error cannot_connect(const std::string& where, int number) {
+    if (number == EMFILE || number == ENFILE) return no_descriptor("to connect to " + where, number);
+    const status code = is_shortage(number)    ? status::out_of_memory
+                        : is_forbidden(number) ? status::system_error
+                                               : status::peer_lost;
+    return {code, number,
+            fmt::format("cannot connect to {} ({}); {}", where, system_text(number), advice_to_connect(number))};
+}
+
 result<unique_fd> connect_to(const std::string& host, std::uint16_t port, nanoseconds deadline) {
     auto addresses = resolve(host, port, false, deadline);
     if (!addresses) return addresses.error();
@@ -234,14 +256,12 @@ result<unique_fd> connect_to(const std::string& host, std::uint16_t port, nanose
         }
     }
     const std::string where = host_and_port(host, port);
-    if (out_of_descriptors(last)) return no_descriptor_left("to connect to " + where, last);
     if (last == ETIMEDOUT)
         return error{
             status::timed_out, last,
             fmt::format("no connection to {} in time; {}", where,
                         is_unix_socket(host) ? "its server takes up no more of them" : "is a firewall in between?")};
-    return error{status::peer_lost, last,
-                 fmt::format("cannot connect to {} ({}); is the server running there?", where, system_text(last))};
+    return cannot_connect(where, last);
 }
 
 bool let_reads_sleep(int fd) noexcept {
@@ -270,8 +290,8 @@ error cannot_pace(int number) {
 
 result<void> probe_pacing() {
     const unique_fd tried(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (!tried.open() && out_of_descriptors(errno)) return no_descriptor_left("to try pacing", errno);
-    if (tried.open() && pace_socket(tried.get(), {8'000'000})) return {};
+    if (!tried.open()) return no_descriptor("to try pacing", tried.failure());
+    if (pace_socket(tried.get(), {8'000'000})) return {};
     return cannot_pace(errno);
 }
 
@@ -282,15 +302,6 @@ void tune_control_socket(int fd) noexcept {
     set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, keepalive_interval_s);
     set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, keepalive_probes);
     set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, unacknowledged_ms);
-}
-
-bool out_of_descriptors(int number) noexcept {
-    return number == EMFILE || number == ENFILE;
-}
-
-error no_descriptor_left(std::string_view wanted, int number) {
-    return {status::system_error, number,
-            fmt::format("no descriptor is left {}; raise the limit of open files (ulimit -n)", wanted)};
 }
 
 }  // namespace accel::core

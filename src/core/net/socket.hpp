@@ -44,6 +44,9 @@ namespace accel::core {
 /// How connecting ended, once the socket is writable: 0 or errno.
 [[nodiscard]] int connect_outcome(int fd) noexcept;
 
+/// Why there is no connection to `where`, from errno.
+[[nodiscard]] error cannot_connect(const std::string& where, int number);
+
 /// A connected, non-blocking socket to the first address of `host` that answers by `deadline`.
 [[nodiscard]] result<unique_fd> connect_to(const std::string& host, std::uint16_t port, nanoseconds deadline);
 
@@ -65,10 +68,5 @@ void tune_data_socket(int fd) noexcept;
 
 /// Options of every control connection: no delay, and the kernel notices a peer that vanished.
 void tune_control_socket(int fd) noexcept;
-
-/// True if errno says that the process or the system has no descriptor left.
-[[nodiscard]] bool out_of_descriptors(int number) noexcept;
-/// "no descriptor is left …"; `wanted` goes on: "for a session".
-[[nodiscard]] error no_descriptor_left(std::string_view wanted, int number = EMFILE);
 
 }  // namespace accel::core

@@ -8,12 +8,12 @@
 namespace accel::core {
 
 int unique_fd::above_standard(int fd) noexcept {
-    if (fd < 0) return fd;
+    if (fd < 0) return errno > 0 ? -errno : none;
     const int made = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     const int failure = errno;
     ::close(fd);
     errno = failure;
-    return made;
+    return made >= 0 ? made : -failure;
 }
 
 void fill_standard_descriptors() noexcept {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cerrno>
 #include <utility>
 
 #include <unistd.h>
@@ -12,30 +13,34 @@ namespace accel::core {
 class unique_fd {
   public:
     unique_fd() noexcept = default;
-    /// Where the program has closed one of those three, `fd` may have become one. Another takes its place; not open,
-    /// with errno, if there is none left.
+    /// Where the program has closed one of those three, `fd` may have become one. Another takes its place, if there is
+    /// one. Negative: errno is kept for `failure`.
     explicit unique_fd(int fd) noexcept : fd_(fd > STDERR_FILENO ? fd : above_standard(fd)) {}
-    unique_fd(unique_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    unique_fd(unique_fd&& other) noexcept : fd_(std::exchange(other.fd_, none)) {}
     unique_fd& operator=(unique_fd&& other) noexcept {
         if (this != &other) {
             reset();
-            fd_ = std::exchange(other.fd_, -1);
+            fd_ = std::exchange(other.fd_, none);
         }
         return *this;
     }
     ~unique_fd() { reset(); }
 
+    /// Negative if it is not open: then minus `failure`.
     [[nodiscard]] int get() const noexcept { return fd_; }
     [[nodiscard]] bool open() const noexcept { return fd_ >= 0; }
-    [[nodiscard]] int release() noexcept { return std::exchange(fd_, -1); }
+    /// Why it is not open: errno of the call that should have made it. 0: it is.
+    [[nodiscard]] int failure() const noexcept { return open() ? 0 : -fd_; }
+    [[nodiscard]] int release() noexcept { return std::exchange(fd_, none); }
     void reset() noexcept {
-        if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+        if (fd_ >= 0) ::close(std::exchange(fd_, none));
     }
 
   private:
+    static constexpr int none = -EBADF;
     [[nodiscard, gnu::cold]] static int above_standard(int fd) noexcept;
 
-    int fd_ = -1;
+    int fd_ = none;
 };
 
 /// Opens /dev/null in place of standard input, output and error, as far as they are closed: libraries below this one,

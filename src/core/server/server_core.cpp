@@ -5,6 +5,7 @@
 #include "core/event_signal.hpp"
 #include "core/fork_guard.hpp"
 #include "core/log.hpp"
+#include "core/net/descriptor_error.hpp"
 #include "core/net/socket.hpp"
 #include "core/net/unix_socket.hpp"
 #include "core/pacing.hpp"
@@ -73,7 +74,8 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
     std::shared_ptr<server_core> made(new server_core(std::move(context), std::move(*effective), for_kernels));
     made->add_workers(services);
     for (const worker* each : made->workers_)
-        if (!each->can_be_woken()) return no_descriptor_left("for a server's thread");
+        if (const int failed = each->waking_failure(); failed != 0)
+            return no_descriptor("for a server's thread", failed);
     if (auto named = made->set_targets(names); !named) return named.error();
     if (auto loaded = made->load_keys(parsed); !loaded) return loaded.error();
     if (auto ready = made->open_device(); !ready) return ready.error();

@@ -37,8 +37,8 @@ class worker {
 
     // Control path, before start().
     void add_source(std::unique_ptr<event_source> source) { sources_.push_back(std::move(source)); }
-    /// False: there was no descriptor for that, and it must not start.
-    [[nodiscard]] bool can_be_woken() const noexcept { return wake_.open(); }
+    /// Why it cannot be woken, and must not start, as errno: there was no descriptor. 0: it can.
+    [[nodiscard]] int waking_failure() const noexcept { return wake_.failure(); }
     void observe(session_observer* observer) noexcept { observer_ = observer; }
     /// Handlers want their bytes on this device.
     [[nodiscard]] result<void> use(accelerator_device& device);
