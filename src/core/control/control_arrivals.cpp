@@ -188,9 +188,7 @@ void control_server::impl::shake_hands(server_connection& which) {
         case tls_outcome::failed:
             break;
     }
-    limited_log(which.client.address)
-        .warn("refused {}: {}{}", which.client.text(), tls.failure(),
-              tls.refused_key() ? "; add its public key to authorized_keys if it should connect" : "");
+    limited_log(which.client.address).warn("refused {}: {}", which.client.text(), tls.failure());
     leave(which);
 }
 

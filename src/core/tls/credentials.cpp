@@ -11,10 +11,12 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/sha.h>
+#include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
 namespace accel::core {
@@ -99,6 +101,34 @@ int choose_protocol(SSL*, const unsigned char** out, unsigned char* length, cons
     return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
+/// Its name, and by what `openssl x509 -fingerprint -sha256` tells it from others of that name.
+std::string described(const X509* certificate) {
+    std::array<unsigned char, SHA256_DIGEST_LENGTH> sum{};
+    unsigned size = 0;
+    if (X509_digest(certificate, EVP_sha256(), sum.data(), &size) != 1) size = 0;
+    const std::string dns = first_dns_name(certificate);
+    const std::string name = printable(dns.empty() ? common_name(certificate) : dns);
+    return fmt::format("'{}' (SHA-256 {:02X})", name, fmt::join(sum.begin(), sum.begin() + size, ":"));
+}
+
+/// A certificate of one's own that OpenSSL does not take.
+error unusable(const std::string& cert_file) {
+    const int reason = ERR_GET_REASON(ERR_peek_last_error());
+    const bool weak =
+        reason == SSL_R_EE_KEY_TOO_SMALL || reason == SSL_R_CA_KEY_TOO_SMALL || reason == SSL_R_CA_MD_TOO_WEAK;
+    if (weak)
+        return {status::unauthorized, 0,
+                fmt::format("the certificate in cert_file '{}' is too weak ({}); have one signed for a stronger key",
+                            cert_file, openssl_failure())};
+    return {status::unauthorized, 0,
+            fmt::format("OpenSSL does not use the certificate in cert_file '{}' ({})", cert_file, openssl_failure())};
+}
+
+traffic_notes& notes_of(X509_STORE_CTX* handshake) noexcept {
+    auto* ssl = static_cast<SSL*>(X509_STORE_CTX_get_ex_data(handshake, SSL_get_ex_data_X509_STORE_CTX_idx()));
+    return *static_cast<traffic_notes*>(SSL_get_app_data(ssl));
+}
+
 SSL_CTX* new_tls(bool server) {
     SSL_CTX* tls = SSL_CTX_new(server ? TLS_server_method() : TLS_client_method());
     if (tls == nullptr) return nullptr;
@@ -160,10 +190,7 @@ result<void> credentials::set_certificate(const security_options& options, EVP_P
     if (!own)
         return error{status::unauthorized, 0,
                      fmt::format("cert_file '{}' holds no certificate (PEM)", options.cert_file)};
-    if (SSL_CTX_use_certificate(tls_, own.get()) != 1)
-        return error{status::unauthorized, 0,
-                     fmt::format("OpenSSL does not use the certificate in cert_file '{}' ({})", options.cert_file,
-                                 openssl_failure())};
+    if (SSL_CTX_use_certificate(tls_, own.get()) != 1) return unusable(options.cert_file);
     while (x509_ptr between = read_certificate(memory.get())) SSL_CTX_add0_chain_cert(tls_, between.release());
     ERR_clear_error();
     if (SSL_CTX_use_PrivateKey(tls_, key) != 1 || SSL_CTX_check_private_key(tls_) != 1) {
@@ -173,6 +200,7 @@ result<void> credentials::set_certificate(const security_options& options, EVP_P
                                  options.cert_file)};
     }
     name_ = name_of(own.get());
+    shown_ = described(own.get());
     add_to_digest(*text);
     return load_authority(options);
 }
@@ -184,19 +212,22 @@ result<void> credentials::load_authority(const security_options& options) {
     store_.reset(X509_STORE_new());
     const bio_ptr memory(BIO_new_mem_buf(text->data(), static_cast<int>(text->size())));
     STACK_OF(X509_INFO)* items = PEM_X509_INFO_read_bio(memory.get(), nullptr, nullptr, nullptr);
-    int authorities = 0;
     bool revocations = false;
     for (int i = 0; i < sk_X509_INFO_num(items); ++i) {
         const X509_INFO* each = sk_X509_INFO_value(items, i);
-        if (each->x509 != nullptr && X509_STORE_add_cert(store_.get(), each->x509) == 1) ++authorities;
+        if (each->x509 != nullptr && X509_STORE_add_cert(store_.get(), each->x509) == 1) {
+            ++authorities_;
+            authority_ = described(each->x509);
+        }
         if (each->crl != nullptr && X509_STORE_add_crl(store_.get(), each->crl) == 1) revocations = true;
     }
     sk_X509_INFO_pop_free(items, X509_INFO_free);
     ERR_clear_error();
-    if (authorities == 0)
+    if (authorities_ == 0)
         return error{status::unauthorized, 0, fmt::format("ca_file '{}' holds no certificate (PEM)", options.ca_file)};
     if (revocations) X509_STORE_set_flags(store_.get(), X509_V_FLAG_CRL_CHECK);
     SSL_CTX_set1_cert_store(tls_, store_.get());
+    SSL_CTX_set_cert_verify_callback(tls_, verify_signed, this);
     add_to_digest(*text);
     return {};
 }
@@ -220,7 +251,7 @@ result<void> credentials::make_certificate(EVP_PKEY* key) {
     const bool whole = X509_set_pubkey(made.get(), key) == 1 && X509_sign(made.get(), key, nullptr) > 0 &&
                        SSL_CTX_use_certificate(tls_, made.get()) == 1 && SSL_CTX_use_PrivateKey(tls_, key) == 1;
     if (!whole) return openssl_error("OpenSSL does not take the key");
-    name_ = name;
+    shown_ = name_ = name;
     add_to_digest(name);
     return {};
 }
@@ -233,6 +264,8 @@ void credentials::pin(std::vector<public_key> trusted) {
 }
 
 std::string credentials::trusted_text() const {
+    if (authorities_ > 1) return fmt::format("{} authorities are trusted", authorities_);
+    if (by_authority()) return fmt::format("trusted is the authority {}", authority_);
     if (trusted_.size() == 1) return fmt::format("only {} is", trusted_.front().text());
     return fmt::format("{} others are", trusted_.size());
 }
@@ -242,14 +275,20 @@ bool credentials::trusts(const X509* certificate) const noexcept {
     return key && std::binary_search(trusted_.begin(), trusted_.end(), *key);
 }
 
+/// As without a callback, but notes what was shown.
+int credentials::verify_signed(X509_STORE_CTX* context, void* /*self*/) {
+    if (X509_verify_cert(context) == 1) return 1;
+    if (const X509* shown = X509_STORE_CTX_get0_cert(context)) notes_of(context).refused = described(shown);
+    return 0;
+}
+
 /// TLS verifies that the peer owns the key in its certificate. This decides only which keys are good.
 int credentials::verify_pinned(X509_STORE_CTX* context, void* self) {
     const X509* shown = X509_STORE_CTX_get0_cert(context);
     if (shown == nullptr) return reject(context, X509_V_ERR_UNSPECIFIED);
     if (static_cast<const credentials*>(self)->trusts(shown)) return 1;
-    auto* ssl = static_cast<SSL*>(X509_STORE_CTX_get_ex_data(context, SSL_get_ex_data_X509_STORE_CTX_idx()));
     const auto key = public_half(X509_get0_pubkey(shown));
-    if (key) static_cast<traffic_notes*>(SSL_get_app_data(ssl))->refused = key->text();
+    if (key) notes_of(context).refused = key->text();
     return reject(context, X509_V_ERR_CERT_REJECTED);
 }
 

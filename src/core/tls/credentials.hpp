@@ -35,7 +35,9 @@ class credentials {
     [[nodiscard]] bool by_authority() const noexcept { return store_ != nullptr; }
     /// The name of this end: "ed25519:…", or its certificate's name.
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
-    /// Which pinned keys these trust, for people: the key, or how many.
+    /// What it shows to peers, for people: the key, or the certificate's name and fingerprint.
+    [[nodiscard]] const std::string& shown() const noexcept { return shown_; }
+    /// Which peers these trust, for people: the key or the authority, or how many.
     [[nodiscard]] std::string trusted_text() const;
     /// Credentials of equal digest show and trust the same keys.
     [[nodiscard]] const std::string& digest() const noexcept { return digest_; }
@@ -56,12 +58,16 @@ class credentials {
     void pin(std::vector<public_key> trusted);
     [[nodiscard]] bool trusts(const X509* certificate) const noexcept;
     static int verify_pinned(X509_STORE_CTX* context, void* self);
+    static int verify_signed(X509_STORE_CTX* context, void* self);
     void add_to_digest(std::string_view text);
 
     SSL_CTX* tls_ = nullptr;
     store_ptr store_;
     std::vector<public_key> trusted_;  ///< sorted
+    int authorities_ = 0;
+    std::string authority_;  ///< one of them, for people
     std::string name_;
+    std::string shown_;
     std::string digest_;
 };
 

@@ -207,6 +207,11 @@ std::string reason_text(int reason, const std::string& otherwise) {
     return known != nullptr ? known : otherwise;
 }
 
+/// An error of verification.
+bool is_weak(long why) noexcept {
+    return why == X509_V_ERR_EE_KEY_TOO_SMALL || why == X509_V_ERR_CA_KEY_TOO_SMALL || why == X509_V_ERR_CA_MD_TOO_WEAK;
+}
+
 bool chose(const SSL* ssl, std::string_view protocol) noexcept {
     const unsigned char* chosen = nullptr;
     unsigned length = 0;
@@ -349,18 +354,40 @@ result<wall_time> tls_stream::admitted_by(const credentials& today) const {
     return today.admits_until(SSL_get0_peer_certificate(ssl_.get()), SSL_get_peer_cert_chain(ssl_.get()));
 }
 
-bool tls_stream::refused_key() const noexcept {
-    return reason_ == SSL_R_CERTIFICATE_VERIFY_FAILED && !own_->by_authority();
+/// This end has refused the other.
+std::string tls_stream::untrusted() const {
+    const long why = SSL_get_verify_result(ssl_.get());
+    const std::string trusted = own_->trusted_text();
+    if (own_->by_authority())
+        return fmt::format("the other end's certificate is {} ({}): {}, and {}",
+                           is_weak(why) ? "too weak" : "not good here", X509_verify_cert_error_string(why),
+                           notes_->refused, trusted);
+    return fmt::format("the other end's key is not one that is trusted here: {}, and {}; {}",
+                       notes_->refused.empty() ? "no Ed25519 key" : notes_->refused, trusted,
+                       SSL_is_server(ssl_.get()) == 1 ? "add its public key to authorized_keys if it should connect"
+                                                      : "if that is the server, its public key has to be server_key");
+}
+
+/// The other end has refused this one.
+std::string_view tls_stream::advice_when_refused() const noexcept {
+    const bool server = SSL_is_server(ssl_.get()) == 1;
+    if (own_->by_authority())
+        return reason_ == SSL_R_TLSV1_ALERT_UNKNOWN_CA || reason_ == SSL_R_TLSV1_ALERT_DECRYPT_ERROR
+                   ? "; its ca_file has to hold the authority that has signed this"
+                   : "";
+    if (reason_ != SSL_R_SSLV3_ALERT_BAD_CERTIFICATE) return "";
+    return server ? "; its server_key has to be this key" : "; add this key to authorized_keys of the server";
 }
 
 std::string tls_stream::key_failure() const {
     switch (reason_) {
         case SSL_R_CERTIFICATE_VERIFY_FAILED:
-            if (refused_key())
-                return fmt::format("the other end's key is not one that is trusted here: {}, and {}",
-                                   notes_->refused.empty() ? "no Ed25519 key" : notes_->refused, own_->trusted_text());
-            return fmt::format("the other end's certificate is not good here ({})",
-                               X509_verify_cert_error_string(SSL_get_verify_result(ssl_.get())));
+            return untrusted();
+        case SSL_R_EE_KEY_TOO_SMALL:
+        case SSL_R_CA_KEY_TOO_SMALL:
+        case SSL_R_CA_MD_TOO_WEAK:
+            return fmt::format("the certificate {} of this end, or one that has signed it, is too weak ({})",
+                               own_->shown(), reason_text(reason_, "weak"));
         case SSL_R_WRONG_VERSION_NUMBER:
         case SSL_R_HTTP_REQUEST:
         case SSL_R_TLSV1_ALERT_ACCESS_DENIED:
@@ -375,7 +402,8 @@ std::string tls_stream::key_failure() const {
         case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
         case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
         case SSL_R_SSLV3_ALERT_CERTIFICATE_REVOKED:
-            return fmt::format("the other end does not accept {} ({})", own_->name(), reason_text(reason_, "alert"));
+            return fmt::format("the other end does not accept {} ({}){}", own_->shown(), reason_text(reason_, "alert"),
+                               advice_when_refused());
         default:
             return {};
     }

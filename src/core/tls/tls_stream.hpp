@@ -52,7 +52,7 @@ struct traffic_secret {
 
 /// The reports of OpenSSL's callbacks about a connection. The secrets are for the kernel's TLS.
 struct traffic_notes {
-    std::string refused;             ///< the name of a peer that was refused
+    std::string refused;             ///< the key or certificate of a peer that was refused
     traffic_secret client;           ///< of what the client sends
     traffic_secret server;           ///< of what the server sends
     std::uint64_t sent = 0;          ///< records of application data
@@ -95,8 +95,6 @@ class tls_stream {
     [[nodiscard]] result<wall_time> admitted_by(const credentials& today) const;
     /// Why the last call failed, as the rest of a sentence: "the server's key is not server_key".
     [[nodiscard]] std::string failure() const;
-    /// True if this end caused the failure because it does not trust the peer's key; not of certificates.
-    [[nodiscard]] bool refused_key() const noexcept;
     /// True if keys caused the failure, not the network.
     [[nodiscard]] bool refused() const { return !key_failure().empty(); }
     [[nodiscard]] SSL* get() const noexcept { return ssl_.get(); }
@@ -109,6 +107,8 @@ class tls_stream {
         : own_(std::move(own)), ssl_(std::move(ssl)) {}
     [[nodiscard]] static result<tls_stream> open(std::shared_ptr<const credentials> own, int fd);
     [[nodiscard]] tls_outcome outcome_of(int returned) noexcept;
+    [[nodiscard]] std::string untrusted() const;
+    [[nodiscard]] std::string_view advice_when_refused() const noexcept;
     /// The text of `failure` if keys caused it; else empty.
     [[nodiscard]] std::string key_failure() const;
 

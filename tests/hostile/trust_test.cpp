@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peers that do not trust each other: the sentences name what was shown and what is trusted, and advise what fits.
+#include "hostile/attacks.hpp"
+#include "hostile/authority.hpp"
+
+#include <cstdio>
+#include <fstream>
+#include <mutex>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+
+namespace accel::hostile {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using tests::eventually;
+
+/// As `openssl x509 -fingerprint -sha256` writes it.
+std::string fingerprint_of(const std::string& file) {
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> from(std::fopen(file.c_str(), "r"), std::fclose);
+    const core::x509_ptr read(PEM_read_X509(from.get(), nullptr, nullptr, nullptr));
+    std::array<unsigned char, 32> sum{};
+    X509_digest(read.get(), EVP_sha256(), sum.data(), nullptr);
+    std::string out;
+    for (const unsigned char each : sum) out += fmt::format("{}{:02X}", out.empty() ? "" : ":", each);
+    return out;
+}
+
+using file = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
+/// A certificate for `key`, named and signed by `signer`.
+core::x509_ptr signed_by(EVP_PKEY* signer, EVP_PKEY* key, const char* name) {
+    core::x509_ptr made(X509_new());
+    X509_set_version(made.get(), X509_VERSION_3);
+    ASN1_INTEGER_set(X509_get_serialNumber(made.get()), 7);
+    X509_gmtime_adj(X509_getm_notBefore(made.get()), -60);
+    X509_gmtime_adj(X509_getm_notAfter(made.get()), 3600);
+    const auto entry = [](X509_NAME* to, const char* text) {
+        X509_NAME_add_entry_by_NID(to, NID_commonName, MBSTRING_ASC, reinterpret_cast<const unsigned char*>(text), -1,
+                                   -1, 0);
+    };
+    entry(X509_get_subject_name(made.get()), name);
+    entry(X509_get_issuer_name(made.get()), "weak");
+    X509_EXTENSION* ca = X509V3_EXT_conf_nid(nullptr, nullptr, NID_basic_constraints, "critical,CA:TRUE");
+    if (signer == key) X509_add_ext(made.get(), ca, -1);
+    X509_EXTENSION_free(ca);
+    X509_set_pubkey(made.get(), key);
+    X509_sign(made.get(), signer, EVP_sha256());
+    return made;
+}
+
+void write_pair(const std::string& path, EVP_PKEY* key, X509* certificate) {
+    const file open_part(std::fopen((path + ".pem").c_str(), "w"), std::fclose);
+    PEM_write_X509(open_part.get(), certificate);
+    const file secret(std::fopen((path + ".key").c_str(), "w"), std::fclose);
+    ::chmod((path + ".key").c_str(), 0600);
+    PEM_write_PrivateKey(secret.get(), key, nullptr, nullptr, 0, nullptr, nullptr);
+}
+
+/// weak.pem is of a key that anybody can break, which has signed fragile.pem.
+void write_weak_pairs(const key_folder& to) {
+    const core::pkey_ptr weak(EVP_PKEY_Q_keygen(nullptr, nullptr, "RSA", std::size_t{512}));
+    const core::pkey_ptr strong(EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"));
+    write_pair(to.file("weak"), weak.get(), signed_by(weak.get(), weak.get(), "weak").get());
+    write_pair(to.file("fragile"), strong.get(), signed_by(weak.get(), strong.get(), "fragile").get());
+}
+
+class trust : public ::testing::Test {
+  protected:
+    trust() {
+        for (const char* each : {"localhost", "client"}) {
+            ours_.sign(each);
+            theirs_.sign(each);
+        }
+    }
+    static std::string certificates(const authority& own, const std::string& who, const authority& trusted) {
+        return fmt::format("cert_file={}&key_file={}&ca_file={}", own.file(who + ".pem"), own.file(who + ".key"),
+                           trusted.file("ca.pem"));
+    }
+    [[nodiscard]] result<server> serve(const std::string& keys) {
+        return server::listen(ctx_, {"tcp://localhost:0?" + keys}, [](exchange one) { (void)one.reply(0); });
+    }
+    [[nodiscard]] bool logged(const std::string& part) const {
+        return log_.text().find(part, before_) != std::string::npos;
+    }
+    /// What the client is told. `logged` tells what the server has said.
+    [[nodiscard]] std::string refused(const std::string& serving, const std::string& calling) {
+        before_ = log_.text().size();
+        auto at = serve(serving);
+        EXPECT_TRUE(at) << at.error().message;
+        const auto made = channel::connect(ctx_, at->endpoints().at(0) + "?" + calling);
+        EXPECT_EQ(made.code(), status::unauthorized);
+        EXPECT_TRUE(eventually(patience(10s), [&] { return logged("refused") || logged("does not accept"); }));
+        return made.error().message;
+    }
+
+    core::testing::log_capture log_;
+    std::size_t before_ = 0;
+    context ctx_ = context::open().value();
+    key_folder folder_;
+    key_folder other_folder_;
+    authority ours_{folder_.file("")};
+    authority theirs_{other_folder_.file("")};
+};
+
+TEST_F(trust, of_another_authority_names_certificates_by_fingerprint) {
+    const std::string client = fingerprint_of(theirs_.file("client.pem"));
+    const std::string said = refused(certificates(ours_, "localhost", ours_), certificates(theirs_, "client", ours_));
+    EXPECT_THAT(said, AllOf(HasSubstr("does not accept 'client' (SHA-256 " + client + ")"), HasSubstr("ca_file"),
+                            Not(HasSubstr("authorized_keys"))));
+    EXPECT_TRUE(logged("is not good here")) << log_.text();
+    EXPECT_TRUE(logged("'client' (SHA-256 " + client + ")")) << log_.text();
+    EXPECT_TRUE(
+        logged("trusted is the authority 'the authority' (SHA-256 " + fingerprint_of(ours_.file("ca.pem")) + ")"))
+        << log_.text();
+    EXPECT_FALSE(logged("authorized_keys")) << log_.text();
+}
+
+TEST_F(trust, a_client_that_refuses_the_server_names_its_certificate) {
+    const std::string said = refused(certificates(ours_, "localhost", ours_), certificates(ours_, "client", theirs_));
+    EXPECT_THAT(said, AllOf(HasSubstr("'localhost' (SHA-256 " + fingerprint_of(ours_.file("localhost.pem")) + ")"),
+                            HasSubstr(fingerprint_of(theirs_.file("ca.pem")))));
+    EXPECT_FALSE(logged("authorized_keys")) << log_.text();
+}
+
+TEST_F(trust, a_weak_certificate_is_called_that) {
+    write_weak_pairs(folder_);
+    const auto made = serve(certificates(ours_, "weak", ours_));
+    ASSERT_EQ(made.code(), status::unauthorized);
+    EXPECT_THAT(made.error().message, HasSubstr("is too weak"));
+
+    std::filesystem::copy_file(folder_.file("ca.pem"), other_folder_.file("ca.pem"),
+                               std::filesystem::copy_options::overwrite_existing);
+    std::ofstream(folder_.file("ca.pem"), std::ios::app) << std::ifstream(folder_.file("weak.pem")).rdbuf();
+    (void)refused(certificates(ours_, "localhost", ours_), certificates(ours_, "fragile", theirs_));
+    EXPECT_TRUE(logged("certificate is too weak")) << log_.text();
+    EXPECT_TRUE(logged("2 authorities are trusted")) << log_.text();
+    // A client that knows the weak authority would show it too.
+    EXPECT_THAT(refused(certificates(ours_, "localhost", ours_), certificates(ours_, "fragile", ours_)),
+                HasSubstr("is too weak"));
+}
+
+TEST_F(trust, of_pinned_keys_advises_the_end_that_can_help) {
+    const auto keys = [&](const security_options& from) {
+        return fmt::format("key_file={}&{}={}", from.key_file,
+                           from.server_key.empty() ? "authorized_keys" : "server_key",
+                           from.server_key.empty() ? from.authorized_keys : from.server_key);
+    };
+    EXPECT_THAT(refused(keys(folder_.server()), keys(folder_.client("stranger"))),
+                AllOf(HasSubstr("add this key to authorized_keys of the server"), Not(HasSubstr("server_key"))));
+    security_options deceived = folder_.client("client");
+    deceived.server_key = folder_.file("stranger.pub");
+    EXPECT_THAT(refused(keys(folder_.server()), keys(deceived)),
+                AllOf(HasSubstr("its public key has to be server_key"), Not(HasSubstr("authorized_keys"))));
+    EXPECT_FALSE(logged("authorized_keys")) << log_.text();
+    EXPECT_TRUE(logged("its server_key has to be this key")) << log_.text();
+}
+
+}  // namespace
+}  // namespace accel::hostile
