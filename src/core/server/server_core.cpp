@@ -245,8 +245,8 @@ result<void> server_core::join_entrance(listener added) {
     auto door = std::make_unique<entrance>(*this);
     door->listeners.push_back(std::move(added));
     if (reached.scheme == "local") {
+        door->local_name = reached.host;  // from here on its end removes it, whatever fails
         if (auto named = in_process::add(reached.host, *door); !named) return named;
-        door->local_name = reached.host;
     } else {
         auto security = security_of(reached);
         if (!security) return security.error();
