@@ -29,9 +29,10 @@ constexpr std::array<std::string_view, 19> server_only{"workers",
                                                        "pin_slots",
                                                        "drain_timeout",
                                                        "authorized_keys"};
-constexpr std::array<std::string_view, 12> client_only{
-    "slots",         "request_bytes", "response_bytes", "connect_timeout", "connect_retry", "call_timeout",
-    "close_timeout", "server_key",    "priority",       "reconnect",       "backoff_min",   "backoff_max"};
+constexpr std::array<std::string_view, 13> client_only{
+    "slots",        "request_bytes", "response_bytes",    "connect_timeout", "connect_retry",
+    "call_timeout", "close_timeout", "server_key",        "priority",        "reconnect",
+    "backoff_min",  "backoff_max",   "quarantine_timeout"};
 
 bool is_in(const auto& names, std::string_view name) {
     return std::ranges::find(names, name) != names.end();
