@@ -309,7 +309,8 @@ result<control_message> decode_control(std::span<const std::byte> bytes) {
             status::version_mismatch, 0,
             fmt::format("it has control message version {}, and this end speaks version {}; update the older end",
                         head.version, control_version)};
-    control_message message{head.request, {}};
+    result<control_message> read{control_message{head.request, {}}};
+    control_message& message = *read;
     constexpr std::make_index_sequence<std::variant_size_v<decltype(message.body)>> all_kinds;
     const auto number = static_cast<std::uint16_t>(head.what);
     if (!walk_kind(in, head.what, message, all_kinds))
@@ -317,7 +318,7 @@ result<control_message> decode_control(std::span<const std::byte> bytes) {
     if (!in.finished())
         return error{status::protocol_error, 0,
                      fmt::format("its {} bytes do not make a well-formed message of kind {}", bytes.size(), number)};
-    return message;
+    return read;
 }
 
 namespace {
