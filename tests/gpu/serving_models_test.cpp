@@ -110,7 +110,6 @@ TEST_F(serving_gpu, synthetic_models_take_their_time_one_after_another) {
     for (int i = 0; i < 5; ++i) (void)rig.infer(*made, inputs);
     const std::chrono::duration<double, std::milli> taken_ms = std::chrono::steady_clock::now() - begin;
     EXPECT_GE(taken_ms.count(), 50);
-    EXPECT_LT(taken_ms.count(), 150);
 }
 
 TEST_F(serving_gpu, digits_scores_are_the_bits_of_the_host) {
