@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hostile/authority.hpp"
 
+#include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <memory>
 #include <stdexcept>
 #include <utility>
@@ -50,27 +52,35 @@ core::x509_ptr new_certificate(const std::string& name, long serial, EVP_PKEY* k
     return made;
 }
 
+core::wall_time last_second_of(const X509* certificate) {
+    std::tm end{};
+    ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &end);
+    return core::wall_time{std::chrono::seconds{::timegm(&end)}};
+}
+
 }  // namespace
 
 authority::authority(std::string folder, long lasts) : folder_(std::move(folder)), key_(new_key()) {
     renew(lasts);
 }
 
-void authority::renew(long lasts) {
+core::wall_time authority::renew(long lasts) {
     own_ = new_certificate("the authority", serial_, key_.get(), nullptr, lasts);
     add_extension(own_.get(), own_.get(), NID_basic_constraints, "critical,CA:TRUE");
     add_extension(own_.get(), own_.get(), NID_key_usage, "critical,keyCertSign,cRLSign");
     X509_sign(own_.get(), key_.get(), nullptr);
     write_certificate("ca", own_.get());
+    return last_second_of(own_.get());
 }
 
-void authority::sign(const std::string& name, long lasts) {
+core::wall_time authority::sign(const std::string& name, long lasts) {
     const core::pkey_ptr key = new_key();
     const core::x509_ptr made = new_certificate(name, ++serial_, key.get(), own_.get(), lasts);
     add_extension(made.get(), own_.get(), NID_subject_alt_name, "DNS:" + name);
     X509_sign(made.get(), key_.get(), nullptr);
     write_key(name, key.get());
     write_certificate(name, made.get());
+    return last_second_of(made.get());
 }
 
 void authority::revoke(const std::vector<std::string>& names) {

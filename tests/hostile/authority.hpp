@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "core/clock.hpp"
 #include "core/tls/openssl.hpp"
 
 #include <string>
@@ -17,10 +18,10 @@ class authority {
     authority(const authority&) = delete;
     authority& operator=(const authority&) = delete;
 
-    /// Signs a certificate for this DNS name, which expires after `lasts` seconds.
-    void sign(const std::string& name, long lasts = a_day);
-    /// Writes ca.pem anew, with the same key and without lists.
-    void renew(long lasts = a_day);
+    /// Signs a certificate for this DNS name, which expires after `lasts` seconds. Gives the end.
+    core::wall_time sign(const std::string& name, long lasts = a_day);
+    /// Writes ca.pem anew, with the same key and without lists. Gives the new certificate's end.
+    core::wall_time renew(long lasts = a_day);
     /// Appends a list that revokes these to ca.pem.
     void revoke(const std::vector<std::string>& names);
     [[nodiscard]] std::string file(const std::string& name) const { return folder_ + "/" + name; }

@@ -22,14 +22,14 @@ namespace accel::tests {
 inline bool forbid_call(long number, long first, int failure) {
     constexpr auto low_word = static_cast<unsigned>(offsetof(seccomp_data, args));
     const auto wanted = static_cast<unsigned>(first);
-    std::array<sock_filter, 6> program{{
+    auto program = std::to_array<sock_filter>({
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(number), 0, 3),
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, low_word),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, wanted, 0, 1),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(failure)),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    }};  // namespace accel::tests
+    });
     if (first < 0) program[3].jf = 0;
     const sock_fprog loaded{program.size(), program.data()};
     return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &loaded) == 0;
