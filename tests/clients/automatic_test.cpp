@@ -2,6 +2,7 @@
 // `auto://`: a server that lists several schemes, and what a client of this process or this host takes.
 #include "client_rig.hpp"
 
+#include <optional>
 #include <vector>
 
 #include <unistd.h>
@@ -22,12 +23,13 @@ struct automatic : ::testing::Test {
         if (!made) throw std::runtime_error(made.error().message);
         return std::move(*made);
     }
-    [[nodiscard]] result<channel> connect(const server& to) {
+    [[nodiscard]] result<channel> connect(const server& to, const std::string& others = {}) {
         channel_options own;
         own.security.insecure = true;
         own.connect_timeout = patience(5s);
+        own.reconnect = !others.empty();
         const std::string place = to.endpoints().front();
-        return channel::connect(ctx, "auto" + place.substr(place.find("://")), own);
+        return channel::connect(ctx, "auto" + place.substr(place.find("://")) + others, own);
     }
     static void expect_answers(channel& client) {
         auto answer = client.call(bytes_of("ping"));
@@ -42,6 +44,19 @@ TEST_F(automatic, takes_shm_on_the_same_host) {
     ASSERT_TRUE(client) << client.error().message;
     EXPECT_EQ(client->scheme(), "shm");
     EXPECT_NE(client->why().find("memory shared by processes"), std::string::npos) << client->why();
+    expect_answers(*client);
+}
+
+TEST_F(automatic, reconnects_over_shm_without_asking_the_other_hosts) {
+    std::optional<server> there(serve({"shm"}));
+    auto client = connect(*there, ",127.0.0.1:1");
+    ASSERT_TRUE(client) << client.error().message;
+    ASSERT_EQ(client->scheme(), "shm");
+    there.reset();
+    EXPECT_TRUE(eventually(patience(10s), [&] { return client->poll({}) == 0 && !client->connected(); }));
+    there.emplace(serve({"shm"}));
+    EXPECT_TRUE(eventually(patience(30s), [&] { return client->poll({}) == 0 && client->connected(); }));
+    EXPECT_EQ(client->scheme(), "shm");
     expect_answers(*client);
 }
 

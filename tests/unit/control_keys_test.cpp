@@ -2,6 +2,7 @@
 #include "core/tls/credentials.hpp"
 #include "unit/control_fixture.hpp"
 
+#include <openssl/x509v3.h>
 #include <sys/stat.h>
 
 namespace accel::core::testing {
@@ -29,6 +30,20 @@ class control_keys_test : public ::testing::Test {
     }
     key_folder folder;
 };
+
+std::string name_in_certificate(const std::string& name) {
+    const x509_ptr made(X509_new());
+    X509V3_CTX context{};
+    X509_EXTENSION* names = X509V3_EXT_conf_nid(nullptr, &context, NID_subject_alt_name, ("DNS:" + name).c_str());
+    X509_add_ext(made.get(), names, -1);
+    X509_EXTENSION_free(names);
+    return name_of(made.get());
+}
+
+TEST(certificate_names, are_as_long_as_names_of_dns_at_most) {
+    EXPECT_EQ(name_in_certificate(std::string(253, 'a')), std::string(253, 'a'));
+    EXPECT_EQ(name_in_certificate(std::string(254, 'a')), "");
+}
 
 TEST_F(control_keys_test, a_pair_is_written_and_read) {
     EXPECT_EQ(mode("client.key"), 0600U);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/client/connect_attempts.hpp"
 
+#include "core/net/unix_socket.hpp"
+
 #include <algorithm>
 #include <thread>
 #include <utility>
@@ -53,14 +55,15 @@ nanoseconds connect_attempts::time() const noexcept {
     return hosts_.size() == 1 ? options_.connect_timeout : share_of(round_ends_, hosts_.size() - host_);
 }
 
-/// A scheme that was found by `auto` is the one for later connections, and `local` knows of no other hosts.
+/// A scheme that was found by `auto` is the one for later connections. Where that is `local` or `shm`, the other hosts
+/// are not reached by it.
 void connect_attempts::restore(connect_request& made) const {
     made.options.connect_timeout = options_.connect_timeout;
     made.first_host = host_;
     if (hosts_.size() == 1) return;
     for (const std::string& text : hosts_) {
         auto host = parse_uri(text);
-        if (!host || (host->scheme != made.peer.scheme && made.peer.scheme == "local")) continue;
+        if (!host || (host->scheme != made.peer.scheme && within_host(made.peer.scheme))) continue;
         host->scheme = made.peer.scheme;
         made.hosts.push_back(std::move(*host));
     }

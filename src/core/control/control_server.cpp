@@ -214,6 +214,7 @@ void control_server::impl::look_at_keys() {
 /// A client whose key has gone, or whose certificate has expired, loses its sessions.
 void control_server::impl::check_keys(server_connection& which) {
     auto until = which.stream.tls()->admitted_by(*identity_->keys);
+    if (until.code() == status::out_of_memory) until = wall_now() + std::chrono::seconds{1};  // and again
     if (until) {
         which.admitted_until = *until;
         next_timer_ = std::min(next_timer_, time_to_look(*until, now()));

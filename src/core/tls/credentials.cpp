@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <ctime>
+#include <new>
 #include <string_view>
 #include <utility>
 
@@ -28,6 +29,8 @@ constexpr const char* cipher_suites = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SH
 constexpr std::size_t read_buffer_bytes = std::size_t{4} * (SSL3_RT_MAX_PLAIN_LENGTH + SSL3_RT_MAX_ENCRYPTED_OVERHEAD);
 /// A certificate that only carries a pinned key never expires: the pin decides.
 constexpr long far_future_s = 100L * 365 * 24 * 60 * 60;
+/// As in DNS (RFC 1035).
+constexpr std::size_t longest_name = 253;
 
 error openssl_error(const char* what) {
     return {status::system_error, 0, fmt::format("{}: {}", what, openssl_failure())};
@@ -101,13 +104,14 @@ int choose_protocol(SSL*, const unsigned char** out, unsigned char* length, cons
     return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-/// Its name, and by what `openssl x509 -fingerprint -sha256` tells it from others of that name.
+/// Its name, which a stranger may have chosen, and by what `openssl x509 -fingerprint -sha256` tells it from others.
 std::string described(const X509* certificate) {
     std::array<unsigned char, SHA256_DIGEST_LENGTH> sum{};
     unsigned size = 0;
     if (X509_digest(certificate, EVP_sha256(), sum.data(), &size) != 1) size = 0;
     const std::string dns = first_dns_name(certificate);
-    const std::string name = printable(dns.empty() ? common_name(certificate) : dns);
+    std::string name = printable(dns.empty() ? common_name(certificate) : dns);
+    if (name.size() > longest_name) name.replace(longest_name, std::string::npos, "...");
     return fmt::format("'{}' (SHA-256 {:02X})", name, fmt::join(sum.begin(), sum.begin() + size, ":"));
 }
 
@@ -127,6 +131,16 @@ error unusable(const std::string& cert_file) {
 traffic_notes& notes_of(X509_STORE_CTX* handshake) noexcept {
     auto* ssl = static_cast<SSL*>(X509_STORE_CTX_get_ex_data(handshake, SSL_get_ex_data_X509_STORE_CTX_idx()));
     return *static_cast<traffic_notes*>(SSL_get_app_data(ssl));
+}
+
+/// OpenSSL calls this: it must not throw. Without memory for the text, nothing is noted.
+template <class Text>
+void note_refused(X509_STORE_CTX* handshake, Text text) noexcept {
+    try {
+        notes_of(handshake).refused = text();
+    } catch (const std::bad_alloc&) {
+        notes_of(handshake).refused.clear();
+    }
 }
 
 SSL_CTX* new_tls(bool server) {
@@ -276,19 +290,19 @@ bool credentials::trusts(const X509* certificate) const noexcept {
 }
 
 /// As without a callback, but notes what was shown.
-int credentials::verify_signed(X509_STORE_CTX* context, void* /*self*/) {
+int credentials::verify_signed(X509_STORE_CTX* context, void* /*self*/) noexcept {
     if (X509_verify_cert(context) == 1) return 1;
-    if (const X509* shown = X509_STORE_CTX_get0_cert(context)) notes_of(context).refused = described(shown);
+    if (const X509* shown = X509_STORE_CTX_get0_cert(context)) note_refused(context, [&] { return described(shown); });
     return 0;
 }
 
 /// TLS verifies that the peer owns the key in its certificate. This decides only which keys are good.
-int credentials::verify_pinned(X509_STORE_CTX* context, void* self) {
+int credentials::verify_pinned(X509_STORE_CTX* context, void* self) noexcept {
     const X509* shown = X509_STORE_CTX_get0_cert(context);
     if (shown == nullptr) return reject(context, X509_V_ERR_UNSPECIFIED);
     if (static_cast<const credentials*>(self)->trusts(shown)) return 1;
     const auto key = public_half(X509_get0_pubkey(shown));
-    if (key) notes_of(context).refused = key->text();
+    if (key) note_refused(context, [&] { return key->text(); });
     return reject(context, X509_V_ERR_CERT_REJECTED);
 }
 
@@ -298,12 +312,15 @@ result<wall_time> credentials::admits_until(X509* certificate, STACK_OF(X509) * 
     if (!by_authority()) return trusts(certificate) ? result<wall_time>(wall_time::max()) : why;
     const std::unique_ptr<X509_STORE_CTX, decltype(&X509_STORE_CTX_free)> context(X509_STORE_CTX_new(),
                                                                                   X509_STORE_CTX_free);
-    const bool good = X509_STORE_CTX_init(context.get(), store_.get(), certificate, chain) == 1 &&
-                      X509_STORE_CTX_set_default(context.get(), "ssl_client") == 1 &&
-                      X509_verify_cert(context.get()) == 1;
+    const error no_memory{status::out_of_memory, 0, "no memory to verify its certificate"};
+    if (!context || X509_STORE_CTX_init(context.get(), store_.get(), certificate, chain) != 1) return no_memory;
+    const bool good =
+        X509_STORE_CTX_set_default(context.get(), "ssl_client") == 1 && X509_verify_cert(context.get()) == 1;
     ERR_clear_error();
     if (good) return end_of(X509_STORE_CTX_get0_chain(context.get()));
-    why.message = X509_verify_cert_error_string(X509_STORE_CTX_get_error(context.get()));
+    const int reason = X509_STORE_CTX_get_error(context.get());
+    if (reason == X509_V_ERR_OUT_OF_MEM) return no_memory;
+    why.message = X509_verify_cert_error_string(reason);
     return why;
 }
 
@@ -360,7 +377,7 @@ std::string name_of(const X509* certificate) {
     const std::string dns = first_dns_name(certificate);
     std::string name = printable(dns.empty() ? common_name(certificate) : dns);
     // Only pinned keys are called so.
-    return name.starts_with("ed25519:") ? std::string{} : name;
+    return name.starts_with("ed25519:") || name.size() > longest_name ? std::string{} : name;
 }
 
 }  // namespace accel::core

@@ -57,8 +57,8 @@ class credentials {
     [[nodiscard]] result<void> make_certificate(EVP_PKEY* key);
     void pin(std::vector<public_key> trusted);
     [[nodiscard]] bool trusts(const X509* certificate) const noexcept;
-    static int verify_pinned(X509_STORE_CTX* context, void* self);
-    static int verify_signed(X509_STORE_CTX* context, void* self);
+    static int verify_pinned(X509_STORE_CTX* context, void* self) noexcept;
+    static int verify_signed(X509_STORE_CTX* context, void* self) noexcept;
     void add_to_digest(std::string_view text);
 
     SSL_CTX* tls_ = nullptr;

@@ -183,15 +183,25 @@ const std::optional<session_key>& nobodys_key() noexcept {
     return drawn;
 }
 
+/// OpenSSL asks for it, which cannot catch. Empty also without memory.
+std::optional<std::array<std::byte, 16>> found_token(const traffic_notes& notes, std::uint64_t session) noexcept {
+    try {
+        return notes.find(session);
+    } catch (...) {
+        return std::nullopt;
+    }
+}
+
 /// A server's answer to an offer. An unknown session fails as a wrong token does, so that a stranger does not learn
 /// which sessions there are. Without an offer the handshake goes on with certificates.
-int find_session_key(SSL* ssl, const unsigned char* id, std::size_t id_bytes, SSL_SESSION** out) {
+int find_session_key(SSL* ssl, const unsigned char* id, std::size_t id_bytes, SSL_SESSION** out) noexcept {
     auto& notes = *static_cast<traffic_notes*>(SSL_get_app_data(ssl));
     *out = nullptr;
+    notes.key.reset();
     session_key key;
     if (id_bytes != sizeof key.session_id) return 1;
     std::memcpy(&key.session_id, id, id_bytes);
-    const auto token = notes.find(key.session_id);
+    const auto token = found_token(notes, key.session_id);
     const auto& none = nobodys_key();
     if (!token && !none) return 0;
     key.token = token ? *token : none->token;
@@ -411,7 +421,8 @@ std::string tls_stream::key_failure() const {
 
 std::string tls_stream::failure() const {
     if (reason_ == 0) return "the connection broke off";
-    if (reason_ == SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER && notes_->key)
+    const bool offered = notes_->key && SSL_is_server(ssl_.get()) == 0;
+    if (reason_ == SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER && offered)
         return "the other end does not know the session, which may have ended";
     if (reason_ == SSL_R_BINDER_DOES_NOT_VERIFY) return "it does not have the key of an open session";
     std::string keys = key_failure();
