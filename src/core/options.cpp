@@ -273,7 +273,7 @@ error out_of_bounds(std::string_view what, std::string_view range) {
 }
 
 result<void> check(const security_options& options) {
-    if (auto good = check_insecure(options); !good) return good;
+    if (auto good = check_key_options(options); !good) return good;
     if (options.insecure && options.encrypt == encryption::required)
         return out_of_bounds("encrypt", "auto or off with insecure: without keys nothing is encrypted");
     return {};
@@ -293,6 +293,8 @@ result<void> check(const verbs_options& options) {
         return out_of_bounds("proxy_threads", "0 with engine=direct, which has no proxy");
     if (options.queues != queue_location::automatic && options.sharing != service_sharing::exclusive)
         return out_of_bounds("queues", "auto without sharing=exclusive");
+    if (options.queues == queue_location::gpu && options.engine == gpu_engine::proxy)
+        return out_of_bounds("queues", "auto or host with engine=proxy");
     return {};
 }
 
@@ -342,7 +344,7 @@ result<server_options> checked(server_options options) {
     if (options.drain_timeout < nanoseconds{0}) return out_of_bounds("drain_timeout", "0 or more");
     if (options.spin < nanoseconds{0}) return out_of_bounds("spin", "0 or more");
     if (options.data_port != 0 && options.data_port + std::max(options.workers, 1U) > 65'536)
-        return out_of_bounds("data_port", "lower: each worker takes one more port, and the last one is 65535");
+        return out_of_bounds("data_port", "lower: worker n takes port data_port + n, and the last port is 65535");
     if (options.streams == 0 || options.streams > 128) return out_of_bounds("streams", "1 to 128");
     if (options.priority_streams == 0 || options.priority_streams > 128)
         return out_of_bounds("priority_streams", "1 to 128");

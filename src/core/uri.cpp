@@ -82,6 +82,8 @@ complaint split_authority(std::string_view text, uri& out) {
 }
 
 complaint split_options(std::string_view query, uri& out) {
+    if (query.find('?') != std::string_view::npos)
+        return "a second '?': options follow the last host, once (%3F is '?')";
     while (!query.empty()) {
         const std::string_view pair = query.substr(0, query.find('&'));
         query.remove_prefix(std::min(query.size(), pair.size() + 1));

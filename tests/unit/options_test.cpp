@@ -134,13 +134,15 @@ TEST(options, what_the_uri_does_not_name_stays) {
 }
 
 TEST(options, that_contradict_each_other_are_refused) {
-    for (const char* both :
-         {"insecure=true&key_file=a", "insecure=true&ca_file=a", "insecure=true&encrypt=required",
-          "engine=direct&direct=false", "engine=direct&proxy_threads=2", "sharing=shared&queues=gpu", "queues=host"}) {
+    for (const char* both : {"insecure=true&key_file=a", "insecure=true&ca_file=a", "insecure=true&encrypt=required",
+                             "engine=direct&direct=false", "engine=direct&proxy_threads=2", "sharing=shared&queues=gpu",
+                             "queues=host", "sharing=exclusive&queues=gpu&engine=proxy"}) {
         EXPECT_EQ(client(both).code(), status::invalid_argument) << both;
         EXPECT_EQ(serving(both).code(), status::invalid_argument) << both;
     }
     EXPECT_EQ(client("insecure=true&server_key=a").code(), status::invalid_argument);
+    EXPECT_EQ(client("cert_file=a&server_key=b").code(), status::invalid_argument);
+    EXPECT_EQ(serving("ca_file=a&authorized_keys=b").code(), status::invalid_argument);
     EXPECT_EQ(serving("insecure=true&authorized_keys=a").code(), status::invalid_argument);
     EXPECT_EQ(client("backoff_min=2s&backoff_max=1s").code(), status::invalid_argument);
     EXPECT_EQ(serving("data_port=65535&workers=2").code(), status::invalid_argument);

@@ -60,9 +60,9 @@ double value_of(const std::string& text, const std::string& series) {
 TEST(metrics_option, is_an_address_and_a_port) {
     for (const char* good : {"127.0.0.1:9464", "0.0.0.0:0", "[::1]:65535", "[::]:1", "*:9464"})
         EXPECT_EQ(check_address(good), "") << good;
-    for (const char* bad :
-         {"", ":", "9464", ":9464", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "127.0.0.1:-1",
-          "127.0.0.1:80s", "127.0.0.1:80,0.0.0.0:81", "::1:9464", "[::1:9464", "a b:1", "127.0.0.1:80 "}) {
+    for (const char* bad : {"", ":", "9464", ":9464", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536",
+                            "127.0.0.1:-1", "127.0.0.1:80s", "127.0.0.1:80,0.0.0.0:81", "::1:9464", "[::1:9464",
+                            "a b:1", "127.0.0.1:80 ", "[localhost]:80", "[*]:80"}) {
         const std::string sentence = check_address(bad);
         EXPECT_NE(sentence.find("write HOST:PORT"), std::string::npos) << bad;
         EXPECT_EQ(sentence.find('\n'), std::string::npos) << bad;

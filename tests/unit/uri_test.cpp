@@ -166,6 +166,7 @@ TEST(uri, error_names_the_part_that_is_wrong) {
     expect("tcp://::1:1", "an IPv6 address goes in brackets");
     expect("tcp://h:1?a=50%", "'50%' has a % without two hexadecimal digits");
     expect("tcp://h:1?slots", "option 'slots' is not key=value");
+    expect("tcp://h:1?slots=4,i:1?slots=8", "options follow the last host, once");
 }
 
 TEST(uri, of_a_client_names_host_and_port) {

@@ -25,7 +25,8 @@ result<listen_address> read_address(std::string_view text) {
     out.bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
     if (out.bracketed) host = host.substr(1, host.size() - 2);
     if (host.empty()) return bad_address(text, "no host");
-    if (host.find_first_of(out.bracketed ? "[], ;+" : ":[], ;+") != std::string_view::npos)
+    const bool v6 = host.find(':') != std::string_view::npos;
+    if (v6 != out.bracketed || host.find_first_of("[], ;+") != std::string_view::npos)
         return bad_address(text, fmt::format("'{}' is not a valid host", host));
     const std::string_view port = text.substr(colon + 1);
     const auto [end, failure] = std::from_chars(port.data(), port.data() + port.size(), out.port);

@@ -85,8 +85,9 @@ class alive : public prometheus::Collectable {
 std::string listening_ports(const std::string& at) {
     if (!at.starts_with("*:")) return at;
     const int v6 = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const bool missing = v6 < 0 && errno == EAFNOSUPPORT;
     if (v6 >= 0) ::close(v6);
-    return (v6 >= 0 ? "+" : "0.0.0.0:") + at.substr(2);
+    return (missing ? "0.0.0.0:" : "+") + at.substr(2);
 }
 
 class exposer : public metrics_endpoint {

@@ -18,7 +18,7 @@ result<std::shared_ptr<const security_identity>> make_identity(const security_op
     auto made = std::make_shared<security_identity>();
     made->insecure = options.insecure;
     made->encrypt = options.encrypt;
-    if (auto checked = check_insecure(options); !checked) return checked.error();
+    if (auto checked = check_key_options(options); !checked) return checked.error();
     if (options.insecure) return std::shared_ptr<const security_identity>(std::move(made));
     auto keys = server ? credentials::for_server(options, reload) : credentials::for_client(options);
     if (!keys) return keys.error();
@@ -48,12 +48,16 @@ security_options with_absolute_paths(security_options options) {
     return options;
 }
 
-result<void> check_insecure(const security_options& options) {
-    const bool keys = !options.key_file.empty() || !options.server_key.empty() || !options.authorized_keys.empty() ||
-                      !options.cert_file.empty() || !options.ca_file.empty();
-    if (!options.insecure || !keys) return {};
-    return error{status::invalid_argument, 0,
-                 "insecure means no keys, but keys were given as well; leave out one or the other"};
+result<void> check_key_options(const security_options& options) {
+    const bool pins = !options.server_key.empty() || !options.authorized_keys.empty();
+    const bool certificates = !options.cert_file.empty() || !options.ca_file.empty();
+    if (options.insecure && (pins || certificates || !options.key_file.empty()))
+        return error{status::invalid_argument, 0,
+                     "insecure means no keys, but keys were given as well; leave out one or the other"};
+    if (pins && certificates)
+        return error{status::invalid_argument, 0,
+                     "cert_file and ca_file exclude server_key and authorized_keys; leave out one or the other"};
+    return {};
 }
 
 result<std::shared_ptr<const security_identity>> load_client_security(const security_options& options) {

@@ -31,8 +31,8 @@ struct security_identity {
 /// They are read again later, when the process may have another working directory.
 [[nodiscard]] security_options with_absolute_paths(security_options options);
 
-/// Keys and `insecure` together are `invalid_argument`.
-[[nodiscard]] result<void> check_insecure(const security_options& options);
+/// Keys and `insecure` together are `invalid_argument`; so are certificates and pinned keys.
+[[nodiscard]] result<void> check_key_options(const security_options& options);
 
 /// Checks and loads what the options name. Neither keys nor `insecure`: `unauthorized`, with a sentence that
 /// says how to make keys.

@@ -53,6 +53,11 @@ uid_t nobody() noexcept {
     return got > 0 && std::sscanf(text.data(), "%u", &number) == 1 ? number : 65'534;
 }
 
+/// A user namespace may have several users at this number.
+bool is_many_users(uid_t number) noexcept {
+    return number == nobody() && !knows_all_users();
+}
+
 }  // namespace
 
 bool is_own_user(int fd) noexcept {
@@ -63,11 +68,15 @@ bool is_own_user(int fd) noexcept {
     ucred peer{};
     length = sizeof peer;
     if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.uid != ::geteuid()) return false;
-    // Many users may have this number here.
-    return peer.uid != nobody() || knows_all_users();
+    return !is_many_users(peer.uid);
 }
 
 error another_users_process(const std::string& host) {
+    if (is_many_users(::geteuid()))
+        return {status::unauthorized, 0,
+                fmt::format("{}: users cannot be told apart here as number {}, which stands for all that this user "
+                            "namespace does not know; run both ends as another user, or use tcp://",
+                            host_and_port(host, 0), ::geteuid())};
     return {
         status::unauthorized, 0,
         fmt::format("{} belongs to another user's process, and shm:// connects processes of one user; run both ends "

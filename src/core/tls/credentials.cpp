@@ -49,11 +49,8 @@ bool has_authority(const security_options& options) {
 
 result<void> check_authority(const security_options& options) {
     const bool whole = !options.cert_file.empty() && !options.ca_file.empty() && !options.key_file.empty();
-    const bool pins = !options.server_key.empty() || !options.authorized_keys.empty();
-    if (whole && !pins) return {};
-    return error{status::invalid_argument, 0,
-                 pins ? "cert_file and ca_file exclude server_key and authorized_keys; leave out one or the other"
-                      : "certificates need all of cert_file, key_file and ca_file"};
+    if (whole) return {};
+    return error{status::invalid_argument, 0, "certificates need all of cert_file, key_file and ca_file"};
 }
 
 /// Refuses a peer in the middle of the handshake.

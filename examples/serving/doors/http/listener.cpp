@@ -21,10 +21,10 @@ std::vector<tcp::endpoint> endpoints_of(asio::io_context& loop, const report::li
     tcp::resolver resolver{loop};
     const auto found = resolver.resolve(wanted.host == "*" ? "0.0.0.0" : wanted.host, std::to_string(wanted.port),
                                         tcp::resolver::passive | tcp::resolver::numeric_service, failed);
-    if (failed || found.empty()) return {};
-    const tcp::endpoint first = *found.begin();
-    if (wanted.host != "*") return {first};
-    return {{asio::ip::address_v6::any(), first.port()}, first};
+    std::vector<tcp::endpoint> out;
+    if (wanted.host == "*") out.emplace_back(asio::ip::address_v6::any(), wanted.port);
+    if (!failed) out.insert(out.end(), found.begin(), found.end());
+    return out;
 }
 
 void bind_to(tcp::acceptor& out, const tcp::endpoint& at, error_code& failed) {
