@@ -116,7 +116,7 @@ TEST_F(trust, of_another_authority_names_certificates_by_fingerprint) {
     EXPECT_TRUE(logged("is not good here")) << log_.text();
     EXPECT_TRUE(logged("'client' (SHA-256 " + client + ")")) << log_.text();
     EXPECT_TRUE(
-        logged("trusted is the authority 'the authority' (SHA-256 " + fingerprint_of(ours_.file("ca.pem")) + ")"))
+        logged("trusted here is the authority 'the authority' (SHA-256 " + fingerprint_of(ours_.file("ca.pem")) + ")"))
         << log_.text();
     EXPECT_FALSE(logged("authorized_keys")) << log_.text();
 }
@@ -139,7 +139,7 @@ TEST_F(trust, a_weak_certificate_is_called_that) {
     std::ofstream(folder_.file("ca.pem"), std::ios::app) << std::ifstream(folder_.file("weak.pem")).rdbuf();
     (void)refused(certificates(ours_, "localhost", ours_), certificates(ours_, "fragile", theirs_));
     EXPECT_TRUE(logged("certificate is too weak")) << log_.text();
-    EXPECT_TRUE(logged("2 authorities are trusted")) << log_.text();
+    EXPECT_TRUE(logged("trusted here are 2 authorities")) << log_.text();
     // A client that knows the weak authority would show it too.
     EXPECT_THAT(refused(certificates(ours_, "localhost", ours_), certificates(ours_, "fragile", ours_)),
                 HasSubstr("is too weak"));

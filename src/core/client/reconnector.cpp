@@ -51,7 +51,14 @@ bool reconnector::pause(nanoseconds duration) {
 
 void reconnector::load_keys() {
     if (request_.security == nullptr || request_.security->insecure) return;
-    if (auto loaded = load_client_security(request_.options.security)) request_.security = std::move(*loaded);
+    const security_options& options = request_.options.security;
+    const std::string files = stamp_of_files(options);
+    if (files == request_.security->files || !pause(key_look_interval) || files != stamp_of_files(options)) return;
+    if (auto loaded = load_client_security(options))
+        request_.security = std::move(*loaded);
+    else
+        limited_log(request_.peer.host)
+            .warn("key files cannot be read ({}); connecting with those read before", loaded.error().message);
 }
 
 result<channel_connection> reconnector::try_hosts() {

@@ -31,7 +31,7 @@ class reconnector {
     [[nodiscard]] channel_connection take();
     /// The server of the connection that was taken last.
     [[nodiscard]] const uri& peer() const noexcept { return request_.peer; }
-    /// Its keys: their files are read for each try.
+    /// Its keys: files that have changed are read before a try.
     [[nodiscard]] const std::shared_ptr<const security_identity>& security() const noexcept {
         return request_.security;
     }
@@ -40,7 +40,7 @@ class reconnector {
 
   private:
     void run();
-    /// Certificates may have been renewed. Files that cannot be used change nothing.
+    /// Certificates may have been renewed. Files that cannot be used, or have just been written, change nothing.
     void load_keys();
     /// Tries each host once, in order.
     [[nodiscard]] result<channel_connection> try_hosts();

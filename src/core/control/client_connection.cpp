@@ -430,7 +430,7 @@ void client_connection::judge_silence() {
 void client_connection::judge_certificate() {
     if (wall_now() < trusted_until_) return;
     if (!sessions_.empty())
-        log().warn("the certificate of the server at {}, or one of its authority, has expired; {} sessions are ended",
+        log().warn("the certificate of the server at {}, or its authority's, has expired; {} sessions are ended",
                    name(), sessions_.size());
     send({0, goodbye{0, status::unauthorized}});
     lose(status::unauthorized);

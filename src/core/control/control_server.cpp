@@ -133,7 +133,7 @@ int control_server::impl::time_to_sleep(nanoseconds longest) const noexcept {
     if (!turns_.empty() || !unchecked_.empty() || (!queued_.empty() && !queue_waits_)) return 0;
     nanoseconds until = next_timer_;
     const nanoseconds at = now();
-    if (security_->has_files()) until = std::min(until, at + server_security::look_interval);
+    if (security_->has_files()) until = std::min(until, at + key_look_interval);
     if (queue_waits_) until = std::min(until, at + std::chrono::milliseconds{5});
     if (door_closed_until_ > at) until = std::min(until, door_closed_until_);
     const nanoseconds left = std::clamp(until - at, nanoseconds{0}, longest);

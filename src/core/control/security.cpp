@@ -13,9 +13,17 @@
 namespace accel::core {
 namespace {
 
+std::string stamp_of(const std::string& path) {
+    struct stat info {};
+    if (path.empty() || ::stat(path.c_str(), &info) != 0) return "-";
+    return fmt::format("{}.{}.{}.{}.{}.{}.{}", info.st_dev, info.st_ino, info.st_size, info.st_mtim.tv_sec,
+                       info.st_mtim.tv_nsec, info.st_ctim.tv_sec, info.st_ctim.tv_nsec);
+}
+
 result<std::shared_ptr<const security_identity>> make_identity(const security_options& options, bool server,
                                                                bool reload) {
     auto made = std::make_shared<security_identity>();
+    made->files = stamp_of_files(options);
     made->insecure = options.insecure;
     made->encrypt = options.encrypt;
     if (auto checked = check_key_options(options); !checked) return checked.error();
@@ -26,15 +34,12 @@ result<std::shared_ptr<const security_identity>> make_identity(const security_op
     return std::shared_ptr<const security_identity>(std::move(made));
 }
 
-/// Changes when the file is written, replaced, or given to somebody else.
-std::string stamp_of(const std::string& path) {
-    struct stat info {};
-    if (path.empty() || ::stat(path.c_str(), &info) != 0) return "-";
-    return fmt::format("{}.{}.{}.{}.{}.{}.{}", info.st_dev, info.st_ino, info.st_size, info.st_mtim.tv_sec,
-                       info.st_mtim.tv_nsec, info.st_ctim.tv_sec, info.st_ctim.tv_nsec);
-}
-
 }  // namespace
+
+std::string stamp_of_files(const security_options& options) {
+    return fmt::format("{} {} {} {} {}", stamp_of(options.key_file), stamp_of(options.server_key),
+                       stamp_of(options.authorized_keys), stamp_of(options.cert_file), stamp_of(options.ca_file));
+}
 
 security_options with_absolute_paths(security_options options) {
     for (std::string security_options::*each :
@@ -67,7 +72,7 @@ result<std::shared_ptr<const security_identity>> load_client_security(const secu
 result<std::shared_ptr<server_security>> server_security::load(const security_options& options) {
     const security_options absolute = with_absolute_paths(options);
     std::shared_ptr<server_security> made(new server_security(absolute));
-    made->loaded_stamp_ = made->last_stamp_ = made->stamp_of_files();
+    made->loaded_stamp_ = made->last_stamp_ = stamp_of_files(absolute);
     auto identity = make_identity(absolute, true, false);
     if (!identity) return identity.error();
     made->current_ = std::move(*identity);
@@ -79,13 +84,8 @@ std::shared_ptr<const security_identity> server_security::current() const {
     return current_;
 }
 
-std::string server_security::stamp_of_files() const {
-    return fmt::format("{} {} {} {}", stamp_of(options_.key_file), stamp_of(options_.authorized_keys),
-                       stamp_of(options_.cert_file), stamp_of(options_.ca_file));
-}
-
 result<void> server_security::reload() {
-    std::string stamp = stamp_of_files();
+    std::string stamp = stamp_of_files(options_);
     auto identity = make_identity(options_, true, true);
     const std::lock_guard lock(mutex_);
     loaded_stamp_ = std::move(stamp);
@@ -101,9 +101,9 @@ void server_security::look_at_files() {
         const std::lock_guard lock(mutex_);
         const nanoseconds at = now();
         if (at < next_look_) return;
-        next_look_ = at + look_interval;
+        next_look_ = at + key_look_interval;
         // A changed file is loaded only after one check without a change: it may be half written.
-        const std::string stamp = stamp_of_files();
+        const std::string stamp = stamp_of_files(options_);
         const bool rested = stamp == std::exchange(last_stamp_, stamp);
         if (!rested || stamp == loaded_stamp_) return;
     }

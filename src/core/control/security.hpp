@@ -21,12 +21,18 @@ struct security_identity {
     bool insecure = false;
     encryption encrypt = encryption::automatic;
     std::shared_ptr<const credentials> keys;  ///< null when insecure
+    std::string files;                        ///< `stamp_of_files`, before they were read
 
     /// True: a data path that can encrypt does.
     [[nodiscard]] bool encrypts() const noexcept { return !insecure && encrypt != encryption::off; }
     /// Two ends of equal digest may share a control connection.
     [[nodiscard]] std::string digest() const { return keys ? keys->digest() : std::string{"insecure"}; }
 };
+
+/// Changes when a file that the options name is written, replaced, or given to somebody else.
+[[nodiscard]] std::string stamp_of_files(const security_options& options);
+/// How often files are looked at. One that has not changed meanwhile is not half written.
+inline constexpr std::chrono::milliseconds key_look_interval{200};
 
 /// They are read again later, when the process may have another working directory.
 [[nodiscard]] security_options with_absolute_paths(security_options options);
@@ -52,13 +58,8 @@ class server_security {
     void look_at_files();
     [[nodiscard]] bool has_files() const noexcept { return !options_.insecure; }
 
-    /// How often the files are looked at.
-    static constexpr std::chrono::milliseconds look_interval{200};
-
   private:
     explicit server_security(const security_options& options) : options_(options) {}
-    [[nodiscard]] std::string stamp_of_files() const;
-
     const security_options options_;
     mutable std::mutex mutex_;
     std::shared_ptr<const security_identity> current_;

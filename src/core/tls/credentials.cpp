@@ -275,8 +275,8 @@ void credentials::pin(std::vector<public_key> trusted) {
 }
 
 std::string credentials::trusted_text() const {
-    if (authorities_ > 1) return fmt::format("{} authorities are trusted", authorities_);
-    if (by_authority()) return fmt::format("trusted is the authority {}", authority_);
+    if (authorities_ > 1) return fmt::format("trusted here are {} authorities", authorities_);
+    if (by_authority()) return fmt::format("trusted here is the authority {}", authority_);
     if (trusted_.size() == 1) return fmt::format("only {} is", trusted_.front().text());
     return fmt::format("{} others are", trusted_.size());
 }

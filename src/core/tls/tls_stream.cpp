@@ -369,7 +369,7 @@ std::string tls_stream::untrusted() const {
     const long why = SSL_get_verify_result(ssl_.get());
     const std::string trusted = own_->trusted_text();
     if (own_->by_authority())
-        return fmt::format("the other end's certificate is {} ({}): {}, and {}",
+        return fmt::format("the other end's certificate is {} ({}): it is {}; {}",
                            is_weak(why) ? "too weak" : "not good here", X509_verify_cert_error_string(why),
                            notes_->refused, trusted);
     return fmt::format("the other end's key is not one that is trusted here: {}, and {}; {}",
