@@ -25,6 +25,8 @@ TEST(same_host, other_offers_are_not) {
     std::string elsewhere = offer;
     elsewhere[4] = elsewhere[4] == '0' ? '1' : '0';
     EXPECT_EQ(same_host::accepted_name(elsewhere, asked), "");
+    EXPECT_FALSE(same_host::has_another_clock(elsewhere, asked));
+    EXPECT_FALSE(same_host::has_another_clock(offer, asked));
     EXPECT_EQ(same_host::accepted_name(same_host::offer(std::string(65, 'x')), asked), "");
     EXPECT_EQ(same_host::accepted_name(same_host::offer(""), asked), "");
     for (const char* other : {"", "shm", "shm:", "shm::digits", "tcp", "local:1.00000000:digits", "digits"})
@@ -42,6 +44,7 @@ TEST(same_host, an_offer_by_another_clock_is_not_taken) {
     while (now() < made + 1ms) {
     }
     EXPECT_EQ(same_host::accepted_name(behind, now()), "") << "it was made before anybody asked";
+    EXPECT_TRUE(same_host::has_another_clock(behind, now()));
     const nanoseconds asked = now() - 1ms;
     std::string ahead = same_host::offer("digits");
     ahead[21] = ahead[21] == 'f' ? '0' : static_cast<char>(ahead[21] == '9' ? 'a' : ahead[21] + 1);

@@ -97,7 +97,13 @@ result<void> choose_scheme(connect_request& request) {
             const std::string name = name_within_host(*each, offer, asked);
             const bool stands_in = can_stand_in(*each, request.context->find_backend(offer));
             const bool reached = within_host(each->scheme()) ? !name.empty() : offer == each->scheme() || stands_in;
-            if (!reached) continue;
+            if (!reached) {
+                if (each->scheme() == "shm" && same_host::has_another_clock(offer, asked))
+                    passed_over +=
+                        "; not shm: the server's clock is another one (a copy of this machine, or a time "
+                        "namespace)";
+                continue;
+            }
             if (would_be_plain(request, *each)) {
                 passed_over +=
                     fmt::format("; not {}: it cannot encrypt payloads (encrypt=off allows it)", each->scheme());

@@ -76,4 +76,11 @@ std::string accepted_name(std::string_view offer, nanoseconds asked) {
     return !take_time(name, asked) || name.size() > max_socket_name ? std::string{} : std::string{name};
 }
 
+bool has_another_clock(std::string_view offer, nanoseconds asked) {
+    const std::string own = prefix();
+    if (own.empty() || !offer.starts_with(own)) return false;
+    offer.remove_prefix(own.size());
+    return !take_time(offer, asked);
+}
+
 }  // namespace accel::core::same_host

@@ -17,6 +17,8 @@ namespace same_host {
 [[nodiscard]] std::string offer(std::string_view name);
 /// The name in an offer that a process of this user on this host has made since `asked`; empty for any other string.
 [[nodiscard]] std::string accepted_name(std::string_view offer, nanoseconds asked);
+/// An offer of this user on this host that was made by another clock than this process has.
+[[nodiscard]] bool has_another_clock(std::string_view offer, nanoseconds asked);
 
 }  // namespace same_host
 }  // namespace accel::core
