@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/connection.hpp"
+#include "core/control/data_preamble.hpp"
 #include "core/event_signal.hpp"
 
 #include <accel_transport/status.hpp>
@@ -9,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -67,7 +69,7 @@ class awaited_connections {
         // A stranger does not learn which sessions there are.
         if (found == expected_.end() ||
             CRYPTO_memcmp(found->second.token.data(), made.token.data(), made.token.size()) != 0)
-            return error{status::unauthorized, 0, "no such session waits for a connection here"};
+            return error{status::unauthorized, 0, std::string{no_session_waits}};
         const expected& awaited = found->second;
         result<Arrived> admitted = admit(awaited.terms, made);
         if (!admitted) return admitted.error();

@@ -12,7 +12,7 @@ result<core::data_connection> admit(const connection_terms& agreed, core::data_c
     if (agreed.encrypted != (made.tls != nullptr))
         return error{status::unauthorized, 0, "it is not encrypted as was agreed"};
     if (!core::answer_data(made, status::ok, {}))
-        return error{status::system_error, 0, "its answer could not be sent; its client tries again"};
+        return error{status::peer_lost, 0, "its answer could not be sent; its client tries again"};
     return std::move(made);
 }
 

@@ -3,6 +3,7 @@
 #include "backends/tcp/opening.hpp"
 #include "backends/tcp/poller.hpp"
 #include "backends/tcp/wire.hpp"
+#include "core/control/data_preamble.hpp"
 #include "core/net/socket.hpp"
 #include "core/tls/kernel_tls.hpp"
 
@@ -80,13 +81,14 @@ result<void> tcp_link::read_wish(const core::link_description& told) {
 }
 
 /// A server whose port is flooded may drop a connection before it knows whose it is. Another is tried then, as the
-/// control connection is. If the server has taken the first one, and only its answer was lost, it refuses others.
+/// control connection is. If the server took the first one, and only its answer was lost, it has no session that waits
+/// for another: the first failure is the reason.
 result<void> tcp_link::connect(const core::link_grant& grant, core::nanoseconds deadline) {
     result<void> first;
     for (int left = connect_attempts;; --left) {
         auto connected = connect_once(grant, deadline);
         const bool dropped = connected.code() == status::peer_lost;
-        if (connected.code() == status::unauthorized && !first) return first;
+        if (!connected && !first && connected.error().message.ends_with(core::no_session_waits)) return first;
         if (dropped && first) first = connected;
         if (!dropped || left == 1 || core::now() + pause_between_attempts >= deadline) return connected;
         std::this_thread::sleep_for(pause_between_attempts);

@@ -301,7 +301,7 @@ void control_server::impl::pass_on(server_connection& which) {
     drop(which);
     const auto taken = host_.take_connection(made, client);
     if (taken) return;
-    (void)answer_data(made, taken.error().code, taken.error().message);
+    if (taken.code() != status::peer_lost) (void)answer_data(made, taken.error().code, taken.error().message);
     limited_log(client.account())
         .warn("refused a data connection of {} for session {}: {}", client.text(), shown->session_id,
               taken.error().message);

@@ -38,6 +38,9 @@ static_assert(sizeof(data_preamble) == 64);
 /// Empty: malformed; `why` says how.
 [[nodiscard]] std::optional<data_preamble> read_data_preamble(std::span<const std::byte> bytes, std::string& why);
 
+/// Refuses a connection of a session that is unknown, or has its connection.
+inline constexpr std::string_view no_session_waits = "no such session waits for a connection here";
+
 /// The server's answer to a preamble: u16 status, u16 length of the sentence, then the sentence.
 inline constexpr std::size_t data_answer_head_bytes = 4;
 inline constexpr std::size_t max_data_answer_bytes = data_answer_head_bytes + 512;

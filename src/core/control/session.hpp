@@ -79,7 +79,7 @@ class session_host {
     /// Schemes this server listens for, best first.
     [[nodiscard]] virtual std::vector<std::string> offers() const = 0;
     /// A client has made a data connection for a session: answers it and passes it to the session's worker,
-    /// or leaves it unchanged. Returns at once.
+    /// or leaves it unchanged. `peer_lost`: it did not take the answer, and its client makes another. Returns at once.
     [[nodiscard]] virtual result<void> take_connection(data_connection& made, const client_identity& client) = 0;
 };
 

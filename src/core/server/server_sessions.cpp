@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/context_state.hpp"
+#include "core/control/data_preamble.hpp"
 #include "core/control/listener.hpp"
 #include "core/log.hpp"
 #include "core/server/gpu_exchanges.hpp"
@@ -268,8 +269,7 @@ result<void> server_core::take_connection(data_connection& made, const client_id
     const auto found = sessions_.find(made.session_id);
     const bool own = found != sessions_.end() && found->second.counted &&
                      (made.tls == nullptr || made.tls->session() || found->second.client.name == client.name);
-    if (!own || found->second.source == nullptr)
-        return error{status::unauthorized, 0, "no such session waits for a connection here"};
+    if (!own || found->second.source == nullptr) return error{status::unauthorized, 0, std::string{no_session_waits}};
     return found->second.source->take_connection(made);
 }
 
