@@ -13,12 +13,17 @@
 #include "core/server/cancel_board.hpp"
 
 #include <cerrno>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
 namespace accel::core {
 namespace {
+
+constexpr int most_room_waits = 10;
+constexpr std::chrono::milliseconds room_wait{50};
 
 result<backend*> usable_backend(context_state& context, const std::string& scheme) {
     auto found = context.named_backend(scheme);
@@ -88,7 +93,7 @@ void take(connect_request& request, scheme_choice choice) {
 result<void> choose_scheme(connect_request& request) {
     const nanoseconds asked = now();
     auto offers = request.context->control().query_offers(request.peer.host, request.peer.port, request.security,
-                                                          deadline_after(request.options.connect_timeout));
+                                                          request.deadline);
     if (!offers) return offers.error();
     std::string passed_over;
     std::vector<scheme_choice> choices;
@@ -114,6 +119,10 @@ result<void> choose_scheme(connect_request& request) {
                 passed_over += fmt::format("; not {}: {}", each->scheme(), reason);
                 continue;
             }
+            if (auto able = check_pacing(request.options.pacing, *each); !able) {
+                passed_over += fmt::format("; not {}: {}", each->scheme(), able.error().message);
+                continue;
+            }
             auto keys = keys_for(request, each->scheme());
             if (!keys) return keys.error();
             scheme_choice& made = choices.emplace_back();
@@ -121,7 +130,9 @@ result<void> choose_scheme(connect_request& request) {
             made.peer.scheme = each->scheme();
             if (!name.empty()) move_within_host(made.peer, std::string{each->scheme()}, name);
             made.security = std::move(*keys);
-            made.why = fmt::format("{}: best of what both ends offer ({}){}", each->scheme(), reason, passed_over);
+            made.why = fmt::format("{}: {} ({}){}", each->scheme(),
+                                   choices.size() == 1 ? "best of what both ends offer" : "the best that connects",
+                                   reason, passed_over);
             break;
         }
     }
@@ -229,6 +240,7 @@ result<connect_request> resolve_connection(std::shared_ptr<context_state> contex
     request.context = std::move(context);
     request.peer = std::move(*peer);
     request.options = std::move(*effective);
+    request.deadline = deadline_after(request.options.connect_timeout);
     if (request.peer.scheme != "local") {
         const bool needs_keys = !within_host(request.peer.scheme);
         auto security = load_client_security(needs_keys ? request.options.security : no_keys());
@@ -286,11 +298,16 @@ result<channel_connection> open_connection(const connect_request& request) {
 
 /// Each scheme has its share of the time.
 result<channel_connection> open_by_any_scheme(connect_request& request) {
-    const nanoseconds deadline = deadline_after(request.options.connect_timeout);
     std::string failed;
+    int room_waits = most_room_waits;
     for (;;) {
-        request.options.connect_timeout = share_of(deadline, request.next_best.size() + 1);
+        request.options.connect_timeout = share_of(request.deadline, request.next_best.size() + 1);
         auto made = open_connection(request);
+        // The failed try's own session may have the place, until the server has heard of its end.
+        if (made.code() == status::overloaded && !failed.empty() && room_waits-- > 0 && now() < request.deadline) {
+            std::this_thread::sleep_for(room_wait);
+            continue;
+        }
         if (made) {
             request.why += failed;
             request.next_best.clear();
@@ -313,7 +330,7 @@ namespace {
 
 /// `wants_sharing`: the server cannot do what `service_sharing::exclusive` needs.
 result<kernel_connection> open_kernels(const connect_request& request, const kernel_options& kernels,
-                                       const poller_options& source, nanoseconds deadline, bool& wants_sharing) {
+                                       const poller_options& source, bool& wants_sharing) {
     auto chosen = usable_backend(*request.context, request.peer.scheme);
     if (!chosen) return chosen.error();
     kernel_connection made;
@@ -324,7 +341,7 @@ result<kernel_connection> open_kernels(const connect_request& request, const ker
     auto path = made.events->open_connection(client_config(request));
     if (!path) return path.error();
     made.path = std::move(*path);
-    if (auto opened = open_session(request, *made.path, made.session, deadline); !opened) {
+    if (auto opened = open_session(request, *made.path, made.session, request.deadline); !opened) {
         wants_sharing = made.events->wants_sharing();
         return opened.error();
     }
@@ -334,15 +351,14 @@ result<kernel_connection> open_kernels(const connect_request& request, const ker
 }  // namespace
 
 result<kernel_connection> open_kernel_connection(const connect_request& request, const kernel_options& kernels) {
-    const nanoseconds deadline = deadline_after(request.options.connect_timeout);
     poller_options source = source_options(request);
     bool wants_sharing = false;
-    auto made = open_kernels(request, kernels, source, deadline, wants_sharing);
+    auto made = open_kernels(request, kernels, source, wants_sharing);
     if (made || !wants_sharing) return made;
     log().warn("gpu: the server at {} announces its responses: the channel is shared, in spite of sharing=exclusive",
                request.peer.text());
     source.verbs.sharing = service_sharing::shared;
-    return open_kernels(request, kernels, source, deadline, wants_sharing);
+    return open_kernels(request, kernels, source, wants_sharing);
 }
 
 result<target> resolve_target(const connect_request& request, std::uint16_t version, std::string_view name) {

@@ -32,6 +32,7 @@ struct connect_request {
     std::shared_ptr<context_state> context;
     uri peer;  ///< `auto` has been resolved
     channel_options options;
+    nanoseconds deadline = never;                       ///< of the first connect
     std::shared_ptr<const security_identity> security;  ///< null in process
     std::shared_ptr<slot_memory> requests;
     std::shared_ptr<slot_memory> responses;
@@ -81,7 +82,7 @@ using kernel_connection = established<kernel_client, connection>;
 
 /// Opens a session and its data path, within `connect_timeout`.
 [[nodiscard]] result<channel_connection> open_connection(const connect_request& request);
-/// The same; with `auto`, by the next best scheme if that fails. `request` says which it is.
+/// The same by `request.deadline`; with `auto`, by the next best scheme if that fails. `request` says which it is.
 [[nodiscard]] result<channel_connection> open_by_any_scheme(connect_request& request);
 /// The same for kernels, whose connection brings its slots.
 [[nodiscard]] result<kernel_connection> open_kernel_connection(const connect_request& request,

@@ -135,12 +135,13 @@ class control_client::impl {
             taken.swap(commands_);
             left = std::exchange(left_, nullptr);
         }
-        for (ask_command& each : taken) connection_to(std::move(each.address)).ask(std::move(each.call));
+        // Before questions: a new session may need the place of the one that was left.
         while (left != nullptr) {
             for (auto& open : connections_)
                 if (open.close_session(left->left_session, left.get())) break;
             left = std::exchange(left->next_left, nullptr);
         }
+        for (ask_command& each : taken) connection_to(std::move(each.address)).ask(std::move(each.call));
     }
 
     client_connection& connection_to(server_address address) {
