@@ -44,8 +44,8 @@ struct scheme_report {
 /// and end without effect (docs/threads.md, "fork").
 class ACCEL_API context {
   public:
-    /// Where standard input, output or error is closed, /dev/null takes its place: no descriptor of this library, or of
-    /// those that it uses, may lie where other code reads and writes (docs/errors.md).
+    /// Where standard input, output or error is closed, /dev/null takes its place, so that no socket lies where other
+    /// code writes its output (docs/errors.md).
     [[nodiscard]] static result<context> open(const context_options& options = {});
     context(context&&) noexcept;
     context& operator=(context&&) noexcept;

@@ -67,6 +67,7 @@ result<accelerator_device*> device_of(context_state& context, memory_kind kind) 
 /// Whether a range of the host's is mapped from end to end. A look at each mapping, not at each page: since
 /// Linux 2.6.19 MS_ASYNC starts no writing, and only finds holes. Where the call is forbidden, nobody knows.
 bool is_mapped(void* data, std::size_t size) noexcept {
+    if (size > static_cast<std::size_t>(std::numeric_limits<std::ptrdiff_t>::max())) return false;
     const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
     const auto before = reinterpret_cast<std::uintptr_t>(data) % page;
     return ::msync(static_cast<std::byte*>(data) - before, size + before, MS_ASYNC) == 0 || errno != ENOMEM;
@@ -110,11 +111,13 @@ context::~context() {
 
 result<context> context::open(const context_options& options) {
     return core::guarded([&]() -> result<context> {
-        core::fill_standard_descriptors();
+        const bool filled = core::fill_standard_descriptors();
         core::log().set_level(options.log);
         core::log_registration sink{options.log_sink};
         auto state = std::make_shared<core::context_state>(options.metrics);
         state->put_log_sink(std::move(sink));
+        if (!filled)
+            core::log().warn("standard input, output or error is closed, and /dev/null cannot be opened in its place");
         return context{std::move(state)};
     });
 }

@@ -32,14 +32,24 @@ class signals_blocked {
     sigset_t before_;
 };
 
+/// The system starts no thread.
+class no_thread : public std::system_error {
+  public:
+    explicit no_thread(const std::error_code& why) : std::system_error(why) {}
+};
+
 /// A thread of the library: debuggers see its name (at most 15 characters), and it takes none of the application's
-/// signals. Throws what std::thread throws.
+/// signals. Throws `no_thread`.
 template <class Body>
 [[nodiscard]] std::thread start_thread(const char* name, Body&& body) {
     const signals_blocked for_the_thread;
-    std::thread made{std::forward<Body>(body)};
-    ::pthread_setname_np(made.native_handle(), name);
-    return made;
+    try {
+        std::thread made{std::forward<Body>(body)};
+        ::pthread_setname_np(made.native_handle(), name);
+        return made;
+    } catch (const std::system_error& refused) {
+        throw no_thread(refused.code());
+    }
 }
 
 /// True: so many threads could be started at once, and have ended again. For code that does not bear it when one

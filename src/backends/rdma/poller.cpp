@@ -65,7 +65,7 @@ result<void> rdma_poller::make_queues() {
     epoll_event interest{};
     interest.events = EPOLLIN;
     if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, wake_fd_, &interest) != 0 && errno != EEXIST)
-        return core::no_descriptor("for events of rdma", errno);
+        return core::cannot_watch("rdma", errno);
     if (auto first = add_queue(0); !first) return first;
     completions_ = queues_[0].queue.get();
     queues_polled_ = 1;

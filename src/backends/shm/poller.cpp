@@ -40,7 +40,7 @@ result<void> shm_poller::serve() {
     page_ = std::move(*page);
     door_.emplace(page_.fd());
     if (door_->fd() < 0) return core::no_descriptor("for shm", -door_->fd());
-    if (!watch(door_->fd(), &door_)) return core::no_descriptor("for events of shm", errno);
+    if (!watch(door_->fd(), &door_)) return core::cannot_watch("shm", errno);
     return {};
 }
 
@@ -52,7 +52,7 @@ result<void> shm_poller::make_waker() {
     if (waker_) return {};
     copied_.emplace();
     if (copied_->fd() < 0) return core::no_descriptor("for shm", copied_->failure());
-    if (!watch(copied_->fd(), &waker_)) return core::no_descriptor("for events of shm", errno);
+    if (!watch(copied_->fd(), &waker_)) return core::cannot_watch("shm", errno);
     waker_.emplace(copied_->fd());
     return {};
 }

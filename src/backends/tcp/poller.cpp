@@ -41,7 +41,7 @@ result<std::unique_ptr<core::poller>> tcp_poller::open(const core::poller_option
         const int signal = made->arrivals_->fd();
         if (signal < 0) return core::no_descriptor("for tcp", -signal);
         if (::epoll_ctl(made->epoll_.get(), EPOLL_CTL_ADD, signal, &event) != 0)
-            return core::no_descriptor("for events of tcp", errno);
+            return core::cannot_watch("tcp", errno);
     }
     return std::unique_ptr<core::poller>(std::move(made));
 }

@@ -258,7 +258,7 @@ result<std::unique_ptr<core::poller>> server_poller::open(const std::shared_ptr<
 result<std::unique_ptr<core::link>> server_poller::open_link(const core::link_config& config) {
     // One for the coming connection, and some for others.
     if (const int none = try_descriptors(socket_descriptors); none != 0)
-        return core::no_descriptor("in the server for zmq", none);
+        return core::no_descriptor("for zmq in the server", none);
     return std::unique_ptr<core::link>{std::make_unique<server_link>(hub_, config)};
 }
 

@@ -82,8 +82,8 @@ void client_connection::end() {
 
 void client_connection::connect() {
     next_address_ = 0;
-    refused_ = false;
-    connect_next(EADDRNOTAVAIL);
+    refused_ = hopeful_ = false;
+    connect_next(0);
 }
 
 /// Skips addresses that refuse. When none is left, tries all of them again a little later, until the
@@ -106,13 +106,13 @@ void client_connection::connect_next(int last_failure) {
         return;
     }
     connect_at_ = now() + retry_interval;
-    if (is_shortage(last_failure) || is_forbidden(last_failure))
-        return fail_calls(cannot_connect(name(), last_failure));
+    if (last_failure != 0 && !hopeful_) return fail_calls(cannot_connect(name(), last_failure));
     count_refusal();
 }
 
 void client_connection::note_failure(int failure) {
     refused_ = refused_ || failure == ECONNREFUSED;
+    hopeful_ = hopeful_ || (failure != 0 && !is_shortage(failure) && !is_forbidden(failure));
 }
 
 /// An address that neither answers nor refuses makes each round take longer, up to the deadline.

@@ -160,6 +160,7 @@ class client_connection {
     std::size_t next_address_ = 0;
     std::string reached_;   ///< the address that it is connected to
     bool refused_ = false;  ///< an address has said in this round that nothing listens there
+    bool hopeful_ = false;  ///< an address failed in this round neither for a shortage nor because it is forbidden
     nanoseconds connect_at_{};
     nanoseconds connect_by_ = never;  ///< deadline of the current address
     bool closed_unheard_ = false;     ///< the last connections closed before the server sent anything

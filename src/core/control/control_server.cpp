@@ -83,7 +83,7 @@ control_server::impl::~impl() {
 
 result<void> control_server::impl::start() {
     if (!wake_.open()) return no_descriptor("for the control plane", wake_.failure());
-    if (unwatched_ != 0) return no_descriptor("for events of the control plane", unwatched_);
+    if (unwatched_ != 0) return cannot_watch("the control plane", unwatched_);
     opener_.start();
     thread_ = start_thread("accel-control", [this] { run(); });
     return {};

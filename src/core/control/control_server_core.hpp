@@ -38,7 +38,7 @@ class control_server::impl {
     impl(const impl&) = delete;
     impl& operator=(const impl&) = delete;
 
-    /// Runs rounds on a thread of its own from now on. False: there is no descriptor to wake it.
+    /// Runs rounds on a thread of its own from now on. Fails where there is no descriptor to wake it.
     [[nodiscard]] result<void> start();
     /// Sleeps until there is something to do, or for `longest`; then does a bounded part of it.
     void progress(nanoseconds longest);

@@ -33,7 +33,7 @@ std::string_view advice_for(int number) noexcept {
         case ENOSYS:
             return "this kernel does not have the call, or the container's seccomp profile hides it";
         default:
-            return "the operating system's own documentation of that error tells more";
+            return "see errno(3) for what it means";
     }
 }
 
@@ -44,6 +44,12 @@ error no_descriptor(std::string_view wanted, int number) {
     const std::string reason = used_up ? "" : fmt::format(" ({})", std::strerror(number));
     return {memory ? status::out_of_memory : status::system_error, number,
             fmt::format("{} {}{}; {}", what, wanted, reason, advice_for(number))};
+}
+
+error cannot_watch(std::string_view whose, int number) {
+    return {number == ENOMEM ? status::out_of_memory : status::system_error, number,
+            fmt::format("the system cannot watch the descriptors of {} ({}); {}", whose, std::strerror(number),
+                        advice_for(number))};
 }
 
 }  // namespace accel::core

@@ -19,5 +19,7 @@ namespace accel::core {
 /// "no descriptor is left for a session; …", or what else errno says. `wanted` goes on: "for a session".
 /// `out_of_memory` for the kernel's memory, else `system_error`.
 [[nodiscard]] error no_descriptor(std::string_view wanted, int number);
+/// "the system cannot watch the descriptors of tcp (…); …".
+[[nodiscard]] error cannot_watch(std::string_view whose, int number);
 
 }  // namespace accel::core

@@ -33,15 +33,16 @@ struct name_lookup {
     name_outcome outcome{};
 };
 
-/// All of a process. Never destroyed: the threads are not waited for, neither at its end.
+/// All of a process. Never destroyed: nobody waits for the threads, not even when the process ends.
 class name_lookups {
   public:
-    /// Null: not in time.
+    /// Null: not in time. `busy`: because other names have all threads.
     [[nodiscard]] std::shared_ptr<const name_lookup> finish(const std::string& host, nanoseconds deadline,
-                                                            const std::stop_token& stopped) {
+                                                            const std::stop_token& stopped, bool& busy) {
         if (stopped.stop_requested()) return {};
         std::unique_lock lock(mutex_);
-        if (!wait(lock, deadline, stopped, [&] { return find(host) || running_.size() < max_lookups; })) return {};
+        busy = !wait(lock, deadline, stopped, [&] { return find(host) || running_.size() < max_lookups; });
+        if (busy) return {};
         auto found = find(host);
         if (!found) found = start(host);
         return wait(lock, deadline, stopped, [&] { return found->done; }) ? found : nullptr;
@@ -132,13 +133,14 @@ error cannot_resolve(const std::string& host, const name_outcome& outcome) {
 
 result<std::vector<socket_address>> look_up(const std::string& host, nanoseconds deadline,
                                             const std::stop_token& stopped) {
-    const auto found = all_lookups.get().finish(host, deadline, stopped);
+    bool busy = false;
+    const auto found = all_lookups.get().finish(host, deadline, stopped, busy);
     if (found == nullptr && stopped.stop_requested()) return error{status::closed, 0, "the channel is closed"};
     if (found == nullptr)
         return error{status::timed_out, 0,
-                     fmt::format("host '{}' was not resolved in time: its name server does not answer; try again, or "
-                                 "give an address",
-                                 host)};
+                     fmt::format("host '{}' was not resolved in time: {}; try again, or give an address", host,
+                                 busy ? "name servers do not answer for the other hosts that are resolved now"
+                                      : "its name server does not answer")};
     if (found->outcome.failure != 0) return cannot_resolve(host, found->outcome);
     return found->outcome.addresses;
 }

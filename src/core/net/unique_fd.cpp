@@ -16,12 +16,15 @@ int unique_fd::above_standard(int fd) noexcept {
     return made >= 0 ? made : -failure;
 }
 
-void fill_standard_descriptors() noexcept {
+bool fill_standard_descriptors() noexcept {
+    bool filled = true;
     for (int each = STDIN_FILENO; each <= STDERR_FILENO; ++each) {
         if (::fcntl(each, F_GETFD) >= 0) continue;
         const int made = ::open("/dev/null", O_RDWR | O_CLOEXEC);  // the lowest that is closed
         if (made > STDERR_FILENO) ::close(made);                   // another thread was faster
+        filled = filled && made >= 0;
     }
+    return filled;
 }
 
 }  // namespace accel::core

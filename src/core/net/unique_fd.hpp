@@ -13,8 +13,7 @@ namespace accel::core {
 class unique_fd {
   public:
     unique_fd() noexcept = default;
-    /// Where the program has closed one of those three, `fd` may have become one. Another takes its place, if there is
-    /// one. Negative: errno is kept for `failure`.
+    /// If `fd` is one of those, a copy above them takes its place. If `fd` is negative, `failure` keeps errno.
     explicit unique_fd(int fd) noexcept : fd_(fd > STDERR_FILENO ? fd : above_standard(fd)) {}
     unique_fd(unique_fd&& other) noexcept : fd_(std::exchange(other.fd_, none)) {}
     unique_fd& operator=(unique_fd&& other) noexcept {
@@ -44,7 +43,7 @@ class unique_fd {
 };
 
 /// Opens /dev/null in place of standard input, output and error, as far as they are closed: libraries below this one,
-/// such as ZeroMQ and those of devices, take descriptors as they come.
-void fill_standard_descriptors() noexcept;
+/// such as ZeroMQ and those of devices, take descriptors as they come. False: it could not be opened.
+bool fill_standard_descriptors() noexcept;
 
 }  // namespace accel::core

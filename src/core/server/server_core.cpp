@@ -83,6 +83,8 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
         if (auto added = made->add_listener(where); !added) return added.error();
     if (made->options_.workers > 0)
         for (worker* each : made->workers_) each->start();
+    else if (auto ready = made->workers_.front()->make_drivable(); !ready)
+        return ready.error();
     if (metrics_registry* const metrics = made->context_->metrics(); metrics != nullptr) {
         for (const std::string& each : names) metrics->name_target(each);
         metrics->add(*made);

@@ -196,17 +196,14 @@ void worker::wake() noexcept {
 
 // The application's own loop.
 
-int worker::event_fd() noexcept {
-    if (wakeups_ == nullptr) {
-        wakeups_ = std::make_unique<event_set>();
-        wakeups_->add(wake_.fd());
-        for (const auto& source : sources_) wakeups_->add(source->event_fd());
-    }
-    return wakeups_->fd();
+result<void> worker::make_drivable() {
+    wakeups_ = std::make_unique<event_set>();
+    wakeups_->add(wake_.fd());
+    for (const auto& source : sources_) wakeups_->add(source->event_fd());
+    return wakeups_->check();
 }
 
 bool worker::arm() noexcept {
-    (void)event_fd();
     armed_ = true;
     const nanoseconds longest = longest_sleep();
     wakeups_->set_timer(longest == idle_interval ? never : now() + longest);

@@ -73,10 +73,12 @@ class worker {
     void lose(session& which, status why) noexcept;
 
     // Where the application drives it, on its thread.
+    /// In place of `start`, once it has its sources.
+    [[nodiscard]] result<void> make_drivable();
     /// The same as `progress`, also after `arm`.
     std::size_t serve() noexcept;
-    /// Readable, after `arm` has said true, when `serve` has something to do. Made by the first call.
-    [[nodiscard]] int event_fd() noexcept;
+    /// Readable, after `arm` has said true, when `serve` has something to do.
+    [[nodiscard]] int event_fd() const noexcept { return wakeups_->fd(); }
     [[nodiscard]] bool arm() noexcept;
 
   private:
