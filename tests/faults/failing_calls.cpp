@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdint>
+#include <thread>
 #include <type_traits>
 
 #include <dlfcn.h>
@@ -101,6 +102,7 @@ constexpr std::array failures = std::to_array<failure>({
 });
 
 std::atomic<const failure*> armed{nullptr};
+std::atomic<int> inside{0};  ///< threads that look at what is armed
 std::atomic<long> before_it{0};
 std::atomic<bool> has_failed{false};
 std::atomic<whose> scope{whose::calling_threads};
@@ -111,9 +113,8 @@ std::bitset<4'096> open_before;
     return fd >= 0 && static_cast<std::size_t>(fd) < open_before.size() && open_before[static_cast<std::size_t>(fd)];
 }
 
-/// True: this call fails, with errno. `concerns`: -1 is none.
-bool is_failing(std::string_view call, const void* caller, int concerns = -1) noexcept {
-    const failure* const how = armed.load(std::memory_order_acquire);
+bool would_fail(std::string_view call, const void* caller, int concerns) noexcept {
+    const failure* const how = armed;
     if (how == nullptr || how->call != call || was_open(concerns)) return false;
     const auto* const place = static_cast<const char*>(caller);
     if (place < &__executable_start || place >= &etext) return false;
@@ -122,6 +123,14 @@ bool is_failing(std::string_view call, const void* caller, int concerns = -1) no
     has_failed = true;
     errno = how->number;
     return true;
+}
+
+/// True: this call fails, with errno. `concerns`: -1 is none.
+bool is_failing(std::string_view call, const void* caller, int concerns = -1) noexcept {
+    ++inside;
+    const bool fails = would_fail(call, caller, concerns);
+    --inside;
+    return fails;
 }
 
 template <class Result>
@@ -150,10 +159,11 @@ void fail_call(const failure& how, std::size_t number, whose of) {
     scope = of;
     has_failed = false;
     before_it = static_cast<long>(number);
-    armed.store(&how, std::memory_order_release);
+    armed = &how;
 }
 bool stop_failing_calls() noexcept {
     armed = nullptr;
+    while (inside != 0) std::this_thread::yield();
     arming_thread = false;
     return has_failed;
 }

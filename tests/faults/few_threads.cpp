@@ -15,6 +15,7 @@ namespace {
 
 constexpr long all = std::numeric_limits<long>::max() / 2;
 std::atomic<long> left{all};
+std::atomic<bool> forbidden{false};
 std::atomic<std::size_t> refused{0};
 
 struct body {
@@ -35,9 +36,11 @@ void* run_counted(void* given) {
 void allow_more_threads(std::size_t count) noexcept {
     refused = 0;
     left = static_cast<long>(count);
+    forbidden = count == 0;
 }
 void allow_all_threads() noexcept {
     left = all;
+    forbidden = false;
 }
 std::size_t refused_threads() noexcept {
     return refused;
@@ -50,6 +53,10 @@ extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t* 
     using namespace accel::faults;
     using create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
     static const auto real = reinterpret_cast<create>(::dlsym(RTLD_NEXT, "pthread_create"));
+    if (forbidden) {
+        ++refused;
+        return EAGAIN;
+    }
     if (--left < 0) {
         ++left;
         ++refused;

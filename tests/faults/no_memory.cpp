@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <new>
+#include <thread>
 
 namespace accel::faults {
 namespace {
@@ -15,11 +16,15 @@ thread_local bool failed = false;
 thread_local bool spared = false;  ///< by `elsewhere_left`
 std::atomic<long> elsewhere_left{never};
 std::atomic<bool> failed_elsewhere{false};
+std::atomic<int> counting{0};  ///< threads that look at `elsewhere_left`
 
 bool is_refused_elsewhere() noexcept {
-    if (spared || elsewhere_left.load(std::memory_order_relaxed) < 0 || elsewhere_left.fetch_sub(1) != 0) return false;
-    failed_elsewhere = true;
-    return true;
+    if (spared || elsewhere_left.load(std::memory_order_relaxed) < 0) return false;
+    ++counting;
+    const bool refused = elsewhere_left >= 0 && elsewhere_left.fetch_sub(1) == 0;
+    if (refused) failed_elsewhere = true;
+    --counting;
+    return refused;
 }
 
 bool is_refused() noexcept {
@@ -44,6 +49,7 @@ void fail_allocation_elsewhere(std::size_t number) noexcept {
 bool stop_failing() noexcept {
     calls_left = never;
     elsewhere_left = never;
+    while (counting != 0) std::this_thread::yield();
     spared = false;
     return failed || failed_elsewhere.exchange(false);
 }

@@ -59,9 +59,10 @@ TEST_F(memory, impossible_sizes_and_devices_are_refused) {
 /// Pages of this process, of which some can be given back.
 class pages {
   public:
-    explicit pages(std::size_t count, int more_flags = 0)
+    explicit pages(std::size_t count, int more_flags = 0, std::uintptr_t at = 0)
         : size_(count * one),
-          at_(::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | more_flags, -1, 0)) {}
+          at_(::mmap(reinterpret_cast<void*>(at), size_, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | more_flags, -1, 0)) {}
     ~pages() { ::munmap(at_, size_); }
     [[nodiscard]] std::byte* of(std::size_t index) const { return static_cast<std::byte*>(at_) + index * one; }
     [[nodiscard]] std::size_t size() const { return size_; }
@@ -75,7 +76,9 @@ class pages {
 };
 
 TEST_F(memory, that_is_not_mapped_is_refused) {
-    pages own(5);
+    // Far below what the kernel gives to other threads, which would fill the holes.
+    pages own(5, MAP_FIXED_NOREPLACE, std::uintptr_t{1} << 30);
+    if (own.of(0) == MAP_FAILED) GTEST_SKIP() << "these addresses are in use";
     own.give_back(2);
     own.give_back(4);
     const auto refused = [&](std::byte* data, std::size_t size) {
@@ -91,6 +94,7 @@ TEST_F(memory, that_is_not_mapped_is_refused) {
     EXPECT_TRUE(refused(own.of(3) - 1, 10)) << "its begin";
     EXPECT_TRUE(refused(own.of(3), pages::one + 1));
     EXPECT_TRUE(refused(own.of(0), huge / 2)) << "beyond a process's addresses";
+    EXPECT_TRUE(refused(reinterpret_cast<std::byte*>(8), huge - 7)) << "all addresses";
 }
 
 TEST_F(memory, whose_end_wraps_around_is_refused) {
