@@ -56,6 +56,7 @@ bool stop_failing() noexcept {
 
 }  // namespace accel::faults
 
+// NOLINTBEGIN(cppcoreguidelines-no-malloc): this is the allocator
 void* operator new(std::size_t size) {
     void* const made = accel::faults::is_refused() ? nullptr : std::malloc(size);
     if (made == nullptr) throw std::bad_alloc();
@@ -80,3 +81,4 @@ void operator delete(void* given, std::align_val_t) noexcept {
 void operator delete(void* given, std::size_t, std::align_val_t) noexcept {
     std::free(given);
 }
+// NOLINTEND(cppcoreguidelines-no-malloc)
