@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/clock.hpp"
+#include "core/tls/credentials.hpp"
 #include "core/tls/openssl.hpp"
 
 #include <string>
