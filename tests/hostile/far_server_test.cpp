@@ -81,7 +81,7 @@ struct far_servers : ::testing::Test {
         return outcome;
     }
     /// Lets the client have its session, and treats the data connection so.
-    status answer_data(std::function<void(far_end&)> treat, std::chrono::nanoseconds timeout = patience(600ms)) {
+    status answer_data(std::function<void(far_end&)> treat, std::chrono::nanoseconds timeout = tests::until_hung()) {
         return connect_to(
             [treat = std::move(treat)](far_end& end) {
                 if (!end.greeted()) return treat(end);
@@ -182,7 +182,7 @@ TEST_F(far_servers, that_flood_are_borne) {
 }
 
 TEST_F(far_servers, that_do_not_answer_data_connections_well_are_named) {
-    EXPECT_EQ(answer_data([](far_end& end) { end.stay(); }), status::timed_out);
+    EXPECT_EQ(answer_data([](far_end& end) { end.stay(); }, patience(600ms)), status::timed_out);
     EXPECT_EQ(answer_data([](far_end&) {}), status::peer_lost);
     EXPECT_EQ(answer_data([](far_end& end) { end.pour(std::vector<std::byte>(64, std::byte{0xff})); }),
               status::protocol_error);
@@ -198,15 +198,17 @@ TEST_F(far_servers, that_do_not_answer_data_connections_well_are_named) {
         end.say(core::encode_data_answer(status::unauthorized, "no"));
         end.stay();
     };
-    EXPECT_EQ(answer_data(third, tests::until_hung()), status::unauthorized);
+    EXPECT_EQ(answer_data(third), status::unauthorized);
     EXPECT_EQ(tries, 3);
     // A sentence that is never finished.
-    EXPECT_EQ(answer_data([](far_end& end) {
-                  auto bytes = core::encode_data_answer(status::unauthorized, "a long story");
-                  bytes.resize(8);
-                  end.say(bytes);
-                  end.stay();
-              }),
+    EXPECT_EQ(answer_data(
+                  [](far_end& end) {
+                      auto bytes = core::encode_data_answer(status::unauthorized, "a long story");
+                      bytes.resize(8);
+                      end.say(bytes);
+                      end.stay();
+                  },
+                  patience(600ms)),
               status::timed_out);
 }
 
