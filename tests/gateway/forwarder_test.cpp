@@ -172,7 +172,7 @@ TEST_F(forwarding, does_not_repeat_a_request_that_its_server_has_got) {
     send(1);
     ASSERT_TRUE(held.wait_for(1));
     first.serves.reset();
-    EXPECT_EQ(answer(), status::closed);
+    EXPECT_EQ(answer(), status::peer_lost);
     held.clear();
     EXPECT_EQ(first.asked, 1);
     EXPECT_EQ(second.asked, 0);
