@@ -307,8 +307,9 @@ TEST_P(exclusive_service, proxy_has_no_queues_in_the_memory_of_kernels) {
     rig.options.verbs.queues = queue_location::gpu;
     auto refused = rig.try_listen();
     ASSERT_FALSE(refused.ok());
-    EXPECT_EQ(refused.error().code, status::unsupported);
-    EXPECT_THAT(refused.error().message, ::testing::HasSubstr("queues=gpu needs the engine direct"));
+    EXPECT_EQ(refused.error().code, status::invalid_argument);
+    EXPECT_THAT(refused.error().message,
+                ::testing::HasSubstr("option queues has to be auto or host with engine=proxy"));
 }
 
 TEST_P(exclusive_service, uri_may_ask_for_it) {

@@ -141,7 +141,7 @@ def check_configuration(pair, files):
     folder = pair.folder.name
     tensors = lambda name: [{"name": name, "datatype": "FP32", "shape": [8]}]
     model = {"uri": "tcp://127.0.0.1:1", "target": "double", "inputs": tensors("x"), "outputs": tensors("y")}
-    document = {"http": "nowhere", "models": {"twice": model, "again": {**model, "uri": pair.uri}},
+    document = {"http": "127.0.0.1:1", "models": {"twice": model, "again": {**model, "uri": pair.uri}},
                 "tls": {"certificate": files.certificate, "key": files.key}, "tokens": "list",
                 "limits": {"idle_timeout": "2s"}}
     write(os.path.join(folder, "list"), TOKEN)
