@@ -179,7 +179,7 @@ struct server_statistics {
     std::uint64_t replies = 0;              ///< answers delivered
     std::uint64_t expired = 0;              ///< requests too late on arrival, or when a stream was free
     std::uint64_t cancelled = 0;            ///< requests that were cancelled before the handler saw them
-    std::uint64_t overloaded = 0;           ///< requests refused by `max_exchanges`
+    std::uint64_t overloaded = 0;           ///< requests refused by `max_exchanges`, or because it drains
     std::uint64_t not_found = 0;            ///< requests for targets that the server lacks
     std::size_t memory_bytes = 0;           ///< slots of all sessions now
     std::size_t gpu_memory_bytes = 0;       ///< of it, and of the handler's slots, on the GPU now

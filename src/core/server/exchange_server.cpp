@@ -80,6 +80,7 @@ void exchange_server::refuse(exchange_state& request, status why) noexcept {
     if (leaving_ || request.owner->cancels().ended()) return ignore(request);
     const bool cancelled = request.owner->cancels().cancelled({request.slot, request.generation});
     if (!cancelled && max_open_.load(std::memory_order_relaxed) == 0) {
+        counters_.overloaded.add();
         request.answer.application_code = drain_code;
         return refuse(request, status::closed);
     }
