@@ -14,7 +14,7 @@ struct kept {
 };
 constinit std::atomic<kept*> all_kept{nullptr};
 
-/// Where there is no memory for the list: a leak checker sees a leak.
+/// For objects that the list has no memory for. A leak checker reports them.
 union never_destroyed {
     explicit never_destroyed(std::shared_ptr<void> given) noexcept : owned(std::move(given)) {}
     ~never_destroyed() {}  // NOLINT(modernize-use-equals-default): a union's would be deleted

@@ -16,7 +16,7 @@ namespace accel::core {
 /// A thread that has found no memory tries again after it.
 inline constexpr std::chrono::milliseconds pause_without_memory{10};
 
-/// Why no thread was started; a short text where there is no memory for a sentence either.
+/// Why no thread was started. If memory has run out too, the text is short.
 [[nodiscard]] inline error describe(const no_thread& refused) noexcept {
     const int number = refused.code().value();
     try {

@@ -265,7 +265,7 @@ result<void> set_option(const std::array<option_key<Options>, Count>& keys, std:
     }
     std::string known;
     for (const auto& each : keys) known += fmt::format("{}{}", known.empty() ? "" : ", ", each.name);
-    return error{status::invalid_argument, 0, fmt::format("there is no option '{}'; there are: {}", name, known)};
+    return error{status::invalid_argument, 0, fmt::format("unknown option '{}'; the options are: {}", name, known)};
 }
 
 error out_of_bounds(std::string_view what, std::string_view range) {

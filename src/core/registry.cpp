@@ -68,9 +68,10 @@ bool is_scheme_name(std::string_view scheme) noexcept {
 }
 
 error unknown_scheme(std::string_view scheme) {
-    return {status::unsupported, 0,
-            fmt::format("there is no scheme '{}'; there are local, shm, gdr, rdma, gpu, tcp, zmq, and auto for clients",
-                        scheme)};
+    return {
+        status::unsupported, 0,
+        fmt::format("unknown scheme '{}'; the schemes are local, shm, gdr, rdma, gpu, tcp, zmq, and auto for clients",
+                    scheme)};
 }
 
 }  // namespace accel::core

@@ -18,7 +18,7 @@ class context_state;
 
 /// A scheme of some build, or `auto`.
 [[nodiscard]] bool is_scheme_name(std::string_view scheme) noexcept;
-/// "there is no scheme 'http'; …"
+/// "unknown scheme 'http'; the schemes are …"
 [[nodiscard]] error unknown_scheme(std::string_view scheme);
 
 }  // namespace accel::core

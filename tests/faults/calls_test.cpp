@@ -141,7 +141,7 @@ TEST_P(failing_calls, to_connect_and_call) {
 }
 
 /// The server cannot send its answer to a data connection: another try succeeds.
-TEST_P(failing_calls, of_answers_to_data_connections_are_tried_again) {
+TEST_P(failing_calls, lose_no_data_connection_whose_answer_was_not_sent) {
     if (GetParam().scheme != "tcp") GTEST_SKIP() << "it has no such answers";
     rig r(GetParam());
     const auto other = r.connect();  // from now on the control connection is an old one
@@ -153,7 +153,7 @@ TEST_P(failing_calls, of_answers_to_data_connections_are_tried_again) {
     EXPECT_TRUE(made) << made.error().message;
 }
 
-TEST_P(failing_calls, of_servers_and_other_threads) {
+TEST_P(failing_calls, on_other_threads_cost_one_session_at_most) {
     fail_while_connecting(whose::other_threads);
 }
 

@@ -58,7 +58,7 @@ class closed_descriptors : public on_every_backend {
     }
 };
 
-TEST_P(closed_descriptors, of_a_program_become_dev_null) {
+TEST_P(closed_descriptors, become_dev_null_when_a_context_opens) {
     const int said = in_child([&] {
         close_all();
         auto ctx = context::open();
@@ -68,7 +68,7 @@ TEST_P(closed_descriptors, of_a_program_become_dev_null) {
     EXPECT_EQ(said, 0);
 }
 
-TEST_P(closed_descriptors, of_a_program_with_a_context_stay_closed) {
+TEST_P(closed_descriptors, stay_closed_while_a_context_is_open) {
     if (GetParam().scheme == "zmq" || GetParam().scheme == "gdr" || GetParam().scheme == "gpu" ||
         GetParam().scheme == "rdma")
         GTEST_SKIP() << "other libraries make descriptors for it";

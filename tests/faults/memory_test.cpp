@@ -90,7 +90,7 @@ TEST_P(no_memory, to_call) {
 }
 
 /// One session may end. Nobody else notices.
-TEST_P(no_memory, of_servers_and_other_threads) {
+TEST_P(no_memory, on_other_threads_costs_one_session_at_most) {
     if (!GetParam().sockets && GetParam().scheme != "shm")
         GTEST_SKIP() << "threads of an emulated device allocate as well, and do not bear it";
     server_options serving = calm_server();

@@ -87,7 +87,7 @@ result<void> rdma_poller::add_queue(std::uint32_t completions) {
     epoll_event interest{};
     interest.events = EPOLLIN;
     if (::epoll_ctl(epoll_fd_, EPOLL_CTL_ADD, (*made)->event_fd(), &interest) != 0)
-        return core::no_descriptor("for completions of rdma", errno);
+        return core::cannot_watch("rdma", errno);
     queues_[queues_made_++] = {std::move(*made), at_first};
     return {};
 }

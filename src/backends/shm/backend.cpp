@@ -20,7 +20,7 @@ class shm_backend final : public core::backend {
 
     [[nodiscard]] core::probe_result probe() override {
         const auto made = segment::create(page_bytes, peer_access::read);
-        // Where descriptors are short nothing can be tried; `connect` and `listen` report that.
+        // If descriptors are short, nothing can be tried; `connect` and `listen` report that.
         if (made || core::is_shortage(made.error().native))
             return {true, "memory shared by processes of one user on this host"};
         return {false, fmt::format("no memory can be shared: {}", made.error().message)};

@@ -24,7 +24,7 @@ class tcp_backend final : public core::backend {
 
     [[nodiscard]] core::probe_result probe() override {
         for (const int family : {AF_INET, AF_INET6}) {
-            // Where descriptors are short nothing can be tried; `connect` and `listen` report that.
+            // If descriptors are short, nothing can be tried; `connect` and `listen` report that.
             const core::unique_fd made(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
             if (made.open() || core::is_shortage(made.failure()))
                 return {true, "kernel TCP sockets; payloads encrypted with TLS 1.3 where keys are used"};

@@ -142,7 +142,7 @@ void channel_calls::settle_all() noexcept {
         if (slot.state == slot_state::settling && !copied) slots_.finish(slot);
         if (slot.state == slot_state::quarantined) slots_.put_free(slot);
     }
-    quarantined_.add(~quarantined_.read() + 1);
+    quarantined_.add(~quarantined_.read() + 1);  // 0 again
 }
 
 /// Also of a call that was never submitted, whose response lies in memory of the link, or whose answer is

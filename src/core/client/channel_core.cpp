@@ -87,7 +87,7 @@ status channel_core::begin(call_view& out) noexcept {
     return life_.why_unusable();
 }
 
-/// A server that does not answer has slots for ever, unless its session ends. True: it is about to.
+/// A server that never answers keeps slots for ever, unless the session ends. True: it is about to end.
 bool channel_core::leave_late_answers() noexcept {
     const std::uint32_t late = calls_.quarantined();
     if (late == 0 || !(replaceable_ || late == calls_.slots().count())) return false;
@@ -205,7 +205,7 @@ std::size_t channel_core::poll(std::span<completion> out) noexcept {
     return life_.has_link();
 }
 
-/// Without memory it is not logged.
+/// If memory has run out, nothing is logged.
 void channel_core::warn_of_end(std::string_view why) const noexcept {
     try {
         limited_log(request_.peer.host).warn("{}: the session ends, because {}", request_.peer.text(), why);
@@ -360,7 +360,8 @@ bool channel_core::arm() noexcept {
 // Control path.
 
 result<target> channel_core::resolve(std::string_view name) const {
-    if (!life_.connected()) return error{life_.why_unusable(), 0, "the channel has lost its server, or that stops"};
+    if (!life_.connected())
+        return error{life_.why_unusable(), 0, "the channel has lost its server, or the server stops"};
     auto found = resolve_target(request_, life_.version(), name);
     metrics_registry* const metrics = request_.context->metrics();
     if (found && metrics != nullptr) metrics->name_target(name);

@@ -23,7 +23,8 @@ struct thread_seat {
     pool_seat* seat;
 };
 
-/// The thread has ended, and objects that outlive its seats come to an end. Needs no destructor itself.
+/// Set when the thread ends: an object that outlives `seats_here` must not touch it. Without a destructor, this stays
+/// readable.
 thread_local bool seats_are_gone = false;
 
 /// The seats of one thread: one in each pool that it has called, and retired ones.
@@ -83,8 +84,8 @@ result<pooled_channel> pool_state::take() {
     return use;
 }
 
-/// Of a thread that calls by `call`: calls in flight or responses that it keeps in a lost channel stay in a retired
-/// seat.
+/// For `call`. If the channel is lost while the thread still has calls or responses in it, they stay in a retired seat,
+/// and the thread gets another one.
 result<pooled_channel> pool_state::take_for_call() {
     auto use = take_current();
     if (!use) return use;
@@ -112,7 +113,7 @@ result<pooled_channel> pool_state::take_current() {
     return pooled_channel{mine};
 }
 
-/// One whose calls or responses the thread still has to take or release.
+/// A retired seat with calls or responses that the thread has not taken or released yet; null: there is none.
 pool_seat* pool_state::retired_seat() {
     while (pool_seat* const left = seats_here.find(this, true)) {
         if (left->held) (void)left->held->poll({});
@@ -132,7 +133,7 @@ void pool_state::retire(pool_seat& seat) {
     seat.retired = true;
 }
 
-/// Nothing of a retired seat is in use.
+/// Closes a retired seat that nobody uses any more.
 void pool_state::drop(pool_seat& seat) noexcept {
     const auto keeps_this = shared_from_this();
     give_back(seat);
@@ -214,7 +215,7 @@ result<pool_state::connected> pool_state::connect() {
 
 namespace {
 
-/// No handler has seen the call. A handler that answers `closed` itself is heard.
+/// True: no handler has seen the call. A handler's own answer is final, even if its status is `closed`.
 bool may_go_elsewhere(const error& failure, bool sent, bool connected) noexcept {
     if (failure.code == status::closed) return !sent || !connected || failure.native == int{drain_code};
     return !sent && (failure.code == status::peer_lost || failure.code == status::device_lost);

@@ -38,7 +38,7 @@ class control_server::impl {
     impl(const impl&) = delete;
     impl& operator=(const impl&) = delete;
 
-    /// Runs rounds on a thread of its own from now on. Fails where there is no descriptor to wake it.
+    /// Starts the thread that runs rounds. Fails if it could not be woken.
     [[nodiscard]] result<void> start();
     /// Sleeps until there is something to do, or for `longest`; then does a bounded part of it.
     void progress(nanoseconds longest);

@@ -25,7 +25,7 @@ struct address_list_owner {
     void operator()(addrinfo* list) const noexcept { ::freeaddrinfo(list); }
 };
 
-/// Of a name, and the thread that works on it.
+/// One name, which one thread looks up.
 struct name_lookup {
     explicit name_lookup(std::string name) : host(std::move(name)) {}
     const std::string host;
@@ -33,7 +33,7 @@ struct name_lookup {
     name_outcome outcome{};
 };
 
-/// All of a process. Never destroyed: nobody waits for the threads, not even when the process ends.
+/// All lookups of a process. Never destroyed: nobody waits for the threads, not even when the process ends.
 class name_lookups {
   public:
     /// Null: not in time. `busy`: because other names have all threads.

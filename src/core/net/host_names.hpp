@@ -15,7 +15,8 @@
 /// which the caller leaves at its deadline.
 namespace accel::core {
 
-/// For who has no deadline, such as a server that begins to listen. The resolver itself gives up after 10 s, usually.
+/// For callers without a deadline, such as a server that begins to listen. The resolver itself gives up after 10 s,
+/// usually.
 inline constexpr nanoseconds name_patience = std::chrono::seconds{60};
 
 /// What getaddrinfo says.
@@ -26,7 +27,7 @@ struct name_outcome {
 };
 /// Asks on the caller's thread. `host` may be null; `flags` as AI_…
 [[nodiscard]] name_outcome ask_resolver(const char* host, int flags);
-/// Its sentence.
+/// The error of an outcome that failed.
 [[nodiscard]] error cannot_resolve(const std::string& host, const name_outcome& outcome);
 
 /// The addresses of a name, by `deadline`: `timed_out` then, and `closed` once `stopped`. Callers that want the same

@@ -44,7 +44,7 @@ namespace accel::core {
 /// How connecting ended, once the socket is writable: 0 or errno.
 [[nodiscard]] int connect_outcome(int fd) noexcept;
 
-/// Why there is no connection to `where`, from errno.
+/// The error of a failed connect to `where`; `number` is errno.
 [[nodiscard]] error cannot_connect(const std::string& where, int number);
 
 /// A connected, non-blocking socket to the first address of `host` that answers by `deadline`.
