@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What attacks on a server cost its honest clients: their calls beside an attacker, as a share of those beside a
-// program that attacks nobody and is as busy as the attacker and what the attack makes the server do, with as many
-// threads. On a machine that does nothing else: `./run bench attacks`. Usage:
-//   attack_bench [SECONDS [ROUNDS]]
+// What attacks on a server cost its honest clients: their calls beside an attacker, as a share of those while the same
+// attacker, just as busy, attacks another server that nobody uses. On a machine that does nothing else:
+// `./run bench attacks`. Usage:
+//   attack_bench [SECONDS [ROUNDS [NAME]]]      NAME: only this attack
 //   attack_bench attack NAME HOST PORT FOLDER   the attacker, with the keys in FOLDER, until it is killed
-//   attack_bench busy PROCESSORS THREADS        keeps processors busy (0.5: half of one), until it is killed
 #include "hostile/attacks.hpp"
 
 #include <algorithm>
@@ -125,7 +124,6 @@ double processor_time(pid_t of) {
 
 struct figures {
     double calls_a_second = 0;
-    double servers_processors = 0;
     std::vector<double> connects_ms;
     std::string trouble;
 };
@@ -137,86 +135,100 @@ Value middle(std::vector<Value> values) {
     return values[values.size() / 2];
 }
 
-/// A server and its honest clients.
-class scene {
+/// A server that lets in whoever has the keys in its folder.
+class attacked_server {
   public:
-    explicit scene(const std::vector<std::string>& limits) {
+    explicit attacked_server(const std::vector<std::string>& limits) {
         folder_.make("other");
         folder_.authorize({"client", "other"});
         const security_options security = folder_.server();
         server_ = std::make_unique<victim>(fmt::format("{}?key_file={}&authorized_keys={}", listen_uri("tcp"),
                                                        security.key_file, security.authorized_keys),
                                            limits, log_.fd());
-        for (int i = 0; i < honest_clients; ++i)
-            clients_.push_back(std::make_unique<good_client>(server_->uri(), options()));
     }
-    [[nodiscard]] std::vector<std::string> attack_arguments(const std::string& name) const {
+    [[nodiscard]] std::string uri() const { return server_->uri(); }
+    [[nodiscard]] double processor_time() const { return hostile::processor_time(server_->pid()); }
+    [[nodiscard]] channel_options options() const {
+        channel_options out;
+        out.security = keys_in(folder_.file(""), "client");
+        return out;
+    }
+    [[nodiscard]] helper attack(const std::string& name) const {
         const target at = server_->where();
-        return {"attack", name, at.host, std::to_string(at.port), folder_.file("")};
+        return helper({"attack", name, at.host, std::to_string(at.port), folder_.file("")});
+    }
+
+  private:
+    key_folder folder_;
+    log_file log_;
+    std::unique_ptr<victim> server_;
+};
+
+/// The honest clients of a server.
+class crowd {
+  public:
+    explicit crowd(const attacked_server& of) : of_(of) {
+        for (int i = 0; i < honest_clients; ++i)
+            clients_.push_back(std::make_unique<good_client>(of.uri(), of.options()));
     }
     [[nodiscard]] figures measure(std::chrono::nanoseconds time) const {
         figures out;
         const std::uint64_t before = calls();
-        const double used = processor_time(server_->pid());
         const auto start = core::now();
         while (core::now() - start < time) {
             const auto begun = core::now();
             auto ctx = context::open({.log = log_level::off});
-            const auto made = ctx ? channel::connect(*ctx, server_->uri(), options()) : result<channel>(ctx.error());
+            const auto made = ctx ? channel::connect(*ctx, of_.uri(), of_.options()) : result<channel>(ctx.error());
             if (!made) out.trouble = made.error().message;
             out.connects_ms.push_back(std::chrono::duration<double, std::milli>(core::now() - begun).count());
             std::this_thread::sleep_for(pause_of_newcomers);
         }
-        const double seconds = std::chrono::duration<double>(core::now() - start).count();
-        out.calls_a_second = static_cast<double>(calls() - before) / seconds;
-        out.servers_processors = (processor_time(server_->pid()) - used) / seconds;
+        out.calls_a_second =
+            static_cast<double>(calls() - before) / std::chrono::duration<double>(core::now() - start).count();
         for (const auto& each : clients_)
             if (!each->trouble().empty()) out.trouble = each->trouble();
         return out;
     }
 
   private:
-    [[nodiscard]] channel_options options() const {
-        channel_options out;
-        out.security = keys_in(folder_.file(""), "client");
-        return out;
-    }
     [[nodiscard]] std::uint64_t calls() const {
         std::uint64_t sum = 0;
         for (const auto& each : clients_) sum += each->calls();
         return sum;
     }
-    key_folder folder_;
-    log_file log_;
-    std::unique_ptr<victim> server_;
+    const attacked_server& of_;
     std::vector<std::unique_ptr<good_client>> clients_;
 };
 
-/// Attack and busy program take turns, so that what else the machine does counts for both.
+/// The two attacks take turns, so that what else the machine does counts for both.
 void compare(const plan& which, std::chrono::nanoseconds time, int rounds) {
-    const scene on(which.limits);
-    const figures quiet = on.measure(time);
-    std::vector<double> shares, calls, connects;
-    double processors = 0;
+    const attacked_server used(which.limits), unused(which.limits);
+    const crowd honest(used);
+    std::vector<double> shares, calls, connects, processors;
     std::string trouble;
-    for (int i = 0; i < rounds; ++i) {
-        helper attacker(on.attack_arguments(which.name));
+    const auto attack = [&](const attacked_server& whom) {
+        helper attacker = whom.attack(which.name);
         std::this_thread::sleep_for(time / 4);
-        const figures beside_attack = on.measure(time);
-        const double for_calls =
-            quiet.servers_processors * beside_attack.calls_a_second / std::max(1.0, quiet.calls_a_second);
-        processors = attacker.end() + std::max(0.0, beside_attack.servers_processors - for_calls);
+        const double before = unused.processor_time();
+        const auto start = core::now();
+        const figures out = honest.measure(time);
+        const double seconds = std::chrono::duration<double>(core::now() - start).count();
+        const double by_server = (unused.processor_time() - before) / seconds;
+        const double by_attacker = attacker.end();
+        if (&whom == &unused) processors.push_back(by_attacker + by_server);
+        if (trouble.empty()) trouble = out.trouble;
         std::this_thread::sleep_for(500ms);
-        const helper busy({"busy", std::to_string(processors), std::to_string(which.threads + 1)});
-        std::this_thread::sleep_for(time / 4);
-        const figures beside_busy = on.measure(time);
-        shares.push_back(100 * beside_attack.calls_a_second / std::max(1.0, beside_busy.calls_a_second));
-        calls.push_back(beside_busy.calls_a_second);
-        connects.insert(connects.end(), beside_attack.connects_ms.begin(), beside_attack.connects_ms.end());
-        if (trouble.empty()) trouble = beside_attack.trouble.empty() ? beside_busy.trouble : beside_attack.trouble;
+        return out;
+    };
+    for (int i = 0; i < rounds; ++i) {
+        const figures beside = attack(unused);
+        const figures under = attack(used);
+        shares.push_back(100 * under.calls_a_second / std::max(1.0, beside.calls_a_second));
+        calls.push_back(beside.calls_a_second);
+        connects.insert(connects.end(), under.connects_ms.begin(), under.connects_ms.end());
     }
-    fmt::print("| {} | {:.2f} | {:.0f} | {:.0f} % | {:.1f} ms | {:.0f} ms |{}\n", which.what, processors, middle(calls),
-               middle(shares), middle(connects), *std::max_element(connects.begin(), connects.end()),
+    fmt::print("| {} | {:.2f} | {:.0f} | {:.0f} % | {:.1f} ms | {:.0f} ms |{}\n", which.what, middle(processors),
+               middle(calls), middle(shares), middle(connects), *std::max_element(connects.begin(), connects.end()),
                trouble.empty() ? "" : " " + trouble);
     std::fflush(stdout);
 }
@@ -225,43 +237,24 @@ void compare(const plan& which, std::chrono::nanoseconds time, int rounds) {
     const auto found =
         std::find_if(plans().begin(), plans().end(), [&](const plan& each) { return each.name == arguments.at(1); });
     if (found == plans().end()) throw std::runtime_error("no such attack");
+    ::setpriority(PRIO_PROCESS, 0, 19);  // attackers are on machines of their own: here they get what others leave
     const target at{arguments.at(2), static_cast<std::uint16_t>(std::stoul(arguments.at(3)))};
     const std::string& folder = arguments.at(4);
     const siege attacked(found->make(loaded(folder, "stranger"), loaded(folder, "other")), at, found->threads);
     for (;;) ::pause();
 }
 
-[[noreturn]] void be_busy(double processors, int threads) {
-    const auto busy = std::chrono::duration_cast<core::nanoseconds>(1ms * (processors / threads));
-    for (int i = 0; i < threads; ++i) {
-        std::thread([busy] {
-            for (auto next = core::now();; next += 1ms) {
-                while (core::now() < next + busy) {
-                }
-                std::this_thread::sleep_for(next + 1ms - core::now());
-            }
-        }).detach();
-    }
-    for (;;) ::pause();
-}
-
-/// Attackers are on machines of their own, so here they get the time that others leave.
-void step_back() {
-    ::setpriority(PRIO_PROCESS, 0, 19);
-}
-
 int run(const std::vector<std::string>& arguments) {
-    if (!arguments.empty() && (arguments[0] == "attack" || arguments[0] == "busy")) step_back();
     if (!arguments.empty() && arguments[0] == "attack") attack_until_killed(arguments);
-    if (arguments.size() == 3 && arguments[0] == "busy") be_busy(std::stod(arguments[1]), std::stoi(arguments[2]));
     const auto time = std::chrono::seconds{arguments.empty() ? 3 : std::stoi(arguments[0])};
     const int rounds = arguments.size() > 1 ? std::stoi(arguments[1]) : 5;
     fmt::print("{} honest clients call each millisecond, over tcp with keys; a newcomer connects each {} ms\n\n",
                honest_clients, pause_of_newcomers / 1ms);
     fmt::print(
-        "| attack | processors it keeps busy | calls a second beside a busy program | beside the attack | newcomers, "
-        "median | longest |\n| --- | --- | --- | --- | --- | --- |\n");
-    for (const plan& each : plans()) compare(each, time, rounds);
+        "| attack | processors it keeps busy | calls a second beside it | under it | newcomers, median | longest |\n"
+        "| --- | --- | --- | --- | --- | --- |\n");
+    for (const plan& each : plans())
+        if (arguments.size() < 3 || arguments[2] == each.name) compare(each, time, rounds);
     return 0;
 }
 
