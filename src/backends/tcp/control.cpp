@@ -109,8 +109,7 @@ result<void> tcp_link::connect_once(const core::link_grant& grant, core::nanosec
     if (auto answered = opening.hear(); !answered) return answered;
     fd_ = std::move(*socket);
     if (!pace()) return core::cannot_pace(errno);
-    if (!secure(opening.take_tls()))
-        return error{status::system_error, errno, "tcp: the kernel did not take over the encryption"};
+    secure(opening.take_tls());
     return {};
 }
 
@@ -118,20 +117,12 @@ bool tcp_link::pace() const noexcept {
     return config_.pacing == bit_rate{} || core::pace_socket(fd_.get(), config_.pacing);
 }
 
-/// From now on the kernel encrypts the bytes, or this link does. Null: they stay plain. False: neither worked.
-bool tcp_link::secure(std::shared_ptr<core::tls_stream> tls) {
-    if (tls == nullptr) return true;
-    switch (core::hand_to_kernel(*tls, fd_.get())) {
-        case core::kernel_tls::taken:
-            return true;
-        case core::kernel_tls::broken:
-            return false;
-        case core::kernel_tls::absent:
-            break;
-    }
-    tls->keep();
-    tls_ = std::make_unique<tls_bytes>(std::move(tls), fd_.get());
-    return true;
+/// From now on bytes are encrypted, as both ends have agreed.
+void tcp_link::secure(std::shared_ptr<core::tls_stream> tls) {
+    if (tls == nullptr) return;
+    kernel_encrypts_ = core::let_kernel_encrypt(*tls, fd_.get());
+    tls->forget_secret();
+    tls_ = std::make_unique<tls_bytes>(std::move(tls), fd_.get(), kernel_encrypts_);
 }
 
 void tcp_link::activate() {
@@ -145,7 +136,8 @@ void tcp_link::activate() {
 void tcp_link::adopt(core::data_connection made) {
     fd_ = std::move(made.socket);
     core::tune_data_socket(fd_.get());
-    const bool ready = pace() && secure(std::move(made.tls));
+    const bool ready = pace();
+    secure(std::move(made.tls));
     start();
     if (!ready) fail(status::system_error);
 }
@@ -197,10 +189,8 @@ bool tcp_link::close() noexcept {
         close_by_ = core::now() + close_grace;
     }
     if (!drained(core::now())) return false;
-    if (tls_ != nullptr) {
-        tls_->finish({});
-        tls_.reset();
-    }
+    if (encrypts()) tls_->finish({});
+    tls_.reset();
     fd_.reset();
     state_ = state::closed;
     return true;
@@ -210,7 +200,7 @@ bool tcp_link::close() noexcept {
 void tcp_link::say_goodbye() noexcept {
     if (queue_.mid_record()) return;
     const core::fragment_header last = make_goodbye();
-    if (tls_ != nullptr) return tls_->finish(std::as_bytes(std::span(&last, 1)));
+    if (encrypts()) return tls_->finish(std::as_bytes(std::span(&last, 1)));
     // The result does not matter: the connection ends in any case.
     (void)::send(fd_.get(), &last, sizeof last, MSG_DONTWAIT | MSG_NOSIGNAL);
 }

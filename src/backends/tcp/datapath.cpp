@@ -75,7 +75,7 @@ void tcp_link::flush() noexcept {
 
 /// Sends one batch. False: no more for now.
 bool tcp_link::send_once() noexcept {
-    if (tls_ != nullptr) return send_records();
+    if (encrypts()) return send_records();
     send_batch batch;
     queue_.plan(batch, batch_bytes);
     bool pinned = batch.pinned && !zerocopy_.full();

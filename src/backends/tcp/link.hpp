@@ -111,12 +111,14 @@ class tcp_link final : public core::link {
     [[nodiscard]] result<void> connect(const core::link_grant& grant, core::nanoseconds deadline);
     [[nodiscard]] result<void> connect_once(const core::link_grant& grant, core::nanoseconds deadline);
     [[nodiscard]] bool pace() const noexcept;
-    [[nodiscard]] bool secure(std::shared_ptr<core::tls_stream> tls);
+    void secure(std::shared_ptr<core::tls_stream> tls);
     void start();
     void leave_poller() noexcept;
     void fail(status reason) noexcept;
 
     // Sending.
+    /// What is sent, here; false: its bytes are plain, or the kernel encrypts them.
+    [[nodiscard]] bool encrypts() const noexcept { return tls_ != nullptr && !kernel_encrypts_; }
     /// True if neither messages nor ciphertext wait for the socket.
     [[nodiscard]] bool all_sent() const noexcept {
         return queue_.empty() && (tls_ == nullptr || !tls_->holds_output());
@@ -152,7 +154,8 @@ class tcp_link final : public core::link {
     status reason_ = status::ok;
     input input_ = input::unknown;
     output output_ = output::open;
-    bool encrypted_ = false;  ///< as both ends agreed
+    bool encrypted_ = false;        ///< as both ends agreed
+    bool kernel_encrypts_ = false;  ///< what is sent
     bool more_to_read_ = false;
     bool reads_sleep_ = false;  ///< its socket is one of `let_reads_sleep`
     std::uint32_t first_released_ = none;
@@ -160,7 +163,7 @@ class tcp_link final : public core::link {
     core::nanoseconds close_by_{};
     send_queue queue_;
     zerocopy_ledger zerocopy_;
-    std::unique_ptr<tls_bytes> tls_;  ///< null: the socket's bytes are plain, or the kernel encrypts them
+    std::unique_ptr<tls_bytes> tls_;  ///< null: the socket's bytes are plain
     std::vector<loan> loans_;
     stream_reader reader_;
 };

@@ -20,8 +20,12 @@ bool is_transient(int number) noexcept {
 
 }  // namespace
 
-tls_bytes::tls_bytes(std::shared_ptr<core::tls_stream> stream, int socket)
-    : stream_(std::move(stream)), ssl_(stream_->get()), socket_(socket) {
+tls_bytes::tls_bytes(std::shared_ptr<core::tls_stream> stream, int socket, bool only_reads)
+    : stream_(std::move(stream)),
+      ssl_(stream_->get()),
+      socket_(socket),
+      broken_(only_reads),
+      output_(only_reads ? 0 : output_bytes) {
     // OpenSSL keeps its buffers from now on, else each record would allocate.
     SSL_clear_mode(ssl_, SSL_MODE_RELEASE_BUFFERS);
     SSL_set_default_read_buffer_len(ssl_, input_bytes);

@@ -13,9 +13,9 @@
 
 namespace accel::tcp {
 
-/// The bytes of an encrypted data connection that the kernel does not encrypt. `write` never reads the same
-/// bytes twice: ciphertext that the socket does not take stays here, at most one record. The constructor
-/// allocates, and OpenSSL allocates a few bytes for each record. One thread.
+/// The bytes of an encrypted data connection: what is received, and what is sent unless the kernel encrypts it. `write`
+/// never reads the same bytes twice: ciphertext that the socket does not take stays here, at most one record. The
+/// constructor allocates, and OpenSSL allocates a few bytes for each record. One thread.
 class tls_bytes {
   public:
     enum class read_outcome : std::uint8_t {
@@ -30,8 +30,9 @@ class tls_bytes {
         failed,
     };
 
-    /// The handshake is done. `socket` has to stay open while this is used.
-    tls_bytes(std::shared_ptr<core::tls_stream> stream, int socket);
+    /// The handshake is done. `socket` has to stay open while this is used. `only_reads`: nothing is written; what
+    /// OpenSSL would say to the peer by itself (alerts) is dropped.
+    tls_bytes(std::shared_ptr<core::tls_stream> stream, int socket, bool only_reads = false);
     tls_bytes(const tls_bytes&) = delete;
     tls_bytes& operator=(const tls_bytes&) = delete;
 
@@ -84,7 +85,7 @@ class tls_bytes {
     bool broken_ = false;   ///< nothing can be sent any more
     std::size_t begin_ = 0;
     std::size_t end_ = 0;
-    std::vector<std::byte> output_ = std::vector<std::byte>(output_bytes);
+    std::vector<std::byte> output_;
 };
 
 }  // namespace accel::tcp

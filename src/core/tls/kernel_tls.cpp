@@ -25,9 +25,6 @@
 namespace accel::core {
 namespace {
 
-/// TLS_RX_EXPECT_NO_PAD, Linux 6.0: records are decrypted into their destination. A record with padding costs a copy.
-constexpr int expect_no_padding = 4;
-
 struct suite {
     std::uint16_t number;  ///< RFC 8446, appendix B.4
     std::size_t key_bytes;
@@ -75,7 +72,7 @@ bool expand(const suite& with, const traffic_secret& secret, std::string_view la
 
 /// As the kernel has it: the first 4 bytes of TLS 1.3's nonce are the "salt", the others the "iv".
 template <class Info>
-bool give_keys(int fd, int direction, std::uint16_t cipher, const record_keys& keys) noexcept {
+bool give_keys(int fd, std::uint16_t cipher, const record_keys& keys) noexcept {
     Info info{};
     info.info.version = TLS_1_3_VERSION;
     info.info.cipher_type = cipher;
@@ -85,14 +82,14 @@ bool give_keys(int fd, int direction, std::uint16_t cipher, const record_keys& k
     std::memcpy(info.key, keys.key.data(), sizeof info.key);
     for (std::size_t i = 0; i < sizeof info.rec_seq; ++i)
         info.rec_seq[i] = static_cast<unsigned char>(keys.sequence >> (8 * (sizeof info.rec_seq - 1 - i)));
-    const bool taken = ::setsockopt(fd, SOL_TLS, direction, &info, sizeof info) == 0;
+    const bool taken = ::setsockopt(fd, SOL_TLS, TLS_TX, &info, sizeof info) == 0;
     OPENSSL_cleanse(&info, sizeof info);
     return taken;
 }
 
-bool give_keys(int fd, int direction, const record_keys& keys) noexcept {
-    return keys.key_bytes == 16 ? give_keys<tls12_crypto_info_aes_gcm_128>(fd, direction, TLS_CIPHER_AES_GCM_128, keys)
-                                : give_keys<tls12_crypto_info_aes_gcm_256>(fd, direction, TLS_CIPHER_AES_GCM_256, keys);
+bool give_keys(int fd, const record_keys& keys) noexcept {
+    return keys.key_bytes == 16 ? give_keys<tls12_crypto_info_aes_gcm_128>(fd, TLS_CIPHER_AES_GCM_128, keys)
+                                : give_keys<tls12_crypto_info_aes_gcm_256>(fd, TLS_CIPHER_AES_GCM_256, keys);
 }
 
 /// A kernel without the module is tried once a process: each try may start modprobe.
@@ -112,29 +109,22 @@ record_keys::~record_keys() {
     OPENSSL_cleanse(iv.data(), iv.size());
 }
 
-std::optional<record_keys> next_record_keys(const tls_stream& of, bool sending) {
+std::optional<record_keys> next_record_keys(const tls_stream& of) {
     const suite* with = suite_of(of.get());
-    const bool clients = sending != (SSL_is_server(of.get()) == 1);
-    const traffic_notes& notes = of.traffic();
-    const traffic_secret& secret = clients ? notes.client : notes.server;
+    const traffic_secret& secret = of.traffic().sending;
     if (with == nullptr || secret.length == 0) return std::nullopt;
     record_keys out;
     out.key_bytes = with->key_bytes;
-    out.sequence = sending ? notes.sent : notes.received;
+    out.sequence = of.traffic().sent;
     if (!expand(*with, secret, "key", std::span(out.key).first(out.key_bytes)) || !expand(*with, secret, "iv", out.iv))
         return std::nullopt;
     return out;
 }
 
-kernel_tls hand_to_kernel(const tls_stream& stream, int fd) noexcept {
-    if (stream.holds_input() || !attach_module(fd)) return kernel_tls::absent;
-    const auto receiving = next_record_keys(stream, false);
-    const auto sending = next_record_keys(stream, true);
-    if (!receiving || !sending || !give_keys(fd, TLS_RX, *receiving)) return kernel_tls::absent;
-    if (!give_keys(fd, TLS_TX, *sending)) return kernel_tls::broken;
-    const int on = 1;
-    ::setsockopt(fd, SOL_TLS, expect_no_padding, &on, sizeof on);
-    return kernel_tls::taken;
+bool let_kernel_encrypt(const tls_stream& stream, int fd) noexcept {
+    if (!attach_module(fd)) return false;
+    const auto keys = next_record_keys(stream);
+    return keys && give_keys(fd, *keys);
 }
 
 }  // namespace accel::core

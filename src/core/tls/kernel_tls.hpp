@@ -8,11 +8,12 @@
 #include <cstdint>
 #include <optional>
 
-/// Records that the kernel encrypts and decrypts (Documentation/networking/tls.rst of Linux): the socket's
-/// bytes are plain from then on, and go straight from and to where they lie.
+/// Records that the kernel encrypts (Documentation/networking/tls.rst of Linux): what the socket is given is plain from
+/// then on, and goes straight from where it lies. What is received stays OpenSSL's: one read by the kernel would work
+/// through all records that the socket holds, of one byte each if the peer likes, and not tell how many there were.
 namespace accel::core {
 
-/// The keys of one direction as of its next record. Wiped when dropped.
+/// The keys of what an end sends, as of its next record. Wiped when dropped.
 struct record_keys {
     std::size_t key_bytes = 0;  ///< 16 or 32: AES-128-GCM or AES-256-GCM
     std::array<unsigned char, 32> key{};
@@ -26,16 +27,10 @@ struct record_keys {
 };
 
 /// Empty: the kernel does not take this cipher, or the secrets are gone.
-[[nodiscard]] std::optional<record_keys> next_record_keys(const tls_stream& of, bool sending);
+[[nodiscard]] std::optional<record_keys> next_record_keys(const tls_stream& of);
 
-enum class kernel_tls : std::uint8_t {
-    absent,  ///< nothing has changed: the stream goes on as it is
-    taken,   ///< the stream may be dropped; `fd` carries on
-    broken,  ///< the connection is lost
-};
-
-/// Hands a data connection to the kernel, if it has the module `tls`. The handshake is done, and neither end
-/// has sent anything that was not read.
-[[nodiscard]] kernel_tls hand_to_kernel(const tls_stream& stream, int fd) noexcept;
+/// Lets the kernel encrypt what is sent on `fd` from now on, if it has the module `tls`. The handshake is done; `stream`
+/// must not send any more, and goes on receiving. False: nothing has changed.
+[[nodiscard]] bool let_kernel_encrypt(const tls_stream& stream, int fd) noexcept;
 
 }  // namespace accel::core

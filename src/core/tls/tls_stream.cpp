@@ -121,7 +121,7 @@ void count_record(int sending, int, int kind, const void* type, std::size_t, SSL
     auto& counted = *static_cast<traffic_notes*>(notes);
     const auto content = *static_cast<const unsigned char*>(type);
     if (content == SSL3_RT_APPLICATION_DATA)
-        ++(sending != 0 ? counted.sent : counted.received);
+        counted.sent += sending != 0 ? 1 : 0;
     else if (sending == 0 && content != SSL3_RT_ALERT && SSL_is_init_finished(ssl) == 1) {
         ++counted.renewals;
         SSL_set_shutdown(ssl, SSL_get_shutdown(ssl) | SSL_RECEIVED_SHUTDOWN);
@@ -240,8 +240,8 @@ void note_secret(const SSL* of, const char* line) noexcept {
     auto* notes = static_cast<traffic_notes*>(SSL_get_app_data(of));
     const std::string_view text = line;
     if (notes == nullptr || !chose(of, data_protocol)) return;
-    if (text.rfind("CLIENT_TRAFFIC_SECRET_0 ", 0) == 0) read_secret(text, notes->client);
-    if (text.rfind("SERVER_TRAFFIC_SECRET_0 ", 0) == 0) read_secret(text, notes->server);
+    const std::string_view own = SSL_is_server(of) == 1 ? "SERVER_TRAFFIC_SECRET_0 " : "CLIENT_TRAFFIC_SECRET_0 ";
+    if (text.substr(0, own.size()) == own) read_secret(text, notes->sending);
 }
 
 result<tls_stream> tls_stream::open(std::shared_ptr<const credentials> own, int fd) {
@@ -353,11 +353,9 @@ bool tls_stream::carries(std::string_view protocol) const noexcept {
     return chose(ssl_.get(), protocol);
 }
 
-void tls_stream::keep() noexcept {
-    for (traffic_secret* each : {&notes_->client, &notes_->server}) {
-        OPENSSL_cleanse(each->bytes.data(), each->bytes.size());
-        each->length = 0;
-    }
+void tls_stream::forget_secret() noexcept {
+    OPENSSL_cleanse(notes_->sending.bytes.data(), notes_->sending.bytes.size());
+    notes_->sending.length = 0;
 }
 
 result<wall_time> tls_stream::admitted_by(const credentials& today) const {

@@ -50,13 +50,11 @@ struct traffic_secret {
     ~traffic_secret();
 };
 
-/// The reports of OpenSSL's callbacks about a connection. The secrets are for the kernel's TLS.
+/// The reports of OpenSSL's callbacks about a connection.
 struct traffic_notes {
     std::string refused;             ///< the key or certificate of a peer that was refused
-    traffic_secret client;           ///< of what the client sends
-    traffic_secret server;           ///< of what the server sends
+    traffic_secret sending;          ///< of what this end sends on a data connection; for the kernel's TLS
     std::uint64_t sent = 0;          ///< records of application data
-    std::uint64_t received = 0;      ///< …
     std::uint64_t renewals = 0;      ///< received after the handshake: records that change keys; the first is the last
     find_token find;                 ///< server: of the sessions that a client may show
     std::optional<session_key> key;  ///< client: of its session; server: that the client has shown
@@ -99,8 +97,8 @@ class tls_stream {
     [[nodiscard]] bool refused() const { return !key_failure().empty(); }
     [[nodiscard]] SSL* get() const noexcept { return ssl_.get(); }
     [[nodiscard]] const traffic_notes& traffic() const noexcept { return *notes_; }
-    /// Wipes the secrets: no other code will continue this stream's records.
-    void keep() noexcept;
+    /// Wipes what the kernel would have to know to continue this stream's records.
+    void forget_secret() noexcept;
 
   private:
     tls_stream(std::shared_ptr<const credentials> own, ssl_ptr ssl) noexcept
