@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
@@ -64,6 +65,12 @@ result<segment> segment::create(std::size_t bytes, peer_access peer) {
     made.bytes_ = bytes;
     made.fd_ = core::unique_fd(::memfd_create("accel_transport", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!made.fd_.open()) return core::no_descriptor("for shm", made.fd_.failure());
+    // A longer one than the limit of files is a signal that ends the program (SIGXFSZ).
+    rlimit files{};
+    if (::getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur < bytes)
+        return error{status::out_of_memory, EFBIG,
+                     fmt::format("shm: {} bytes of shared memory are a file, and files may have {} (ulimit -f)", bytes,
+                                 files.rlim_cur)};
     if (::ftruncate(made.fd_.get(), static_cast<off_t>(bytes)) != 0) return cannot_map(bytes);
     made.base_ = map_shared(made.fd_.get(), bytes, peer_access::write);
     if (made.base_ == nullptr) return cannot_map(bytes);

@@ -29,8 +29,8 @@ struct record_keys {
 /// Empty: the kernel does not take this cipher, or the secrets are gone.
 [[nodiscard]] std::optional<record_keys> next_record_keys(const tls_stream& of);
 
-/// Lets the kernel encrypt what is sent on `fd` from now on, if it has the module `tls`. The handshake is done; `stream`
-/// must not send any more, and goes on receiving. False: nothing has changed.
+/// Lets the kernel encrypt what is sent on `fd` from now on, if it has the module `tls`. The handshake is done;
+/// `stream` must not send any more, and goes on receiving. False: nothing has changed.
 [[nodiscard]] bool let_kernel_encrypt(const tls_stream& stream, int fd) noexcept;
 
 }  // namespace accel::core

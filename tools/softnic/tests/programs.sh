@@ -298,6 +298,39 @@ killed() {
     pair ib_write_bw -d mlx5_0 -F -n 100
 }
 
+# in_shm OPTIONS COMMAND...: with a /dev/shm of its own, mounted so.
+in_shm() {
+    unshare -m -- sh -c 'mount -t tmpfs -o "$1" none /dev/shm && shift && exec "$@"' sh "$@" 2>&1
+}
+# says TEXT COMMAND...
+says() {
+    local said
+    said=$("${@:2}")
+    if [[ $said == *"$1"* ]]; then
+        echo "ok   $1"
+    else
+        echo "FAIL ${*:2}: no '$1' in: $said"
+        failures=$((failures + 1))
+    fi
+}
+with_short_files() { (ulimit -f 1000 && "$@" 2>&1); }
+
+# What the doctor says of /dev/shm is what programs meet there.
+shared_memory() {
+    need ibv_devinfo
+    in_shm size=1m true >"$work/mount" || { echo "skipped: $(cat "$work/mount")"; exit 77; }
+    local info=("$softnic" run -- ibv_devinfo)
+    says "softnic can run programs here" in_shm size=9m "$softnic" doctor
+    says mlx5_0 in_shm size=2m "${info[@]}"
+    says "less than 8 MiB free" in_shm size=7m "$softnic" doctor
+    says "/dev/shm is full" in_shm size=100k "${info[@]}"
+    says "/dev/shm is full" in_shm size=800k "${info[@]}"
+    says "/dev/shm is read-only" in_shm ro "$softnic" doctor
+    says "/dev/shm is read-only" in_shm ro "${info[@]}"
+    says "ulimit -f" with_short_files "$softnic" doctor
+    says "ulimit -f" with_short_files "${info[@]}"
+}
+
 case $group in
     devices)
         need ibv_devices ibv_devinfo
@@ -339,6 +372,7 @@ case $group in
     libfabric) libfabric ;;
     killed) killed ;;
     doctor) check "softnic doctor" "$softnic" doctor ;;
+    shared_memory) shared_memory ;;
     *) echo "no group $group" && exit 2 ;;
 esac
 [ ${#faults[@]} = 0 ] || check "faults fired: $fired" test "$fired" -gt 0

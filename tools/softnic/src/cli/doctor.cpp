@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/launch.hpp"
+#include "fabric/segment.hpp"
+#include "fabric/shared_file.hpp"
 #include "gpu/plugin.hpp"
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -12,14 +15,14 @@
 #include <fmt/format.h>
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
-#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 namespace accel::softnic::cli {
 namespace {
 
-constexpr std::uint64_t min_shared_bytes = 64ull << 20;
+/// Two processes with a device take 2 MiB.
+constexpr std::size_t shared_bytes = std::size_t{8} << 20;
 
 /// One finding. Returns `good` so that findings can be added up.
 bool report(bool good, const std::string& what, const std::string& otherwise) {
@@ -27,14 +30,19 @@ bool report(bool good, const std::string& what, const std::string& otherwise) {
     return good;
 }
 
+/// As programs take it.
 bool check_shared_memory() {
-    struct statvfs status {};
-    const bool there = ::statvfs("/dev/shm", &status) == 0;
-    const std::uint64_t room = there ? std::uint64_t{status.f_bavail} * status.f_frsize : 0;
-    return report(room >= min_shared_bytes, fmt::format("/dev/shm has {} MiB free", room >> 20),
-                  fmt::format("/dev/shm has {} MiB free; processes talk through it, 64 MiB are wanted "
-                              "(docker: --shm-size)",
-                              room >> 20));
+    const std::string name = fmt::format("/softnic-{}-doctor-{}", ::getuid(), ::getpid());
+    const int file = ::shm_open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    const bool good = file >= 0 && set_length(file, segment_bytes) && take_memory(file, 0, shared_bytes);
+    const int failed = errno;
+    if (file >= 0) ::close(file);
+    ::shm_unlink(name.c_str());
+    return report(good, fmt::format("/dev/shm has {} MiB", shared_bytes >> 20),
+                  failed == ENOSPC ? fmt::format("/dev/shm has less than {} MiB free, and processes talk through files "
+                                                 "there (docker: --shm-size)",
+                                                 shared_bytes >> 20)
+                                   : shared_memory_trouble(failed));
 }
 
 bool check_library(const char* name, const char* package) {

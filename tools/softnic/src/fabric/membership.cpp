@@ -2,9 +2,11 @@
 // How a process finds the shared file, takes a place in it, and leaves. A place is held by a lock on byte n
 // of the file, which the kernel drops when the process dies, however it dies.
 #include "fabric/fabric.hpp"
+#include "fabric/shared_file.hpp"
 
+#include <atomic>
 #include <cerrno>
-#include <cstring>
+#include <cstdio>
 #include <stdexcept>
 
 #include <fcntl.h>
@@ -27,7 +29,7 @@ struct flock place_lock(int node, short type) {
 }
 
 [[noreturn]] void fail(const std::string& what) {
-    throw std::runtime_error(fmt::format("softnic: {}: {}", what, std::strerror(errno)));
+    throw std::runtime_error(fmt::format("softnic: {}: {}", what, shared_memory_trouble(errno)));
 }
 
 /// A second open file description of the same file, so that its locks are ours alone.
@@ -35,6 +37,13 @@ int reopen(int file) {
     const int again = ::open(fmt::format("/proc/self/fd/{}", file).c_str(), O_RDWR | O_CLOEXEC);
     if (again < 0) fail("cannot reopen the fabric");
     return again;
+}
+
+/// Once: packets are tried again and again.
+void report_loss(int number) {
+    static std::atomic<bool> told{false};
+    if (!told.exchange(true))
+        fmt::print(stderr, "softnic: packets do not get through: {}\n", shared_memory_trouble(number));
 }
 
 int open_shared(const std::string& path) {
@@ -98,7 +107,8 @@ void fabric::open_segment(std::uint64_t configuration) {
     struct stat status {};
     if (::fstat(file_, &status) != 0) fail("cannot look at the fabric");
     const bool fresh = status.st_size == 0;
-    if (fresh && ::ftruncate(file_, static_cast<off_t>(segment_bytes)) != 0) fail("cannot size the fabric");
+    if (!take_memory(file_, 0, sizeof(segment_header))) fail("no memory for the fabric");
+    if (fresh && !set_length(file_, segment_bytes)) fail("cannot size the fabric");
     if (!fresh && static_cast<std::size_t>(status.st_size) != segment_bytes) {
         errno = EPROTO;
         fail(
@@ -182,6 +192,12 @@ void fabric::abandon() {
 }
 
 packet_ring* fabric::map_ring(int from, int to) {
+    const std::uint32_t slots = from == to ? own_slots_ : ring_slots;
+    const std::size_t used = offsetof(packet_ring, slots) + slots * sizeof(packet);
+    if (!take_memory(file_, ring_offset(from, to), used)) {
+        report_loss(errno);
+        return nullptr;
+    }
     void* mapping = ::mmap(nullptr, sizeof(packet_ring), PROT_READ | PROT_WRITE, MAP_SHARED, file_,
                            static_cast<off_t>(ring_offset(from, to)));
     return mapping == MAP_FAILED ? nullptr : static_cast<packet_ring*>(mapping);

@@ -2,6 +2,7 @@
 #include "shim/sysfs.hpp"
 
 #include "engine/runner.hpp"
+#include "fabric/shared_file.hpp"
 #include "model/device.hpp"
 #include "shim/installation.hpp"
 
@@ -29,7 +30,9 @@ constexpr int tree_version = 3;
 
 void put(const fs::path& file, std::string_view text) {
     fs::create_directories(file.parent_path());
-    std::ofstream(file) << text << '\n';
+    std::ofstream out(file);
+    out << text << '\n' << std::flush;
+    if (!out) throw fs::filesystem_error("cannot write", file, std::make_error_code(static_cast<std::errc>(errno)));
 }
 
 std::string to_text(const gid_bytes& gid) {
@@ -115,8 +118,14 @@ std::string make_tree(const settings& from) {
     std::error_code ignored;
     if (fs::exists(shared / "complete", ignored)) return shared;
     char name[] = "/dev/shm/softnic-tree-XXXXXX";
-    if (::mkdtemp(name) == nullptr) return {};
-    put_tree(name, from);
+    if (::mkdtemp(name) == nullptr)
+        throw fs::filesystem_error("cannot make a folder", name, std::make_error_code(static_cast<std::errc>(errno)));
+    try {
+        put_tree(name, from);
+    } catch (...) {
+        fs::remove_all(name, ignored);
+        throw;
+    }
     fs::create_directory_symlink(name, shared, ignored);
     if (!ignored) return shared;
     if (!fs::exists(shared / "complete")) {  // a link that leads nowhere: somebody tidied /dev/shm
@@ -135,7 +144,7 @@ const std::string& root() {
         try {
             return make_tree(*from);
         } catch (const fs::filesystem_error& error) {
-            fmt::print(stderr, "softnic: cannot make the sysfs tree: {}\n", error.what());
+            fmt::print(stderr, "softnic: programs find no device: {}\n", shared_memory_trouble(error.code().value()));
             return std::string("/nonexistent");
         }
     }());
