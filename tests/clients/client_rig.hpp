@@ -2,6 +2,7 @@
 #pragma once
 
 #include "loopback.hpp"
+#include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 
@@ -9,7 +10,6 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -22,29 +22,6 @@
 #include <unistd.h>
 
 namespace accel::tests {
-
-using namespace std::chrono_literals;
-using std::chrono::nanoseconds;
-
-/// Stretched where sanitizers make the program slow.
-[[nodiscard]] inline nanoseconds patience(nanoseconds bound) {
-    static const int factor = [] {
-        const char* text = std::getenv("ACCEL_TEST_TIME_FACTOR");
-        return text == nullptr ? 1 : std::max(1, std::atoi(text));
-    }();
-    return bound * factor;
-}
-
-/// Waits for what must happen: at least as long as only a hang takes on a busy machine, also where `bound` is shorter.
-template <class Condition>
-[[nodiscard]] bool eventually(nanoseconds bound, Condition done) {
-    const auto deadline = std::chrono::steady_clock::now() + std::max(bound, patience(30s));
-    while (!done()) {
-        if (std::chrono::steady_clock::now() > deadline) return done();
-        std::this_thread::sleep_for(1ms);
-    }
-    return true;
-}
 
 [[nodiscard]] inline std::span<const std::byte> bytes_of(std::string_view text) {
     return std::as_bytes(std::span{text});

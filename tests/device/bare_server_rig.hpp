@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "conformance/patience.hpp"
 #include "core/context_state.hpp"
 #include "device/client_rig.hpp"
+#include "patience.hpp"
 #include "rdma/bare_client.hpp"
 
 #include <memory>

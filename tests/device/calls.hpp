@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "conformance/patience.hpp"
 #include "conformance/payload.hpp"
+#include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A driver that does not return to the proxy's thread. What it may still use stays where it is when a service or a
 // channel ends: queue pairs, registrations and slots.
-#include "conformance/patience.hpp"
 #include "core/context_state.hpp"
 #include "device/bare_service.hpp"
+#include "patience.hpp"
 
 #include <atomic>
 #include <cstdint>

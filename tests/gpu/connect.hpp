@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "conformance/patience.hpp"
+#include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The digits service's handler for a GPU, on a stand-in for one: same answers as the host's, refusals,
 /// stages.
-#include "conformance/patience.hpp"
 #include "core/context_state.hpp"
 #include "digits/dataset.hpp"
 #include "digits/digit_answer.hpp"
@@ -10,6 +9,7 @@
 #include "digits/gpu_service.hpp"
 #include "digits/preprocess.hpp"
 #include "gpu/fake_gpu.hpp"
+#include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 

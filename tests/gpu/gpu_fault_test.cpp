@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that fault while they serve or call: clients hear of it within a second. What a fault leaves of a process
 // cannot use the GPU any more, so that each test needs a process of its own, as ctest gives it.
-#include "conformance/patience.hpp"
 #include "gpu/client_kernels.hpp"
 #include "gpu/fault_kernels.hpp"
 #include "gpu/gpu_resident_kernels.hpp"
 #include "loopback.hpp"
+#include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 

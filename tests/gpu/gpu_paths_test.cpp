@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // From GPU to GPU over every transport, with a real one at either end: the client's memory is on the first,
 // the server's on the last, which may be the same.
-#include "conformance/patience.hpp"
 #include "conformance/payload.hpp"
 #include "gpu/gpu_bytes.hpp"
+#include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 

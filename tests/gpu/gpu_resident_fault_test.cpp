@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device misbehaves (softnic's fault rules) towards one session that kernels serve: what retransmission
 // mends is not noticed; else the call ends, and its session, and the one beside it is served on.
-#include "conformance/patience.hpp"
 #include "gpu/gpu_resident_kernels.hpp"
 #include "loopback.hpp"
+#include "patience.hpp"
 #include "softnic/softnic.h"
 
 #include <accel_transport/accel_transport.hpp>

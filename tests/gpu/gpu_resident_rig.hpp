@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "conformance/patience.hpp"
 #include "conformance/run_calls.hpp"
 #include "gpu/connect.hpp"
 #include "gpu/gpu_resident_kernels.hpp"
 #include "loopback.hpp"
+#include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 #include <accel_transport/gpu_service.hpp>

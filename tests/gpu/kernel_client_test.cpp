@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels as clients: what tests/device does with threads in their place. At a service whose kernels run on
 // the same GPU, and at a handler of the host's.
-#include "conformance/patience.hpp"
 #include "gpu/client_kernels.hpp"
 #include "gpu/gpu_resident_kernels.hpp"
 #include "gpu/requests_wanted.hpp"
 #include "loopback.hpp"
+#include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 

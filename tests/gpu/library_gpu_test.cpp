@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The library on a real GPU: memory of the wrong kind, memory that is not there, a kernel that faults.
-#include "conformance/patience.hpp"
 #include "gpu/faulty_kernel.hpp"
+#include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 

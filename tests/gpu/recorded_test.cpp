@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Services of recorded kernels on a GPU: graphs that begin anew by themselves.
-#include "conformance/patience.hpp"
 #include "conformance/payload.hpp"
 #include "digits/dataset.hpp"
 #include "digits/digit_answer.hpp"
@@ -12,6 +11,7 @@
 #include "gpu/requests_wanted.hpp"
 #include "gpu/tensor_kernels.hpp"
 #include "loopback.hpp"
+#include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 

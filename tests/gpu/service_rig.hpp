@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "conformance/patience.hpp"
 #include "conformance/payload.hpp"
 #include "core/context_state.hpp"
 #include "gpu/fake_gpu.hpp"
+#include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slots of a server on a real GPU, into which a client in another process writes by itself. Skipped without a GPU whose
 // memory processes can share.
-#include "conformance/patience.hpp"
 #include "conformance/payload.hpp"
 #include "core/accelerator.hpp"
 #include "gpu/gpu_bytes.hpp"
+#include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "conformance/patience.hpp"
 #include "conformance/peer_process.hpp"
 #include "hostile/wire.hpp"
+#include "patience.hpp"
 #include "unit/control_fixture.hpp"
 
 #include <accel_transport/accel_transport.hpp>

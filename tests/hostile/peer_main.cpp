@@ -6,9 +6,9 @@
 //     where this machine's monotonic clock is ahead by this; where that is not allowed, it writes "not allowed".
 //   hostile_peer starve URI
 //     For a falling number of descriptors: connects and calls. Writes a line for each: what became of it.
-#include "conformance/patience.hpp"
 #include "core/net/socket.hpp"
 #include "loopback.hpp"
+#include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 

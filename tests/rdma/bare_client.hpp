@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "conformance/patience.hpp"
 #include "core/backend.hpp"
 #include "core/device_names.hpp"
+#include "patience.hpp"
 #include "verbs/device.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who serves whom, and when a proxy's threads sleep: with rings that only count their turns.
-#include "conformance/patience.hpp"
 #include "core/server/thread_times.hpp"
+#include "patience.hpp"
 #include "verbs/proxy_threads.hpp"
 
 #include <algorithm>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "conformance/patience.hpp"
 #include "conformance/verbs_way.hpp"
 #include "core/backend.hpp"
 #include "core/context_state.hpp"
 #include "core/protocol.hpp"
+#include "patience.hpp"
 
 #include <array>
 #include <cstring>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "loopback.hpp"
+#include "patience.hpp"
 #include "serving/model_server/model_registry.hpp"
 #include "serving/model_server/request_check.hpp"
 
@@ -26,27 +27,8 @@
 
 namespace accel::tests {
 
-using namespace std::chrono_literals;
 using namespace accel::examples::serving;
-using std::chrono::nanoseconds;
 using bytes = std::vector<std::byte>;
-
-/// Stretched where sanitizers make the program slow.
-[[nodiscard]] inline nanoseconds patience(nanoseconds bound) {
-    const char* const text = std::getenv("ACCEL_TEST_TIME_FACTOR");
-    return bound * (text == nullptr ? 1 : std::max(1, std::atoi(text)));
-}
-
-/// Waits for what must happen: at least as long as only a hang takes on a busy machine, also where `bound` is shorter.
-template <class Condition>
-[[nodiscard]] bool eventually(nanoseconds bound, Condition done) {
-    const auto deadline = std::chrono::steady_clock::now() + std::max(bound, patience(30s));
-    while (!done()) {
-        if (std::chrono::steady_clock::now() > deadline) return done();
-        std::this_thread::sleep_for(1ms);
-    }
-    return true;
-}
 
 /// Bytes that differ from place to place and from seed to seed.
 [[nodiscard]] inline bytes some_bytes(std::size_t length, std::uint32_t seed) {

@@ -13,6 +13,7 @@
 #include "core/net/socket.hpp"
 #include "core/tls/key_file.hpp"
 #include "loopback.hpp"
+#include "patience.hpp"
 
 #include <chrono>
 #include <condition_variable>
@@ -34,21 +35,12 @@
 /// Both ends of the control plane in one process, below the core.
 namespace accel::core::testing {
 
+using tests::eventually;
 using tests::own_loopback;
 
 using namespace std::chrono_literals;
 
 inline constexpr auto patience = 30s;
-
-template <class Condition>
-[[nodiscard]] bool eventually(Condition condition, std::chrono::nanoseconds within = patience) {
-    const nanoseconds deadline = deadline_after(within);
-    while (!condition()) {
-        if (now() >= deadline) return false;
-        std::this_thread::sleep_for(1ms);
-    }
-    return true;
-}
 
 inline std::size_t open_descriptors() {
     std::size_t count = 0;

@@ -2,11 +2,11 @@
 // What looks at a GPU mean, with looks that are made up. Real ones are in tests/gpu/gpu_fault_test.cpp.
 #include "core/failure_watch.hpp"
 
-#include "conformance/patience.hpp"
 #include "core/control/session.hpp"
 #include "core/log.hpp"
 #include "core/log_sink.hpp"
 #include "core/log_writer.hpp"
+#include "patience.hpp"
 
 #include <atomic>
 #include <chrono>

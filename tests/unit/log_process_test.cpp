@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "conformance/patience.hpp"
 #include "core/log.hpp"
 #include "core/log_sink.hpp"
 #include "loopback.hpp"
+#include "patience.hpp"
 #include "sanitizers.hpp"
 
 #include <accel_transport/accel_transport.hpp>

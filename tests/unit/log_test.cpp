@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/log.hpp"
 
-#include "conformance/patience.hpp"
 #include "core/log_ring.hpp"
 #include "core/log_sink.hpp"
+#include "patience.hpp"
 
 #include <accel_transport/context.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A channel that takes parts, and a server that sends them as no transport of ours would: in any order, or wrongly.
-#include "conformance/patience.hpp"
+#include "patience.hpp"
 #include "unit/scripted_client.hpp"
 
 #include <array>

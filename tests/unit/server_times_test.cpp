@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The processor time of a server's workers, which only grows.
-#include "conformance/patience.hpp"
+#include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 

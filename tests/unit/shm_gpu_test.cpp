@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slots of a server on a GPU that its client writes to by itself, with a stand-in for a GPU at each end.
-#include "conformance/patience.hpp"
 #include "conformance/payload.hpp"
 #include "core/context_state.hpp"
 #include "gpu/fake_gpu.hpp"
+#include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "conformance/patience.hpp"
+#include "patience.hpp"
 #include "tcp_pair.hpp"
 
 #include <bit>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/thread.hpp"
 
-#include "conformance/patience.hpp"
 #include "loopback.hpp"
+#include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a worker's thread sleeps: while a handler's answer may come from another thread, where it hears of it at once.
-#include "conformance/patience.hpp"
 #include "core/server/worker.hpp"
+#include "patience.hpp"
 #include "unit/scripted_link.hpp"
 
 #include <algorithm>

@@ -25,7 +25,7 @@ template <class Send>
 std::size_t fill(std::size_t message_bytes, Send send) {
     std::size_t taken = 0;
     for (std::uint32_t i = 1; i <= max_offered && taken < offered_bytes; ++i) {
-        const bool sent = eventually([&] { return send(i) == status::ok; }, 300ms);
+        const bool sent = tests::within(300ms, [&] { return send(i) == status::ok; });
         if (!sent) return taken;
         taken += message_bytes + sizeof(slot_header);
     }
@@ -138,11 +138,9 @@ TEST_F(zmq_bounded_test, a_client_that_takes_no_answer_is_lost_in_the_end) {
     connect_peer(length, true);
     const auto answer = random_bytes(length, 1);
     ASSERT_EQ(send(*server, message_kind::response, 0, answer), status::ok);
-    EXPECT_TRUE(eventually(
-        [&] {
-            return server->deliver({0, {server->send().payload(0), 0}, nullptr, {}}) == status::peer_lost;
-        },
-        40s));
+    EXPECT_TRUE(eventually(40s, [&] {
+        return server->deliver({0, {server->send().payload(0), 0}, nullptr, {}}) == status::peer_lost;
+    }));
 }
 
 TEST_F(zmq_bounded_test, requests_that_nobody_reads_do_not_pile_up) {

@@ -569,7 +569,7 @@ TEST_F(zmq_full_server_test, has_no_answer_shown_while_zeromq_holds_its_request)
     ASSERT_FALSE(client->retract(0)) << "ZeroMQ cannot have sent all of it";
     answer(response_of(0, 8), 8);
     std::array<link_event, 16> some;
-    EXPECT_FALSE(eventually([&] { return events->poll(some) > 0; }, 200ms));
+    EXPECT_FALSE(tests::within(200ms, [&] { return events->poll(some) > 0; }));
     EXPECT_FALSE(client->retract(0));
 }
 

@@ -19,10 +19,10 @@ using core::event_kind;
 using core::link_event;
 using core::message_kind;
 using core::slot_header;
-using core::testing::eventually;
 using core::testing::log_capture;
 using core::testing::open_descriptors;
 using core::testing::patience;
+using tests::eventually;
 using namespace std::chrono_literals;
 
 inline std::vector<std::byte> random_bytes(std::size_t size, std::uint32_t seed) {
@@ -167,7 +167,7 @@ class zmq_test : public ::testing::Test {
     /// Whether nothing comes for a while.
     [[nodiscard]] static bool silent(core::poller& events) {
         std::array<link_event, 16> some;
-        return !eventually([&] { return events.poll(some) > 0; }, 100ms);
+        return !tests::within(100ms, [&] { return events.poll(some) > 0; });
     }
     static void expect_payload(const link_event& event, std::span<const std::byte> wanted) {
         ASSERT_EQ(event.kind, event_kind::arrived) << to_string(event.reason);

@@ -55,6 +55,10 @@ template <class Condition>
 [[nodiscard]] bool eventually(nanoseconds bound, Condition done, nanoseconds pause = 1ms) {
     return within(bound < until_hung() ? until_hung() : bound, std::move(done), pause);
 }
+template <class Condition>
+[[nodiscard]] bool eventually(Condition done) {
+    return within(until_hung(), std::move(done));
+}
 
 /// Calls `attempt` with longer and longer times until it returns true. False says that this machine needed longer for a
 /// step than it was given, which tells nothing of what is tested.
