@@ -19,13 +19,17 @@ struct call_id {
     friend constexpr auto operator<=>(call_id, call_id) noexcept = default;
 };
 
+/// The `code` beside `closed` and `not_found` where no handler has seen the call. A handler that fails with both asks
+/// for the same: that the call goes to another server.
+inline constexpr std::uint32_t unseen_code = 1;
+
 /// The result of a call, from `channel::poll`: for every accepted call exactly one without `more`, its last. With
 /// `submit_options::parts`, parts of the response come before it, in order.
 struct completion {
     call_id id;  ///< to be released; a part has its own
     accel::status status = accel::status::ok;
     bool more = false;           ///< a part of the response: others follow, or the last completion
-    std::uint32_t code = 0;      ///< the handler's own code when `status` is `application_error`
+    std::uint32_t code = 0;      ///< the handler's own, or `unseen_code`
     call_id call;                ///< as `begin` gave it; equal to `id` unless this is a part
     std::uint64_t tag = 0;       ///< as given to submit
     std::uint64_t trace_id = 0;  ///< as given to submit
@@ -35,6 +39,11 @@ struct completion {
     /// `channel::release(id)`. On a failure it holds the handler's message, if any, on the host.
     std::span<const std::byte> response;
     accel::timeline timeline;
+
+    /// No handler has seen the call: its server stops, or has no such target. So it may be sent to another.
+    [[nodiscard]] bool unseen() const noexcept {
+        return code == unseen_code && (status == accel::status::closed || status == accel::status::not_found);
+    }
 };
 
 }  // namespace accel

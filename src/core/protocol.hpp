@@ -43,9 +43,6 @@ inline constexpr std::uint16_t newest = 5;
 inline constexpr std::uint16_t of_kernels = 5;  ///< the newest that GPU-resident services know
 }  // namespace session_version
 
-/// The `application_code` of a refusal with `closed` by a server that drains.
-inline constexpr std::uint32_t drain_code = 1;
-
 /// Continues a fragmented payload on a stream transport: 16 bytes, then `length` payload bytes.
 struct fragment_header {
     std::uint8_t version = protocol_version;

@@ -15,7 +15,7 @@ namespace {
 void refuse_unloaded(const std::string& name, exchange& request) noexcept {
     std::array<char, 160> text;
     const auto end = fmt::format_to_n(text.data(), text.size(), "the model '{}' is not loaded", name).out;
-    (void)request.fail(status::not_found, 0, {text.data(), static_cast<std::size_t>(end - text.data())});
+    (void)request.fail(status::not_found, unseen_code, {text.data(), static_cast<std::size_t>(end - text.data())});
 }
 
 /// Modulo 2^64: `add` of the same brings it back.

@@ -93,8 +93,9 @@ completion_room channel_calls::hand_out(completion_room out) noexcept {
     return out;
 }
 
-void channel_calls::end_early(channel_slot& slot, status why, nanoseconds at, const channel_lifecycle& over) noexcept {
-    slot.fail(why, at);
+void channel_calls::end_early(channel_slot& slot, status why, nanoseconds at, const channel_lifecycle& over,
+                              std::uint32_t code) noexcept {
+    slot.fail(why, at, code);
     slot.scatters = false;
     if (slot.state == slot_state::in_parts) parts_.end_early(slot, over);
     const std::uint32_t index = slot.content.id.slot;
@@ -126,8 +127,9 @@ bool channel_calls::expire(nanoseconds at, const channel_lifecycle& over) noexce
 }
 
 void channel_calls::end_all(nanoseconds at, channel_lifecycle& over) noexcept {
+    const std::uint32_t code = over.loss() == status::closed && !over.ending() ? unseen_code : 0;
     for (channel_slot& slot : slots_.all()) {
-        if (is_awaited(slot.state)) end_early(slot, over.loss(), at, over);
+        if (is_awaited(slot.state)) end_early(slot, over.loss(), at, over, code);
         if (slot.state == slot_state::settling) over.release_by(slot.deadline);
     }
     slots_.set_next_deadline(never);

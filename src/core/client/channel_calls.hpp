@@ -88,7 +88,8 @@ class channel_calls {
 
     /// Completes a call before its answer: at once, unless the transport still touches memory that was lent
     /// for it. Then the server has a `peer_timeout` to release it.
-    void end_early(channel_slot& slot, status why, nanoseconds at, const channel_lifecycle& over) noexcept;
+    void end_early(channel_slot& slot, status why, nanoseconds at, const channel_lifecycle& over,
+                   std::uint32_t code = 0) noexcept;
     /// Ends what is too late. True: lent memory of a call that has ended is kept for too long.
     [[nodiscard]] bool expire(nanoseconds at, const channel_lifecycle& over) noexcept;
     /// The connection is lost: ends every call.

@@ -86,6 +86,7 @@ class channel_lifecycle {
 
     /// There will be no other connection.
     void begin_end() noexcept { ending_ = true; }
+    [[nodiscard]] bool ending() const noexcept { return ending_; }
     void end() noexcept;
     /// How long lent memory may stay with the transport when a call ends early.
     [[nodiscard]] nanoseconds release_patience() const noexcept {

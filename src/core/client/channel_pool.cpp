@@ -215,9 +215,10 @@ result<pool_state::connected> pool_state::connect() {
 
 namespace {
 
-/// True: no handler has seen the call. A handler's own answer is final, even if its status is `closed`.
-bool may_go_elsewhere(const error& failure, bool sent, bool connected) noexcept {
-    if (failure.code == status::closed) return !sent || !connected || failure.native == int{drain_code};
+/// True: no handler has seen the call. A handler's own answer is final, even if its status is `closed`, but for this
+/// code.
+bool may_go_elsewhere(const error& failure, bool sent) noexcept {
+    if (failure.code == status::closed) return !sent || failure.native == int{unseen_code};
     return !sent && (failure.code == status::peer_lost || failure.code == status::device_lost);
 }
 
@@ -237,7 +238,7 @@ result<pooled_response> pool_state::call(std::span<const std::byte> request, con
         bool sent = false;
         auto answer = with.call(request, rest, sent);
         if (answer) return pooled_response{std::move(*use), std::move(*answer)};
-        const bool again = may_go_elsewhere(answer.error(), sent, with.connected());
+        const bool again = may_go_elsewhere(answer.error(), sent);
         if (!again || tries == hosts_.count() || now() >= deadline) return answer.error();
         with.core_->leave();
     }

@@ -64,10 +64,10 @@ struct alignas(64) channel_slot {
         epoch = connection;
     }
     /// The call ends without a response.
-    void fail(status why, nanoseconds at) noexcept {
+    void fail(status why, nanoseconds at, std::uint32_t code = 0) noexcept {
         content.status = why;
         content.more = false;
-        content.code = 0;
+        content.code = code;
         content.call = content.id;
         content.response = {};
         content.timeline = {};

@@ -64,6 +64,7 @@ const handler* exchange_server::find_target(exchange_state& request, std::uint32
     const handler* const service = find_target(request, number);
     if (service == nullptr) {
         counters_.not_found.add();
+        request.answer.application_code = unseen_code;
         return refuse(request, status::not_found);
     }
     if (request.device != nullptr) return serve_on_gpu(request, *service);
@@ -81,7 +82,7 @@ void exchange_server::refuse(exchange_state& request, status why) noexcept {
     const bool cancelled = request.owner->cancels().cancelled({request.slot, request.generation});
     if (!cancelled && max_open_.load(std::memory_order_relaxed) == 0) {
         counters_.overloaded.add();
-        request.answer.application_code = drain_code;
+        request.answer.application_code = unseen_code;
         return refuse(request, status::closed);
     }
     (cancelled ? counters_.cancelled : too_many ? counters_.overloaded : counters_.expired).add();

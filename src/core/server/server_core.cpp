@@ -29,7 +29,7 @@ error no_handler() {
 }
 
 void refuse_unnamed(exchange request) {
-    (void)request.fail(status::not_found, 0, "this server's requests name a target");
+    (void)request.fail(status::not_found, unseen_code, "this server's requests name a target");
 }
 
 /// Before keys are read: a misspelt scheme must not end in a sentence about keys.
