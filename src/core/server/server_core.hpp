@@ -87,6 +87,8 @@ class server_core : private session_observer, private metrics_source {
         std::size_t gpu_memory_bytes = 0;
         std::uint32_t descriptors = 0;
         bool counted = true;  ///< not lost yet
+        /// Closes it: not every transport tells of a client that has gone, so memory may not run out then.
+        session_commands::list closing = session_commands::list(1);
     };
 
     server_core(std::shared_ptr<context_state> context, server_options options, bool for_kernels);

@@ -316,7 +316,7 @@ void server_core::close_session(std::uint64_t id, status why) noexcept {
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) return;
     found->second.cancels->end();  // at once, for handlers that the worker waits for
-    found->second.owner->close_session(id, why);
+    found->second.owner->close_session(id, why, std::exchange(found->second.closing, {}));
 }
 
 void server_core::cancel(std::uint64_t id, std::span<const call_id> calls) noexcept {

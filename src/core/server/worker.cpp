@@ -231,15 +231,11 @@ void worker::install(std::unique_ptr<session> made, session_commands::list comma
     wake();
 }
 
-void worker::close_session(std::uint64_t id, status why) noexcept {
-    try {
-        session_commands::list one(1);
-        one.front().id = id;
-        one.front().why = why;
-        commands_.push(std::move(one));
-    } catch (const std::bad_alloc&) {
-        log().error("no memory is left to close session {}; it ends with its connection", id);
-    }
+void worker::close_session(std::uint64_t id, status why, session_commands::list command) noexcept {
+    if (command.empty()) return;
+    command.front().id = id;
+    command.front().why = why;
+    commands_.push(std::move(command));
     wake();
 }
 

@@ -49,7 +49,9 @@ class worker {
     [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
     /// `command`: a list of one.
     void install(std::unique_ptr<session> made, session_commands::list command = session_commands::list(1)) noexcept;
-    void close_session(std::uint64_t id, status why) noexcept;
+    /// Likewise; an empty list: it has been closed before.
+    void close_session(std::uint64_t id, status why,
+                       session_commands::list command = session_commands::list(1)) noexcept;
     /// Closes all sessions, waits for the thread. The observer is not called any more afterwards.
     void stop();
     /// The id of this worker's own thread; 0 where the application drives it.
