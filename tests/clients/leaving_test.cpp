@@ -310,6 +310,57 @@ TEST_P(never_answering, channel_without_any_slot_left_is_lost) {
     kept.answer_all();
 }
 
+TEST_P(never_answering, parts_get_the_slots_of_late_answers_without_a_poll) {
+    shelf kept;
+    const server there = serve(place("parts"), kept.keeper());
+    channel_options options = client_options();
+    options.slots = 3;
+    channel client = connect(where(there), options);
+    cancel_calls(client, kept, 1);
+    call_view streamed;
+    ASSERT_EQ(client.begin(streamed), status::ok);
+    EXPECT_EQ(client.submit(streamed.id, 4, {.parts = 3}), status::invalid_argument);
+    EXPECT_EQ(client.submit(streamed.id, 4, {.parts = 2}), status::again);
+    kept.answer_all();
+    EXPECT_TRUE(eventually(30s, [&] { return client.submit(streamed.id, 4, {.parts = 2}) == status::ok; }));
+    EXPECT_TRUE(eventually(30s, [&] { return kept.size() == 1; }));
+    kept.answer_all();
+    EXPECT_EQ(ends(client), status::ok);
+}
+
+TEST_P(never_answering, channel_without_slots_for_parts_is_lost) {
+    shelf kept;
+    const server there = serve(place("rooms"), kept.keeper());
+    channel_options options = brief_quarantine();
+    options.slots = 4;
+    channel client = connect(where(there), options);
+    cancel_calls(client, kept, 1);
+    call_view streamed;
+    call_view other;
+    ASSERT_EQ(client.begin(streamed), status::ok);
+    ASSERT_EQ(client.begin(other), status::ok);
+    std::this_thread::sleep_for(40ms);
+    EXPECT_EQ(client.submit(streamed.id, 4, {.parts = 2}), status::again) << "another slot may come back";
+    EXPECT_EQ(client.release(other.id), status::ok);
+    EXPECT_EQ(client.submit(streamed.id, 4, {.parts = 3}), status::peer_lost);
+    EXPECT_FALSE(client.connected());
+    kept.answer_all();
+}
+
+TEST_P(never_answering, slots_lent_for_parts_of_ended_calls_wait_for_late_answers) {
+    shelf kept;
+    const server there = serve(place("lent"), kept.keeper());
+    channel client = connect(where(there), brief_quarantine());
+    call_view streamed;
+    ASSERT_EQ(client.begin(streamed), status::ok);
+    ASSERT_EQ(client.submit(streamed.id, 4, {.parts = 1}), status::ok);
+    EXPECT_TRUE(eventually(30s, [&] { return kept.size() == 1; }));
+    EXPECT_EQ(client.cancel(streamed.id), status::ok);
+    EXPECT_EQ(ends(client), status::cancelled);
+    EXPECT_TRUE(eventually(30s, [&] { return begins(client) == status::peer_lost; }));
+    kept.answer_all();
+}
+
 TEST_P(never_answering, channel_with_other_slots_goes_on) {
     shelf kept;
     const server there = serve(place("some"), answers_some(kept));

@@ -102,6 +102,8 @@ class channel_calls {
     [[nodiscard]] channel_statistics statistics() const noexcept;
     /// Slots that wait for a late answer.
     [[nodiscard]] std::uint32_t quarantined() const noexcept { return static_cast<std::uint32_t>(quarantined_.read()); }
+    /// Slots that no call has and that only a late answer frees.
+    [[nodiscard]] std::uint32_t late() const noexcept { return quarantined() + parts_.left_behind(); }
     /// One of them has waited for longer than `quarantine_timeout`.
     [[nodiscard]] bool gives_up_on_late_answers(nanoseconds at) const noexcept;
     /// Its completion has been handed out.

@@ -83,14 +83,30 @@ status channel_core::begin(call_view& out) noexcept {
     if (!life_.connected()) return life_.why_unusable();
     slot = calls_.slots().take_free();
     if (slot != nullptr) return status::ok;
-    if (!leave_late_answers()) return status::again;
+    if (!leave_late_answers(1)) return status::again;
     return life_.why_unusable();
 }
 
-/// A server that never answers keeps slots for ever, unless the session ends. True: it is about to end.
-bool channel_core::leave_late_answers() noexcept {
-    const std::uint32_t late = calls_.quarantined();
-    if (late == 0 || !(replaceable_ || late == calls_.slots().count())) return false;
+/// The same for slots that parts take. What the channel can never have is left to the checks of the call.
+inline status channel_core::make_room(const submit_options& options) noexcept {
+    if (options.parts == 0) [[likely]]
+        return status::ok;
+    return make_room(options.parts);
+}
+[[gnu::noinline]] status channel_core::make_room(std::uint32_t parts) noexcept {
+    if (parts <= calls_.slots().free() || parts >= calls_.slots().count()) return status::ok;
+    completion_room none;
+    progress(none);
+    if (!life_.connected()) return life_.why_unusable();
+    if (parts <= calls_.slots().free()) return status::ok;
+    return leave_late_answers(parts + 1) ? life_.why_unusable() : status::again;
+}
+
+/// A server that never answers keeps slots for ever, unless the session ends. It does where another takes its place, or
+/// where the `wanted` slots of a call will never be free. True: it is about to end.
+bool channel_core::leave_late_answers(std::uint32_t wanted) noexcept {
+    const std::uint32_t late = calls_.late();
+    if (late == 0 || !(replaceable_ || late + wanted > calls_.slots().count())) return false;
     if (!calls_.gives_up_on_late_answers(now_)) return false;
     warn_of_end("slots wait for late answers, some for longer than quarantine_timeout; does a handler never answer?");
     life_.leave(status::peer_lost);
@@ -107,9 +123,11 @@ status channel_core::submit(call_id id, std::size_t length, const submit_options
         return bad;
     calls_.count_submission();
     const std::span<const std::byte> payload{slot->header + header_bytes, length};
-    if (asks_for_more(options)) [[unlikely]]
+    if (asks_for_more(options)) [[unlikely]] {
+        if (const status full = make_room(options); full != status::ok) return calls_.settle_submission(full);
         return calls_.settle_submission(
             extras_.submit(*slot, {id.slot, payload, nullptr, options.response_into}, options));
+    }
     slot->content.trace = nullptr;
     calls_.stamp(*slot, submitted, {length, request_.options.response_bytes, 0}, options, life_);
     const status sent = calls_.queues_behind_others() ? status::again : life_.path().deliver_plain(id.slot, payload);
@@ -123,6 +141,7 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
     if (const status bad = check_submit(slot, payload.size(), options); bad != status::ok) return bad;
     if (payload.region() == nullptr) return status::invalid_argument;
     if (payload.region()->inherited()) return status::invalid_state;
+    if (const status full = make_room(options); full != status::ok) return full;
     calls_.count_submission();
     return calls_.settle_submission(
         extras_.submit(*slot, {id.slot, payload.bytes(), payload.region(), options.response_into}, options));
@@ -131,6 +150,7 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
 status channel_core::submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept {
     channel_slot* slot = calls_.slots().find(id);
     if (const status bad = check_submit(slot, 0, options); bad != status::ok) return bad;
+    if (const status full = make_room(options); full != status::ok) return full;
     calls_.count_submission();
     return calls_.settle_submission(extras_.submit_ranges(*slot, ranges, options));
 }

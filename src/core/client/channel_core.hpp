@@ -74,7 +74,9 @@ class channel_core {
 
   private:
     status take_late(channel_slot*& slot) noexcept;
-    bool leave_late_answers() noexcept;
+    status make_room(const submit_options& options) noexcept;
+    status make_room(std::uint32_t parts) noexcept;
+    bool leave_late_answers(std::uint32_t wanted) noexcept;
     void warn_of_end(std::string_view why) const noexcept;
     status check_submit(const channel_slot* slot, std::size_t length, const submit_options& options) const noexcept;
 

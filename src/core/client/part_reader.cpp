@@ -209,6 +209,13 @@ void part_reader::end_early(channel_slot& slot, const channel_lifecycle& over) n
     slot.epoch = over.epoch();
 }
 
+std::uint32_t part_reader::left_behind() const noexcept {
+    const auto is_left = [this](const channel_slot& each) {
+        return each.state == slot_state::lent && !is_open(places_[each.content.id.slot].call);
+    };
+    return static_cast<std::uint32_t>(std::ranges::count_if(slots_.all(), is_left));
+}
+
 void part_reader::settle_all() noexcept {
     for (channel_slot& each : slots_.all())
         if (each.state == slot_state::lent) put_free(each);

@@ -46,6 +46,8 @@ class part_reader {
     void end_early(channel_slot& call, const channel_lifecycle& over) noexcept;
     /// The deadline that has passed is one between two parts, which the server does not know.
     [[nodiscard]] bool server_waits(const channel_slot& call, nanoseconds at) const noexcept;
+    /// Slots that the server still has for parts of calls that have ended.
+    [[nodiscard]] std::uint32_t left_behind() const noexcept;
     /// The connection is gone: its server keeps no slot.
     void settle_all() noexcept;
 
