@@ -3,8 +3,11 @@
 
 #include <chrono>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 namespace accel::core {
 namespace {
@@ -41,6 +44,38 @@ TEST(event_set, a_time_that_has_passed_makes_room_for_the_next) {
     one.set_timer(now() + far_away);
     EXPECT_FALSE(is_timer_told(one, {}));
     one.set_timer(now() + soon);
+    EXPECT_TRUE(is_timer_told(one, patient));
+}
+
+/// An epoll does not take a file.
+unique_fd never_watched() {
+    unique_fd made(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC));
+    EXPECT_TRUE(made.open());
+    return made;
+}
+
+TEST(event_set, a_source_that_cannot_be_watched_is_looked_at_until_it_is_removed) {
+    event_set one;
+    const unique_fd unheard = never_watched();
+    one.add(unheard.get());
+    one.set_timer(never);
+    ASSERT_TRUE(is_timer_told(one, patient));
+    one.set_timer(never);
+    ASSERT_TRUE(is_timer_told(one, patient));
+    one.remove(unheard.get());
+    one.set_timer(never);
+    EXPECT_FALSE(is_timer_told(one, 20 * soon));
+}
+
+TEST(event_set, a_source_that_could_not_be_watched_is_watched_when_it_can_be) {
+    event_set one;
+    const unique_fd source = never_watched();
+    one.add(source.get());
+    const unique_fd event(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    ASSERT_EQ(::dup3(event.get(), source.get(), O_CLOEXEC), source.get());
+    one.set_timer(never);
+    EXPECT_FALSE(is_timer_told(one, 20 * soon));
+    ASSERT_EQ(::eventfd_write(event.get(), 1), 0);
     EXPECT_TRUE(is_timer_told(one, patient));
 }
 

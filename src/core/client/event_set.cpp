@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <ctime>
+#include <utility>
 
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
@@ -37,17 +38,31 @@ result<void> event_set::check() const {
 
 void event_set::add(int fd) noexcept {
     if (fd < 0 && failure_ == 0) failure_ = -fd;
-    deaf_ = !listens_to(epoll_.get(), fd) || deaf_;
+    watch(fd);
+}
+
+void event_set::watch(int fd) noexcept {
+    if (listens_to(epoll_.get(), fd)) return;
+    if (unwatched_count_ < unwatched_.size()) unwatched_[unwatched_count_++] = fd;
+}
+
+/// What was missing may be there now.
+[[gnu::noinline]] void event_set::watch_others() noexcept {
+    for (std::size_t left = std::exchange(unwatched_count_, 0), i = 0; i < left; ++i) watch(unwatched_[i]);
 }
 
 void event_set::remove(int fd) noexcept {
+    const auto kept = std::remove(unwatched_.begin(), unwatched_.begin() + unwatched_count_, fd);
+    unwatched_count_ = static_cast<std::size_t>(kept - unwatched_.begin());
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
 /// A system call only where the timer would be late, or has been readable.
 void event_set::set_timer(nanoseconds when) noexcept {
-    if (deaf_) [[unlikely]]
-        when = std::min(when, now() + deaf_interval);
+    if (unwatched_count_ > 0) [[unlikely]] {
+        watch_others();
+        if (unwatched_count_ > 0) when = std::min(when, now() + deaf_interval);
+    }
     if (when == timer_set_ || (when > timer_set_ && timer_set_ > now())) return;
     timer_set_ = when;
     itimerspec at{};
