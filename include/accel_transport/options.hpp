@@ -114,6 +114,8 @@ struct channel_options {
     /// A wish: on a server whose memory is a GPU's, this channel's requests go first.
     stream_priority priority = stream_priority::normal;
     bool reconnect = false;  ///< connect again after a loss or a stop; calls in flight still end with it
+    /// The pauses before tries to connect again, each twice the last one. They begin anew once a session has lived for
+    /// `backoff_max`: a server that accepts and leaves at once is not asked faster than one that refuses.
     std::chrono::nanoseconds backoff_min = std::chrono::milliseconds{50};
     std::chrono::nanoseconds backoff_max = std::chrono::seconds{5};
     bool zerocopy = false;  ///< tcp: MSG_ZEROCOPY for large payloads

@@ -39,7 +39,7 @@ result<connect_attempts> connect_attempts::plan(std::string_view text, const cha
     out.hosts_ = std::move(*hosts);
     out.options_ = std::move(*effective);
     out.retry_until_ = deadline_after(out.options_.connect_retry);
-    out.backoff_ = out.options_.backoff_min;
+    out.pauses_ = {out.options_.backoff_min, out.options_.backoff_max};
     out.begin_round();
     return out;
 }
@@ -75,8 +75,7 @@ bool connect_attempts::another(const error& failure) {
     if (++host_ < hosts_.size()) return true;
     const nanoseconds left = retry_until_ - now();
     if (!may_pass_ || left <= nanoseconds{0}) return false;
-    std::this_thread::sleep_for(std::min(backoff_, left));
-    backoff_ = std::min(backoff_ * 2, options_.backoff_max);
+    std::this_thread::sleep_for(std::min(pauses_.take(), left));
     ++rounds_;
     begin_round();
     return true;

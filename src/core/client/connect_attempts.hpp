@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "core/client/backoff.hpp"
 #include "core/client/connect.hpp"
 #include "core/clock.hpp"
 
@@ -43,7 +44,7 @@ class connect_attempts {
     nanoseconds start_ = now();
     nanoseconds retry_until_{};
     nanoseconds round_ends_{};
-    nanoseconds backoff_{};
+    backoff pauses_{{}, {}};
     std::size_t host_ = 0;
     std::size_t rounds_ = 1;
     bool may_pass_ = false;        ///< a failure of this round may be gone the next time

@@ -6,13 +6,14 @@
 #include "core/log.hpp"
 #include "core/thread.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace accel::core {
 
 reconnector::reconnector(const connect_request& request)
-    : request_(request), thread_(start_thread("accel-reconnect", [this] { run(); })) {
+    : request_(request),
+      pauses_(request.options.backoff_min, request.options.backoff_max),
+      thread_(start_thread("accel-reconnect", [this] { run(); })) {
     request_.stopped = stop_.get_token();
 }
 
@@ -84,19 +85,19 @@ void reconnector::run() {
             if (stopping_) return;
             wanted_ = false;
         }
-        nanoseconds backoff = request_.options.backoff_min;
-        while (pause(backoff)) {
+        pauses_.ended_after(now() - connected_at_);
+        while (pause(pauses_.take())) {
             auto made = guarded([this] { return try_hosts(); });
             if (made) {
+                connected_at_ = now();
                 const std::lock_guard lock(mutex_);
                 made_ = std::move(*made);
                 ready_.store(true, std::memory_order_release);
                 signal_.set();
                 break;
             }
-            backoff = std::min(backoff * 2, request_.options.backoff_max);
             limited_log(request_.peer.host)
-                .info("connecting to {} again in {} ms: {}", request_.peer.text(), backoff.count() / 1'000'000,
+                .info("connecting to {} again in {} ms: {}", request_.peer.text(), pauses_.coming().count() / 1'000'000,
                       made.error().message);
         }
     }

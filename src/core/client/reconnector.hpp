@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "core/client/backoff.hpp"
 #include "core/client/connect.hpp"
+#include "core/clock.hpp"
 #include "core/event_signal.hpp"
 
 #include <atomic>
@@ -13,8 +15,8 @@
 
 namespace accel::core {
 
-/// Connects again in the background, with exponential back-off, until it succeeds or is destroyed. One
-/// channel's own: others do not notice.
+/// Connects again in the background, with exponential back-off, until it succeeds or is destroyed. The back-off begins
+/// anew once a connection has lived for `backoff_max`. One channel's own: others do not notice.
 class reconnector {
   public:
     /// Starts its thread, which waits for `start`: at a loss it might be refused.
@@ -49,6 +51,8 @@ class reconnector {
 
     std::stop_source stop_;
     connect_request request_;
+    backoff pauses_;                    ///< of the thread, as is the next
+    nanoseconds connected_at_ = now();  ///< for the last time
     wake_signal signal_;
     std::atomic<bool> ready_{false};
     std::mutex mutex_;
