@@ -77,6 +77,28 @@ TEST_P(stopping, drain_ends_as_soon_as_the_last_answer_is_given) {
     EXPECT_EQ(client.finish(status::ok), 1U) << "an answer given before the end of the drain has to arrive";
 }
 
+TEST_P(stopping, stop_beside_drains_ends_both) {
+    for (int round = 0; round < effort(8); ++round) {
+        held_exchanges held;
+        rig r(GetParam(), held.keeper(), brief());
+        auto client = r.connect();
+        client.send_seed(100, 1);
+        ASSERT_TRUE(held.wait_for(1));
+        std::atomic<int> begun{0};
+        std::vector<std::thread> others;
+        for (int i = 0; i < 2; ++i)
+            others.emplace_back([&] {
+                ++begun;
+                (void)r.served().drain(until_hung());
+            });
+        ASSERT_TRUE(eventually(until_hung(), [&] { return begun == 2; }));
+        r.served().stop();
+        for (std::thread& each : others) each.join();
+        echo(held.take());
+        EXPECT_EQ(client.finish(status::peer_lost), 1U);
+    }
+}
+
 TEST_P(stopping, stop_lets_answers_go_out_first) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());

@@ -179,6 +179,15 @@ TEST_F(sending_parts, parts_that_the_link_does_not_take_leave_later) {
     EXPECT_TRUE(serving->exchanges().drained());
 }
 
+/// Until then a request may be on its way to a handler.
+TEST_F(sending_parts, worker_is_drained_once_it_has_noticed) {
+    serving->refuse_requests();
+    EXPECT_FALSE(serving->drained());
+    arrive(plain(0, 1));
+    EXPECT_TRUE(held.empty());
+    EXPECT_TRUE(serving->drained());
+}
+
 TEST_F(sending_parts, a_client_that_leaves_leaves_nothing) {
     arrive(room(1, 1, 0, 9));
     arrive(room(2, 1, 0, 9));

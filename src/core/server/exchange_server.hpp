@@ -113,9 +113,9 @@ class exchange_server {
     /// True: it was the last one.
     [[nodiscard]] bool release_ref() noexcept { return references_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
 
-    /// Any thread: from now on requests are refused with `closed`.
+    /// Any thread: requests are refused with `closed` from the worker's next round on.
     void refuse_requests() noexcept { max_open_.store(0, std::memory_order_relaxed); }
-    /// Any thread: no exchange is held by a handler and no answer waits to be sent.
+    /// Any thread: no exchange was held by a handler and no answer waited to be sent; one may begin at this moment.
     [[nodiscard]] bool drained() const noexcept { return open_.load(std::memory_order_acquire) == 0; }
     [[nodiscard]] std::uint32_t open() const noexcept { return open_.load(std::memory_order_relaxed); }
     /// Before the first request: counts for `context::metrics` from now on.

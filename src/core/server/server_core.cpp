@@ -23,6 +23,8 @@ namespace accel::core {
 namespace {
 
 constexpr nanoseconds drain_interval = std::chrono::microseconds{500};
+/// How long a worker without exchanges may take to notice that it drains, beyond the time given.
+constexpr nanoseconds round_patience = std::chrono::milliseconds{100};
 
 error no_handler() {
     return {status::invalid_argument, 0, "a server needs a handler, and one for each of its targets"};
@@ -310,25 +312,32 @@ status server_core::drain(nanoseconds timeout) {
 void server_core::tell_draining() noexcept {
     const std::lock_guard lock(mutex_);
     draining_ = true;
+    for (worker* each : workers_) each->refuse_requests();
     for (const auto& [id, each] : sessions_)
         if (each.watch != nullptr) each.watch->drain();
     for (const auto& door : entrances_)
         if (door->control) door->control->drain();
 }
 
+/// A server that has been stopped has no workers: another thread may stop it meanwhile.
+bool server_core::drained() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::all_of(workers_, &worker::drained);
+}
+
+bool server_core::holds_exchanges() const noexcept {
+    const std::lock_guard lock(mutex_);
+    return !std::ranges::all_of(workers_, [](const worker* each) { return each->exchanges().drained(); });
+}
+
 /// `driven`: the worker that nobody else drives meanwhile; null: they have threads, or somebody does.
 status server_core::drain_by(worker* driven, nanoseconds timeout) {
     const nanoseconds deadline = deadline_after(timeout);
     tell_draining();
-    for (worker* each : workers_) each->exchanges().refuse_requests();
-    const auto drained = [this] {
-        return std::all_of(workers_.begin(), workers_.end(),
-                           [](const worker* each) { return each->exchanges().drained(); });
-    };
     std::optional<exchange_server::round_scope> inside;
     if (driven != nullptr) inside.emplace(driven->exchanges());
     while (!drained()) {
-        if (now() >= deadline) return status::timed_out;
+        if (now() >= deadline && (holds_exchanges() || now() - deadline >= round_patience)) return status::timed_out;
         if (driven != nullptr) driven->serve();
         sleep_on({}, now() + drain_interval);
     }

@@ -95,6 +95,8 @@ class server_core : private session_observer, private metrics_source {
     void add_workers(const service_table& services);
     void tell_draining() noexcept;
     status drain_by(worker* driven, nanoseconds timeout);
+    [[nodiscard]] bool drained() const noexcept;
+    [[nodiscard]] bool holds_exchanges() const noexcept;
     result<void> open_device();
     result<void> load_keys(const std::vector<uri>& uris);
     result<void> add_listener(const uri& where);
@@ -140,7 +142,7 @@ class server_core : private session_observer, private metrics_source {
     bool for_kernels_;                   ///< kernels serve, no handler
     kernel_service* kernels_ = nullptr;  ///< of the only worker, where kernels serve
     accelerator_device* gpu_ = nullptr;  ///< where handlers want their bytes; null: the host
-    std::vector<worker*> workers_;       ///< each held once
+    std::vector<worker*> workers_;       ///< each held once; changed under the mutex
     process_stamp stamp_;
     worker* driven_ = nullptr;  ///< the only one, where the caller drives it
     std::vector<std::unique_ptr<entrance>> entrances_;

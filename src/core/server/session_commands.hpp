@@ -29,14 +29,14 @@ class session_commands {
         waiting_.splice(waiting_.end(), added);
         pending_.store(true, std::memory_order_seq_cst);
     }
-    /// Cheap.
+    /// Cheap. False, acquired: what the worker had done before it took the last of them is visible.
     [[nodiscard]] bool pending(std::memory_order order = std::memory_order_acquire) const noexcept {
         return pending_.load(order);
     }
     [[nodiscard]] list take() noexcept {
         list out;
         const std::lock_guard lock(mutex_);
-        pending_.store(false, std::memory_order_relaxed);
+        pending_.store(false, std::memory_order_release);
         out.swap(waiting_);
         return out;
     }

@@ -239,6 +239,14 @@ void worker::close_session(std::uint64_t id, status why, session_commands::list 
     wake();
 }
 
+/// A request that is beginning may not have seen the refusal, nor may others have seen that request. The worker's next
+/// look at its commands, under their lock, comes after the one or before the other.
+void worker::refuse_requests() noexcept {
+    exchanges_.refuse_requests();
+    commands_.push({});
+    wake();
+}
+
 [[gnu::noinline]] void worker::run_commands() noexcept {
     for (session_commands::command& each : commands_.take()) {
         if (each.installed != nullptr) {

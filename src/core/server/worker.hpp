@@ -52,6 +52,11 @@ class worker {
     /// Likewise; an empty list: it has been closed before.
     void close_session(std::uint64_t id, status why,
                        session_commands::list command = session_commands::list(1)) noexcept;
+    /// From now on requests are refused with `closed`.
+    void refuse_requests() noexcept;
+    /// After `refuse_requests`: no exchange is held by a handler, no answer waits to be sent, and no request that comes
+    /// later reaches a handler.
+    [[nodiscard]] bool drained() const noexcept { return !commands_.pending() && exchanges_.drained(); }
     /// Closes all sessions, waits for the thread. The observer is not called any more afterwards.
     void stop();
     /// The id of this worker's own thread; 0 where the application drives it.
