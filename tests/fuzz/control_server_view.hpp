@@ -70,7 +70,7 @@ struct control_server_view {
             const nanoseconds late = std::max(at, now()) + grain;
             tests::require(of.next_timer_ <= late, "a timer comes when it has to");
         };
-        const bool queued = of.queued_.holds(each.client.address, each.id);
+        const bool queued = of.queued_.holds(each.client.place(), each.id);
         const bool paused = each.paused_until != nanoseconds{0};
         if (paused) timer_by(each.paused_until);
         if (each.half_open()) timer_by(each.since + of.limits_.half_open_timeout);

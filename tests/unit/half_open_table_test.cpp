@@ -2,6 +2,8 @@
 // Which connection goes when room is needed for one more.
 #include "core/control/half_open_table.hpp"
 
+#include "core/control/server_connection.hpp"
+
 #include <optional>
 #include <string>
 
@@ -75,6 +77,26 @@ TEST(half_open_table, knows_a_bounded_number_of_addresses_whose_clients_have_lef
     table.remove("gone 1", 1);
     EXPECT_EQ(table.first_to_go(), std::nullopt);
     EXPECT_EQ(table.size(), 0U);
+}
+
+client_identity stranger_at(const std::string& address) {
+    return server_connection(1, {}, address, {}).client;
+}
+
+TEST(strangers, of_one_ipv6_network_count_as_one) {
+    const client_identity one = stranger_at("2001:db8:0:1::1");
+    const client_identity neighbour = stranger_at("2001:db8:0:1::2");
+    EXPECT_EQ(one.place(), neighbour.place());
+    EXPECT_EQ(one.account(), neighbour.account());
+    EXPECT_NE(one.text(), neighbour.text()) << "the log says which";
+    EXPECT_NE(one.place(), stranger_at("2001:db8:0:2::1").place());
+    EXPECT_NE(stranger_at("10.0.0.1").place(), stranger_at("10.0.0.2").place());
+}
+
+TEST(strangers, with_a_name_are_none) {
+    client_identity named = stranger_at("2001:db8::1");
+    named.name = "key";
+    EXPECT_EQ(named.account(), "key");
 }
 
 }  // namespace

@@ -40,6 +40,14 @@ std::string seen_from(int listening, const std::string& host) {
     return peer_address(server.get());
 }
 
+TEST(sockets, networks_are_those_of_ipv6_addresses) {
+    EXPECT_EQ(network_of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
+    EXPECT_EQ(network_of("2001:db8:1:2::1"), network_of("2001:db8:1:2:ffff:ffff:ffff:ffff"));
+    EXPECT_NE(network_of("2001:db8:1:2::1"), network_of("2001:db8:1:3::1"));
+    EXPECT_EQ(network_of("fe80::1%eth0"), "fe80::/64");
+    for (const char* other : {"10.0.0.1", "this host", "an unknown address", ""}) EXPECT_EQ(network_of(other), "");
+}
+
 TEST(sockets, at_a_star_listen_on_every_address_of_both_families) {
     auto listening = listen_on("*", 0);
     ASSERT_TRUE(listening) << listening.error().message;

@@ -69,11 +69,11 @@ void control_server::impl::adopt(unique_fd socket, std::string address) {
     auto made = std::make_unique<server_connection>(id, std::move(socket), std::move(address), now());
     server_connection& which = *made;
     timed_.reserve(connections_.size() + 1);
-    half_open_.add(which.client.address, id);
+    half_open_.add(which.client.place(), id);
     try {
         connections_.emplace(id, std::move(made));
     } catch (const std::bad_alloc&) {
-        half_open_.remove(which.client.address, id);
+        half_open_.remove(which.client.place(), id);
         throw;
     }
     next_timer_ = std::min(next_timer_, which.since + limits_.half_open_timeout);
@@ -83,12 +83,12 @@ void control_server::impl::adopt(unique_fd socket, std::string address) {
 
 void control_server::impl::count_client(const server_connection& which) {
     client_share& share = clients_[which.client.account()];
-    half_open_.let_in(which.client.address);
+    half_open_.let_in(which.client.place());
     ++share.connections;
 }
 
 void control_server::impl::forget_client(const server_connection& which) {
-    half_open_.left(which.client.address);
+    half_open_.left(which.client.place());
     const auto found = clients_.find(which.client.account());
     client_share& share = found->second;
     share.opening -= which.opening;
@@ -100,7 +100,7 @@ void control_server::impl::make_room() {
     const auto first = half_open_.first_to_go();
     server_connection* oldest = first ? find(*first) : nullptr;
     if (oldest == nullptr) return;
-    limited_log(oldest->client.address)
+    limited_log(oldest->client.place())
         .warn("too many connections have not said what they are for; closed the oldest of {}", oldest->client.text());
     drop(*oldest);
 }
@@ -138,7 +138,7 @@ void control_server::impl::on_first_byte(server_connection& which) {
     }
     which.stage = connection_stage::queued;
     watch(which, 0);
-    queued_.add(which.client.address, which.id);
+    queued_.add(which.client.place(), which.id);
     queue_waits_ = false;
 }
 
@@ -188,7 +188,7 @@ void control_server::impl::shake_hands(server_connection& which) {
         case tls_outcome::failed:
             break;
     }
-    limited_log(which.client.address).warn("refused {}: {}", which.client.text(), tls.failure());
+    limited_log(which.client.place()).warn("refused {}: {}", which.client.text(), tls.failure());
     leave(which);
 }
 
@@ -244,7 +244,7 @@ void control_server::impl::on_control_greeting(server_connection& which) {
         return refuse(which, "it has too many connections, or all clients together have");
     }
     count_client(which);
-    half_open_.remove(which.client.address, which.id);
+    half_open_.remove(which.client.place(), which.id);
     which.stage = connection_stage::serving;
     which.heard = listening_.listened();
     which.idle_since = now();
@@ -316,7 +316,7 @@ void control_server::impl::refuse(server_connection& which, std::string_view why
 void control_server::impl::leave(server_connection& which) {
     if (find(which.id) == nullptr) return;
     if (!which.half_open()) {
-        half_open_.add(which.client.address, which.id);
+        half_open_.add(which.client.place(), which.id);
         forget_client(which);
     }
     which.stage = connection_stage::leaving;
@@ -340,10 +340,10 @@ void control_server::impl::drop(server_connection& which) {
     auto node = connections_.extract(which.id);
     if (!node) return;
     dropped_.push_back(std::move(node.mapped()));
-    if (which.stage == connection_stage::queued) queued_.remove(which.client.address, which.id);
+    if (which.stage == connection_stage::queued) queued_.remove(which.client.place(), which.id);
     if (which.opening > 0) opener_.forget(which.client, which.id);
     if (which.half_open())
-        half_open_.remove(which.client.address, which.id);
+        half_open_.remove(which.client.place(), which.id);
     else
         forget_client(which);
     end_sessions(which, status::peer_lost);

@@ -4,6 +4,7 @@
 #include "core/control/client_limits.hpp"
 #include "core/control/control_stream.hpp"
 #include "core/control/session.hpp"
+#include "core/net/socket.hpp"
 
 #include <cstdint>
 #include <string>
@@ -28,6 +29,7 @@ struct server_connection {
     server_connection(std::uint64_t number, unique_fd socket, std::string from, nanoseconds at)
         : id(number), stream(std::move(socket)), since(at) {
         client.address = std::move(from);
+        client.network = network_of(client.address);
     }
 
     /// True until it has said who it is and what it wants.

@@ -50,11 +50,14 @@ struct session_grant {
 
 /// The identity of a client.
 struct client_identity {
-    std::string name;     ///< its key, or its certificate's name; empty where there are no keys
-    std::string address;  ///< without a port
+    std::string name;          ///< its key, or its certificate's name; empty where there are no keys
+    std::string address;       ///< without a port
+    std::string network = {};  ///< of an IPv6 address: `network_of`
 
+    /// Strangers count as one where they have the same place.
+    [[nodiscard]] const std::string& place() const noexcept { return network.empty() ? address : network; }
     /// The account that limits count for.
-    [[nodiscard]] const std::string& account() const noexcept { return name.empty() ? address : name; }
+    [[nodiscard]] const std::string& account() const noexcept { return name.empty() ? place() : name; }
     /// For the log.
     [[nodiscard]] std::string text() const {
         return name.empty() ? "a client at " + address : "the client " + name + " at " + address;

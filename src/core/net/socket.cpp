@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
@@ -201,6 +202,17 @@ std::string peer_address(int fd) {
     constexpr std::string_view mapped = "::ffff:";
     const bool ipv4 = text.starts_with(mapped) && text.find('.') != std::string::npos;
     return ipv4 ? text.substr(mapped.size()) : text;
+}
+
+std::string network_of(std::string_view address) {
+    constexpr std::size_t host_bytes = 8;
+    in6_addr parsed{};
+    const std::string text(address.substr(0, address.find('%')));
+    if (::inet_pton(AF_INET6, text.c_str(), &parsed) != 1) return {};
+    std::fill_n(std::end(parsed.s6_addr) - host_bytes, host_bytes, std::uint8_t{0});
+    std::array<char, INET6_ADDRSTRLEN> out{};
+    (void)::inet_ntop(AF_INET6, &parsed, out.data(), out.size());
+    return std::string(out.data()) + "/64";
 }
 
 int start_connecting(const socket_address& address, unique_fd& out) noexcept {
