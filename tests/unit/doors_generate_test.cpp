@@ -70,7 +70,7 @@ TEST(oip_generate, each_mistake_has_a_sentence) {
              {R"({"parameters":{"sequence_id":7}})", "501 this door knows no sequences of requests"}})
         EXPECT_EQ(generate_refusal(text), word);
     for (const auto& [text, word] : std::vector<std::pair<std::string, std::string>>{
-             {R"({"top_k":3})", "400 model 'g' has no input 'top_k'"},
+             {R"({"top_k":3})", "taken"},
              {R"({"prompt":"123456789"})", "400 input 'prompt': the text is longer than 8 bytes"},
              {R"({"prompt":[1,2,3,4,5,6,7,8]})", "400 input 'prompt': it is a text, in quotes"},
              {R"({"pair":1})",

@@ -187,9 +187,15 @@ result<std::vector<oip::output_choice>> fit_outputs(const infer_message& message
     return out;
 }
 
+/// Neither 0, "" nor false, which stock clients send where they mean none.
+bool says_something(const parameter& one) {
+    return one.kind == string_param ? !one.text.empty() : one.value != 0;
+}
+
 result<std::chrono::nanoseconds> read_timeout(std::span<const parameter> list) {
     for (const char* name : {"sequence_id", "sequence_start", "sequence_end"})
-        if (find_parameter(list, name) != nullptr) return oip::no_sequences();
+        if (const parameter* found = find_parameter(list, name); found != nullptr && says_something(*found))
+            return oip::no_sequences();
     const parameter* timeout = find_parameter(list, "timeout");
     if (timeout == nullptr) return std::chrono::nanoseconds{};
     const bool number = timeout->kind == int64_param || timeout->kind == uint64_param;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -20,10 +21,11 @@ class client_stream {
     using socket_type = boost::asio::ip::tcp::socket;
     using executor_type = socket_type::executor_type;
 
-    /// `tls`: null for none; it has to outlive the stream.
-    client_stream(socket_type from, boost::asio::ssl::context* tls) : socket_(std::move(from)) {
-        if (tls == nullptr) return;
-        tls_.emplace(socket_, *tls);
+    /// `tls`: null for none.
+    client_stream(socket_type from, std::shared_ptr<boost::asio::ssl::context> tls)
+        : socket_(std::move(from)), context_(std::move(tls)) {
+        if (context_ == nullptr) return;
+        tls_.emplace(socket_, *context_);
         encrypted_ = true;
     }
 
@@ -69,6 +71,7 @@ class client_stream {
 
   private:
     socket_type socket_;
+    std::shared_ptr<boost::asio::ssl::context> context_;
     std::optional<boost::asio::ssl::stream<socket_type&>> tls_;
     bool encrypted_ = false;
 };

@@ -26,6 +26,11 @@ constexpr std::size_t read_ahead_bytes = 16 << 10;  // of a body they are copied
 constexpr std::size_t watch_bytes = 4 << 10;
 constexpr std::size_t first_read_bytes = 2 << 10;  // a header and a short body; kept while a connection is idle
 
+/// RFC 9112, 3.2.
+bool has_one_host(const http::request_header<>& head) {
+    return head.count(http::field::host) == 1 || (head.version() < 11 && head.count(http::field::host) == 0);
+}
+
 std::string version_text() {
     return std::to_string(ACCEL_VERSION_MAJOR) + '.' + std::to_string(ACCEL_VERSION_MINOR) + '.' +
            std::to_string(ACCEL_VERSION_PATCH);
@@ -205,16 +210,21 @@ void connection::refuse_head(const error_code& failed) {
 
 void connection::dispatch() {
     const auto& head = parser_->get();
+    if (!has_one_host(head)) {
+        keep_alive_ = false;
+        return reply(400, "a request of HTTP/1.1 has one Host");
+    }
     const auto to = oip::find_route({head.target().data(), head.target().size()});
     const bool health = to && (to.value().what == oip::action::live || to.value().what == oip::action::ready);
     if (!check_token(health)) return;
     if (!to) return refuse(to.error());
-    const std::string_view method = oip::method_of(to.value().what);
-    if (method != std::string_view{head.method_string().data(), head.method_string().size()})
-        return reply(405, "the method is " + std::string{method}, "Allow: " + std::string{method} + "\r\n");
+    const bool asks = oip::method_of(to.value().what) == "GET";
+    if (!(asks ? head.method() == http::verb::get || head_only_ : head.method() == http::verb::post))
+        return asks ? reply(405, "the method is GET or HEAD", "Allow: GET, HEAD\r\n")
+                    : reply(405, "the method is POST", "Allow: POST\r\n");
     what_ = to.value().what;
     if (what_ >= oip::action::region_status) return begin_regions(to.value());
-    if (method == "POST") return begin_infer(to.value());
+    if (!asks) return begin_infer(to.value());
     answer_get(to.value());
 }
 
@@ -228,9 +238,9 @@ bool connection::check_token(bool open_to_all) {
     return false;
 }
 
-void connection::answer_ready(bool ready) {
+void connection::answer_ready(bool ready, std::string document) {
     if (!ready) return reply(503, "a model's server is out of reach");
-    reply_document({});
+    reply_document(std::move(document));
 }
 
 void connection::answer_get(const oip::route& to) {
@@ -246,11 +256,11 @@ void connection::answer_get(const oip::route& to) {
     }
     switch (to.what) {
         case oip::action::live:
-            return reply_document({});
+            return reply_document(oip::live_document());
         case oip::action::ready:
-            return answer_ready(all_ready);
+            return answer_ready(all_ready, oip::ready_document());
         case oip::action::model_ready:
-            return answer_ready(named->second.to->connected());
+            return answer_ready(named->second.to->connected(), oip::model_ready_document(to.model));
         case oip::action::server_metadata:
             return reply_document(
                 oip::server_metadata(version_text(), shared_memory::allowed_by(door_.regions().get())));

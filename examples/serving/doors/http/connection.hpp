@@ -85,7 +85,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     /// False: answered, because the client has no token.
     [[nodiscard]] bool check_token(bool open_to_all);
     void answer_get(const oip::route& to);
-    void answer_ready(bool ready);
+    void answer_ready(bool ready, std::string document);
 
     // Inference.
     void begin_infer(const oip::route& to);
@@ -125,6 +125,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     void read_coded();
     void inflate_some();
     [[nodiscard]] bool grow_plain();
+    void refuse_long();
     void on_coded(const error_code& failed);
     void on_plain();
     std::size_t take_plain(std::span<std::byte> to);

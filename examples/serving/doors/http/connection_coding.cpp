@@ -37,7 +37,8 @@ bool connection::plan_coded_body(std::optional<std::string_view> length) {
     plan_.binary_bytes = length ? oip::binary_input_bytes(model) : 0;
     plain_limit_ = plan_.json_bytes + plan_.binary_bytes;
     coded_left_ = *parser_->content_length();
-    if (plan_.json_bytes <= max_json && coded_left_ <= longest_coded(plain_limit_)) return true;
+    // Where tensors follow the JSON, that says what is wrong with long ones.
+    if (plan_.json_bytes <= max_json && (length || coded_left_ <= longest_coded(plain_limit_))) return true;
     reply(413, "the body, or its Inference-Header-Content-Length, is longer than this model may need");
     return false;
 }
@@ -71,7 +72,7 @@ void connection::inflate_some() {
     read_ahead_.consume(ahead - input.size());
     coded_left_ -= ahead - input.size();
     plain_bytes_ = plain_.size() - room.size();
-    if (plain_bytes_ > plain_limit_) return reply(413, "the body is longer than this model takes, once it is inflated");
+    if (plain_bytes_ > plain_limit_) return refuse_long();
     if (now == inflater::progress::broken) return reply(400, "the body is not what its Content-Encoding says");
     if (now == inflater::progress::whole && coded_left_ > 0)
         return reply(400, "other bytes follow the compressed body");
@@ -86,6 +87,16 @@ void connection::inflate_some() {
                                 self->pace_.has(self->pace_.bytes() + size);
                                 self->on_coded(failed);
                             });
+}
+
+void connection::refuse_long() {
+    if (has_binary_) {
+        json_.assign(plain_, 0, plan_.json_bytes);
+        const auto said = read_request();
+        drop_json_text();
+        if (!said) return refuse(said.error());
+    }
+    reply(413, "the body is longer than this model takes, once it is inflated");
 }
 
 void connection::on_coded(const error_code& failed) {

@@ -2,6 +2,7 @@
 // An inference: its JSON, then a slot of the model's channel, then the tensors straight into that slot, and the call.
 #include "serving/doors/http/connection.hpp"
 #include "serving/doors/http/http_text.hpp"
+#include "serving/doors/oip/checks.hpp"
 #include "serving/doors/oip/generate.hpp"
 #include "serving/doors/servers/region_submit.hpp"
 
@@ -39,6 +40,7 @@ void connection::begin_infer(const oip::route& to) {
     counted_.set_model(found == door_.models().end() ? door_metrics::unknown_model : found->second.row);
     if (found == door_.models().end()) return reply(404, "there is no model " + oip::in_quotes(to.model));
     model_ = &found->second;
+    if (what_ == oip::action::infer && model_->description.decoupled) return refuse(oip::answers_in_parts(to.model));
     if (counted_.of_its_model() > door_.settings().max_model_requests)
         return reply(429, "too many requests of this model are open", "Retry-After: 1\r\n");
     const auto& head = parser_->get();

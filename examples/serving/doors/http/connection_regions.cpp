@@ -25,7 +25,7 @@ result<std::string> do_with_regions(shared_memory::region_table& regions, const 
         return list.error();
     }
     if (to.what == oip::action::region_unregister) {
-        done = regions.remove(kind, to.region);
+        regions.remove(kind, to.region);
     } else {
         const auto wanted = shared_memory::read_registration(kind, to.region, body);
         if (!wanted) return wanted.error();
@@ -38,7 +38,9 @@ result<std::string> do_with_regions(shared_memory::region_table& regions, const 
 }  // namespace
 
 void connection::begin_regions(oip::route to) {
-    if (door_.regions() == nullptr) return refuse(shared_memory::no_regions());
+    // Stock clients begin by forgetting what an earlier one has left, whatever the door allows.
+    if (door_.regions() == nullptr && to.what != oip::action::region_unregister)
+        return refuse(shared_memory::no_regions());
     const auto field = parser_->get()["Content-Encoding"];
     coding_ = coding::coding_of({field.data(), field.size()}).value_or(coding::content_coding::gzip);
     if (coding_ != coding::content_coding::identity) return reply(415, "requests for shared memory are not compressed");
@@ -50,7 +52,8 @@ void connection::begin_regions(oip::route to) {
 }
 
 void connection::answer_regions() {
-    auto done = do_with_regions(*door_.regions(), *of_regions_, json_);
+    auto done = door_.regions() == nullptr ? result<std::string>{std::string{}}
+                                           : do_with_regions(*door_.regions(), *of_regions_, json_);
     json_.clear();
     if (!done) return refuse(done.error());
     reply_document(std::move(done).value());

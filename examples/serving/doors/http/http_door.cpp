@@ -98,6 +98,11 @@ void http_door::expire() {
     for (const auto& each : all) each->expire(now);
 }
 
+void http_door::renew(door_access access) {
+    access.regions = access_.regions;
+    access_ = std::move(access);
+}
+
 void http_door::stop(std::function<void()> done) {
     stopped_ = std::move(done);
     stopping_ = true;

@@ -45,12 +45,14 @@ class http_door {
     [[nodiscard]] std::string endpoint() const;
     /// Takes connections from here on. `system_error`.
     [[nodiscard]] result<void> start();
+    /// Connections from here on get this certificate, and requests these tokens.
+    void renew(door_access access);
     /// Takes no more connections, and calls `done` once those open have their answers, or after `drain_timeout`.
     void stop(std::function<void()> done);
 
     // For connections.
     [[nodiscard]] const door_settings& settings() const { return settings_; }
-    [[nodiscard]] boost::asio::ssl::context* tls() { return access_.tls.get(); }
+    [[nodiscard]] const std::shared_ptr<boost::asio::ssl::context>& tls() const { return access_.tls; }
     [[nodiscard]] const access::token_list& tokens() const { return access_.tokens; }
     [[nodiscard]] const std::shared_ptr<shared_memory::region_table>& regions() const { return access_.regions; }
     [[nodiscard]] model_table& models() { return models_; }

@@ -19,7 +19,7 @@ result<tensor> promised_tensor(const model_description& model, const named_tenso
     if (declared.strings) return serialized_strings(payload_bytes);
     const std::uint64_t each = declared.what.type.bits / 8U;
     if (payload_bytes % each != 0) return unknown;
-    auto out = with_elements(declared, payload_bytes / each);
+    auto out = with_elements(declared, payload_bytes / each, true);
     if (out) out.value().offset = 0;
     return out;
 }
@@ -30,7 +30,7 @@ bool is_promised(const tensor& said, const named_tensor& declared, std::span<con
     if (size_bytes(said) > declared.max_bytes && !declared.is_fixed()) return false;
     if (declared.strings || declared.is_fixed()) return shown_tensor(declared, said, payload).ok();
     const std::vector<std::uint64_t> shape(said.shape, said.shape + said.rank);
-    return with_shape(declared, shape).ok();
+    return with_shape(declared, shape, true).ok();
 }
 
 }  // namespace
@@ -38,7 +38,7 @@ bool is_promised(const tensor& said, const named_tensor& declared, std::span<con
 result<tensor> shown_tensor(const named_tensor& declared, const tensor& said, std::span<const std::byte> payload) {
     if (!declared.strings) return said;
     const auto count = count_strings(bytes_of(said, payload));
-    if (count) return with_elements(declared, *count);
+    if (count) return with_elements(declared, *count, true);
     return refusal(status::protocol_error, "it is not BYTES");
 }
 

@@ -37,7 +37,7 @@ result<void> check_body(const body_plan& plan, const model_description& model, s
         return refusal(status::message_too_large,
                        "the JSON is longer than the " + std::to_string(json) + " bytes that this model may need");
     const std::uint64_t tensors = binary_input_bytes(model);
-    if (plan.binary_bytes > tensors)
+    if (plan.is_raw() && plan.binary_bytes > tensors)
         return refusal(status::message_too_large,
                        "the tensors are longer than the model's " + std::to_string(tensors) + " bytes");
     return {};

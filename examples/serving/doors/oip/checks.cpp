@@ -35,8 +35,14 @@ result<void> check_version(std::string_view model, std::string_view version) {
     return refusal(status::not_found, "model " + in_quotes(model) + " has no version " + in_quotes(version));
 }
 
-error other_shape(const named_tensor& input) {
-    return mistake_in(input, "the shape is " + shape_text(input.what) + ", and not that of the request");
+error other_shape(const named_tensor& input, std::span<const std::uint64_t> said) {
+    std::string text;
+    for (const std::uint64_t each : said.first(std::min<std::size_t>(said.size(), max_tensor_rank))) {
+        if (!text.empty()) text += ',';
+        text += std::to_string(each);
+    }
+    if (said.size() > max_tensor_rank) text += ",…";
+    return mistake_in(input, "the shape is " + shape_text(input.what) + ", not [" + text + ']');
 }
 
 error too_many_bytes(const named_tensor& input) {
@@ -96,6 +102,12 @@ error no_sequences() {
 
 error bad_timeout() {
     return refusal(status::invalid_argument, "the timeout is no whole number of microseconds up to an hour");
+}
+
+error answers_in_parts(std::string_view model) {
+    return refusal(status::invalid_argument, "model " + in_quotes(model) +
+                                                 " is decoupled, and answers in parts: ask for generate, "
+                                                 "generate_stream or ModelStreamInfer");
 }
 
 error no_model(std::string_view name) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -33,7 +34,7 @@ inline constexpr std::uint64_t longest_timeout_us = 3'600'000'000;
 [[nodiscard]] result<void> check_version(std::string_view model, std::string_view version);
 
 // The rest of the sentences.
-[[nodiscard]] error other_shape(const named_tensor& input);
+[[nodiscard]] error other_shape(const named_tensor& input, std::span<const std::uint64_t> said);
 [[nodiscard]] error too_many_bytes(const named_tensor& input);
 /// A tensor of BYTES does not have so many elements.
 [[nodiscard]] error other_strings(const named_tensor& input, std::uint64_t elements);
@@ -51,5 +52,7 @@ inline constexpr std::uint64_t longest_timeout_us = 3'600'000'000;
 [[nodiscard]] error no_sequences();
 [[nodiscard]] error bad_timeout();
 [[nodiscard]] error no_model(std::string_view name);
+/// One answer is asked for, and the model answers in parts.
+[[nodiscard]] error answers_in_parts(std::string_view model);
 
 }  // namespace accel::examples::serving::oip

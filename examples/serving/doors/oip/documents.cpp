@@ -65,6 +65,18 @@ std::vector<std::string_view> shared_memory_extensions(const allowed_memory& all
     return out;
 }
 
+std::string live_document() {
+    return R"({"live":true})";
+}
+
+std::string ready_document() {
+    return R"({"ready":true})";
+}
+
+std::string model_ready_document(std::string_view model) {
+    return json{{"name", model}, {"ready", true}}.dump();
+}
+
 std::string server_metadata(std::string_view version, const allowed_memory& allowed) {
     json extensions = {"binary_tensor_data", "generate", "model_configuration", "statistics"};
     for (const std::string_view each : shared_memory_extensions(allowed)) extensions.push_back(each);

@@ -27,7 +27,6 @@ struct model_counts {
     std::chrono::milliseconds last{};  ///< of the last inference, since 1970
 };
 
-/// The answers to GET: JSON texts.
 /// Kinds of memory that clients may register.
 struct allowed_memory {
     bool system = false;
@@ -35,6 +34,11 @@ struct allowed_memory {
 };
 /// Names of the extensions that these are.
 [[nodiscard]] std::vector<std::string_view> shared_memory_extensions(const allowed_memory& allowed);
+// The answers to GET: JSON texts.
+// Of health: Triton's clients read the status alone, KServe's these.
+[[nodiscard]] std::string live_document();
+[[nodiscard]] std::string ready_document();
+[[nodiscard]] std::string model_ready_document(std::string_view model);
 [[nodiscard]] std::string server_metadata(std::string_view version, const allowed_memory& allowed);
 [[nodiscard]] std::string model_metadata(const model_description& model);
 /// As Triton's model configuration: no batching dimension, shapes are whole, also where their first one is -1.

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -40,7 +41,27 @@ result<input_source> read_field(const std::string& name, const held_value& value
     return out;
 }
 
-/// The text up to the zeros behind it.
+result<void> read_fields(const split_object& document, const model_description& model, std::vector<input_source>& to) {
+    std::size_t unused = 0;
+    for (const auto& [name, value] : document.tree.items()) {
+        const held_value* const held = find_held(document, name);
+        if (held == nullptr) continue;
+        if (find_input(model, name)) {
+            auto one = read_field(name, *held, model);
+            if (!one) return one.error();
+            to.push_back(std::move(one).value());
+            continue;
+        }
+        // Clients send fields that other servers know (temperature, stream).
+        unused += held->text.size();
+        if (unused > max_json_frame)
+            return refusal(status::invalid_argument, "the JSON has more than 64 KiB beside its inputs");
+        if (!json::accept(held->text)) return refusal(status::invalid_argument, "the request is not JSON");
+    }
+    return {};
+}
+
+/// The text up to the zeros after it.
 std::string text_of(std::span<const std::byte> elements) {
     while (!elements.empty() && elements.back() == std::byte{0}) elements = elements.first(elements.size() - 1);
     return {reinterpret_cast<const char*>(elements.data()), elements.size()};
@@ -70,13 +91,7 @@ result<infer_request> read_generate(std::string_view text, const model_descripti
     if (!timeout) return timeout.error();
     infer_request out;
     out.payload = request_payload{model};
-    for (const auto& [name, value] : tree.items()) {
-        const held_value* const held = find_held(document.value(), name);
-        if (held == nullptr) continue;
-        auto one = read_field(name, *held, model);
-        if (!one) return one.error();
-        out.inputs.push_back(std::move(one).value());
-    }
+    if (auto read = read_fields(document.value(), model, out.inputs); !read) return read.error();
     if (out.inputs.size() != model.inputs.size()) return inputs_lacking(out.inputs.size(), model);
     out.id = std::move(id).value();
     out.timeout = timeout.value();

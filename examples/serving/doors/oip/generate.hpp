@@ -16,9 +16,9 @@ namespace accel::examples::serving::oip {
 
 // Triton's generate extension: inputs and outputs are fields of a JSON object, by their names.
 
-/// Reads a request, but not the elements in it: the result has views of `text`. Each field is an input, but for "id"
-/// and "parameters". An input is numbers or strings, flat or nested, or one alone where it has one element; an input
-/// that is `text` is a string, and zeros behind it. `invalid_argument`.
+/// Reads a request, but not the elements in it: the result has views of `text`. Fields are inputs, but for "id" and
+/// "parameters"; others are left out. An input is numbers or strings, flat or nested, or one alone where it has one
+/// element; an input that is `text` is a string, and zeros after it. `invalid_argument`.
 [[nodiscard]] result<infer_request> read_generate(std::string_view text, const model_description& model);
 
 /// A response, or a part of one. `outputs` as `answered_tensors` gave them, all within `payload`. `invalid_argument`:

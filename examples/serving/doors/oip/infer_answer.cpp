@@ -8,15 +8,6 @@
 #include <utility>
 
 namespace accel::examples::serving::oip {
-namespace {
-
-/// As Triton says it: where the elements are now.
-std::string region_parameters(const region_part& where, std::uint64_t bytes) {
-    return R"(,"parameters":{"shared_memory_region":)" + json_string(where.region) + R"(,"shared_memory_offset":)" +
-           std::to_string(where.offset) + R"(,"shared_memory_byte_size":)" + std::to_string(bytes) + '}';
-}
-
-}  // namespace
 
 answer_maker::answer_maker(const model_description& model, std::string_view id, std::span<const output_choice> chosen,
                            std::vector<tensor> outputs, std::span<const std::byte> payload)
@@ -47,7 +38,8 @@ result<bool> answer_maker::step(std::size_t characters) {
     return false;
 }
 
-/// Up to its elements in JSON, if it has any.
+/// Up to its elements in JSON, if it has any. Of one in a region it says nothing else, as Triton does: clients take
+/// "parameters" for those of binary data.
 result<void> answer_maker::begin_output(const output_choice& one) {
     const named_tensor& declared = model_.outputs[one.index];
     const tensor& what = outputs_[one.index];
@@ -59,9 +51,8 @@ result<void> answer_maker::begin_output(const output_choice& one) {
     to += R"({"name":)" + json_string(declared.name) + R"(,"datatype":")";
     to += datatype_of(declared);
     to += R"(","shape":)" + real_shape_text(shown.value());
-    if (one.region) {
-        to += region_parameters(*one.region, elements.size());
-    } else if (one.binary) {
+    if (one.region) return {};
+    if (one.binary) {
         to += R"(,"parameters":{"binary_data_size":)" + std::to_string(elements.size()) + '}';
         made_.tensors.push_back(elements);
         made_.binary_bytes += elements.size();

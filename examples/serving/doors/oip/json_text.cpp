@@ -38,6 +38,15 @@ result<nlohmann::json> parse_object(std::string_view text) {
     return document;
 }
 
+bool is_utf8(std::string_view text) {
+    try {
+        static_cast<void>(nlohmann::json(text).dump());
+        return true;
+    } catch (const nlohmann::json::type_error&) {
+        return false;
+    }
+}
+
 std::string json_string(std::string_view text) {
     const auto is_plain = [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; };
     if (std::ranges::all_of(text, is_plain)) return '"' + std::string{text} + '"';

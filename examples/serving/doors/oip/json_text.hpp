@@ -23,6 +23,8 @@ inline constexpr std::size_t max_json_depth = 16;
 /// A JSON object. `invalid_argument`: it is none, or is nested too deep.
 [[nodiscard]] result<nlohmann::json> parse_object(std::string_view text);
 
+[[nodiscard]] bool is_utf8(std::string_view text);
+
 /// In quotes, with bytes that are no UTF-8 replaced.
 [[nodiscard]] std::string json_string(std::string_view text);
 

@@ -109,6 +109,12 @@ result<void> check_bytes(named_tensor& one) {
     return {};
 }
 
+/// Of clients' paths; a server's targets are ASCII.
+bool is_model_name(std::string_view name) {
+    const auto is_printed = [](char c) { return (c < '\0' || c > ' ') && c != '\x7f'; };
+    return !name.empty() && name.size() <= max_target_bytes && std::ranges::all_of(name, is_printed) && is_utf8(name);
+}
+
 /// Places the tensors one behind the other, from 0 on, as long as they may be. Returns the length of the payload.
 result<std::size_t> place(std::span<named_tensor> list) {
     std::size_t end = 0;
@@ -139,8 +145,14 @@ bool named_tensor::is_fixed() const noexcept {
 }
 
 result<model_description> checked(model_description model) {
-    if (!is_target_name(model.name) || !is_target_name(model.target))
-        return refusal(status::invalid_argument, in_quotes(model.name) + " is no name of a model: 1 to 64 characters");
+    if (!is_model_name(model.name))
+        return refusal(status::invalid_argument, in_quotes(model.name) +
+                                                     " is not a valid name of a model: 1 to 64 bytes of UTF-8, without "
+                                                     "blanks");
+    if (!is_target_name(model.target))
+        return refusal(status::invalid_argument, in_quotes(model.target) +
+                                                     " is not a valid target: 1 to 64 printable ASCII characters, "
+                                                     "without blanks");
     const auto inputs = check_tensors(model.inputs);
     if (!inputs) return inputs.error();
     const auto outputs = check_tensors(model.outputs);
@@ -197,34 +209,35 @@ std::string_view datatype_of(const named_tensor& one) noexcept {
     return one.strings ? "BYTES" : name_of(one.what.type);
 }
 
-result<tensor> with_shape(const named_tensor& declared, std::span<const std::uint64_t> shape) {
+result<tensor> with_shape(const named_tensor& declared, std::span<const std::uint64_t> shape, bool may_be_empty) {
     tensor out = declared.what;
     bool same = shape.size() == out.rank;
     for (std::uint32_t i = 0; same && i < out.rank; ++i) {
-        if (shape[i] == 0) return mistake_in(declared, "a dimension is 0");
+        if (shape[i] == 0 && !may_be_empty) return mistake_in(declared, "a dimension is 0");
         same = out.shape[i] == 0 || out.shape[i] == shape[i];
         if (same && shape[i] > declared.max_bytes) return too_many_bytes(declared);
         out.shape[i] = static_cast<std::uint32_t>(shape[i]);
     }
-    if (!same) return other_shape(declared);
+    if (!same) return other_shape(declared, shape);
     // `size_bytes` says 2^57 for all that is more.
     const std::uint64_t most = declared.strings ? declared.max_bytes / string_length_bytes : declared.max_bytes;
     if (size_bytes(out) > most) return too_many_bytes(declared);
     return out;
 }
 
-result<tensor> with_elements(const named_tensor& declared, std::uint64_t count) {
+result<tensor> with_elements(const named_tensor& declared, std::uint64_t count, bool may_be_empty) {
     tensor known = declared.what;
     std::vector<std::uint64_t> shape(known.shape, known.shape + known.rank);
     const auto open = std::ranges::find(shape, std::uint64_t{0});
     if (open != shape.end()) known.shape[open - shape.begin()] = 1;
     const std::uint64_t rest = size_bytes(known) * 8 / known.type.bits;
-    const bool whole = rest > 0 && count > 0 && count % rest == 0 && (open != shape.end() || count == rest);
+    const bool some = count > 0 || may_be_empty;
+    const bool whole = rest > 0 && some && count % rest == 0 && (open != shape.end() || count == rest);
     if (!whole)
         return mistake_in(declared, "its shape is " + shape_text(declared.what) + ", which no " +
                                         std::to_string(count) + " elements have");
     if (open != shape.end()) *open = count / rest;
-    return with_shape(declared, shape);
+    return with_shape(declared, shape, may_be_empty);
 }
 
 }  // namespace accel::examples::serving::oip

@@ -61,9 +61,12 @@ struct model_description {
 [[nodiscard]] std::string real_shape_text(const tensor& one);
 
 /// The tensor with a shape that a message says. `invalid_argument`: another rank, or another dimension where that is
-/// fixed; a dimension is 0; or it has more elements than `max_bytes` can hold, however large the numbers are.
-[[nodiscard]] result<tensor> with_shape(const named_tensor& declared, std::span<const std::uint64_t> shape);
+/// fixed; a dimension is 0, unless it `may_be_empty`; or it has more elements than `max_bytes` can hold, however large
+/// the numbers are.
+[[nodiscard]] result<tensor> with_shape(const named_tensor& declared, std::span<const std::uint64_t> shape,
+                                        bool may_be_empty = false);
 /// The tensor with so many elements: at most one of its dimensions is variable. `invalid_argument`: none is that long.
-[[nodiscard]] result<tensor> with_elements(const named_tensor& declared, std::uint64_t count);
+[[nodiscard]] result<tensor> with_elements(const named_tensor& declared, std::uint64_t count,
+                                           bool may_be_empty = false);
 
 }  // namespace accel::examples::serving::oip

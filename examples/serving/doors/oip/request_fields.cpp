@@ -17,6 +17,17 @@ error wrong_field(const char* sentence) {
     return refusal(status::invalid_argument, sentence);
 }
 
+/// A sequence's number or name; stock clients say 0 or "" where they mean none.
+bool is_of_sequence(const json& parameters) {
+    const json* id = member(parameters, "sequence_id");
+    if (id != nullptr && *id != 0 && *id != "") return true;
+    const auto is_set = [&](const char* name) {
+        const json* flag = member(parameters, name);
+        return flag != nullptr && *flag != false;
+    };
+    return is_set("sequence_start") || is_set("sequence_end");
+}
+
 /// The parameter "timeout", in microseconds.
 result<std::chrono::nanoseconds> read_timeout(const json& parameters) {
     const json* timeout = member(parameters, "timeout");
@@ -39,8 +50,7 @@ result<std::chrono::nanoseconds> read_parameters(const json& document) {
     const json* parameters = member(document, "parameters");
     if (parameters == nullptr) return std::chrono::nanoseconds{};
     if (!parameters->is_object()) return wrong_field("the parameters are no object");
-    for (const char* name : {"sequence_id", "sequence_start", "sequence_end"})
-        if (member(*parameters, name) != nullptr) return no_sequences();
+    if (is_of_sequence(*parameters)) return no_sequences();
     return read_timeout(*parameters);
 }
 

@@ -33,9 +33,23 @@ std::string unescaped(std::string_view text) {
     return out;
 }
 
+bool is_letter(char a, char b) noexcept {
+    return (a | ' ') == b;  // whatever its case
+}
+
+/// Of "http://host/a/b", which a client may send as well (RFC 9112, 3.2.2): "/a/b".
+std::string_view path_of(std::string_view target) {
+    for (const std::string_view scheme : {"http://", "https://"}) {
+        if (!std::ranges::equal(target.substr(0, scheme.size()), scheme, is_letter)) continue;
+        return target.substr(std::min(target.find('/', scheme.size()), target.size()));
+    }
+    return target;
+}
+
 /// "/a/b/c" → a, b, c, without a '/' at the end; nothing: too many.
 std::vector<std::string> parts_of(std::string_view target) {
-    std::string_view path = target.substr(0, target.find('?'));
+    std::string_view path = path_of(target);
+    path = path.substr(0, path.find('?'));
     std::vector<std::string> out;
     while (!path.empty() && path.front() == '/' && path.size() > 1) {
         path.remove_prefix(1);

@@ -34,8 +34,8 @@ struct route {
     bool on_gpu = false;   ///< of region_…: CUDA shared memory
 };
 
-/// Reads a path, with its %-escapes; what follows '?' is left out. `not_found`: nothing is there, or the model's
-/// version is not 1, the only one.
+/// Reads a path, or a whole http(s):// URI, with its %-escapes; what follows '?' is left out. `not_found`: nothing is
+/// there, or the model's version is not 1, the only one.
 [[nodiscard]] result<route> find_route(std::string_view target);
 
 /// The method that an action is asked with.

@@ -76,7 +76,7 @@ bool fit_connections(const char* program, std::uint64_t descriptors, choices& ch
 class door_set {
   public:
     door_set(const choices& chosen, std::uint64_t descriptors)
-        : chosen_(chosen), descriptors_(descriptors), signals_(loop_, SIGINT, SIGTERM) {}
+        : chosen_(chosen), descriptors_(descriptors), signals_(loop_, SIGINT, SIGTERM), hangups_(loop_, SIGHUP) {}
 
     [[nodiscard]] result<void> bind();
     [[nodiscard]] result<void> connect(context& ctx);
@@ -94,12 +94,15 @@ class door_set {
 
     [[nodiscard]] result<void> bind(open_function& open, const std::string& where);
     void stop();
+    void await_hangup();
+    void renew();
 
     const choices& chosen_;
     const std::uint64_t descriptors_;
     door_access access_;
     boost::asio::io_context loop_{1};
     boost::asio::signal_set signals_;
+    boost::asio::signal_set hangups_;
     std::vector<wanted_door> wanted_;
     door_models behind_;
     std::vector<std::unique_ptr<opened_door>> doors_;
@@ -138,7 +141,26 @@ result<void> door_set::connect(context& ctx) {
     return {};
 }
 
+void door_set::await_hangup() {
+    hangups_.async_wait([this](const boost::system::error_code& failed, int) {
+        if (failed) return;
+        renew();
+        await_hangup();
+    });
+}
+
+/// Where a file is not good, all stays as it was.
+void door_set::renew() {
+    const auto access = open_access(chosen_);
+    if (!access) {
+        fmt::print(stderr, "SIGHUP: {}; certificate and tokens stay as they were\n", access.error().message);
+        return;
+    }
+    for (const auto& each : doors_) each->renew(access.value());
+}
+
 result<void> door_set::start() {
+    await_hangup();
     signals_.async_wait([this](const boost::system::error_code&, int) { stop(); });
     for (const auto& each : doors_)
         if (auto started = each->start(); !started) return started;

@@ -63,7 +63,7 @@ class region_table {
     /// `unsupported`: clients may not register such memory.
     [[nodiscard]] result<void> add(memory kind, const description& what);
     /// Forgets the region of this name, or all of this kind where it is empty; nothing is there: nothing happens.
-    [[nodiscard]] result<void> remove(memory kind, std::string_view name);
+    void remove(memory kind, std::string_view name);
     /// The region of this name, or all of this kind where it is empty. `not_found`.
     [[nodiscard]] result<std::vector<description>> list(memory kind, std::string_view name) const;
     /// `invalid_argument`: there is no such region, or the part does not lie in it.

@@ -20,8 +20,10 @@ def curl(*arguments):
 
 def check_documents(url):
     model = "/v2/models/double"
-    for path in ("/v2/health/live", "/v2/health/ready", model + "/ready", model + "/versions/1/ready"):
-        expect(curl(url + path) == (200, b""), path)
+    ready = b'{"name":"double","ready":true}'
+    for path, wanted in (("/v2/health/live", b'{"live":true}'), ("/v2/health/ready", b'{"ready":true}'),
+                         (model + "/ready", ready), (model + "/versions/1/ready", ready)):
+        expect(curl(url + path) == (200, wanted), path)
     expect("binary_tensor_data" in json.loads(curl(url + "/v2")[1])["extensions"], "the server's extensions")
     model = json.loads(curl(url + "/v2/models/double")[1])
     expect(model["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [8]}], "the model's inputs")

@@ -325,9 +325,11 @@ def not_allowed(protocol, address):
     client = kind.InferenceServerClient(address)
     for call in (lambda: client.register_system_shared_memory("r", "/x", BYTES),
                  lambda: client.get_system_shared_memory_status(),
-                 lambda: client.unregister_cuda_shared_memory(),
+                 lambda: client.get_cuda_shared_memory_status(),
                  lambda: client.infer("double", *tensors(kind, ("r", 0))[:1])):
         refused("takes no shared memory", call)
+    client.unregister_system_shared_memory()
+    client.unregister_cuda_shared_memory("r")
     client.close()
 
 

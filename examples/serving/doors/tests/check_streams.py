@@ -68,7 +68,7 @@ def check_documents(pair):
             ("words", {"text_input": "x" * 65}, 400),
             ("words", {"text_input": [1]}, 400),
             ("double", {}, 400),
-            ("double", {"x": [1] * 8, "temperature": 1}, 400),
+            ("double", {"x": [1] * 8, "temperature": 1}, {"y": [2.0] * 8}),
             ("double", {"x": ["a"] * 8}, 400),
             ("double", {"x": [1] * 8, "parameters": 1}, 400),
             ("nan", {"x": [1] * 8}, 400),

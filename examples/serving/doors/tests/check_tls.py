@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import ssl
 import struct
 import subprocess
@@ -100,7 +101,7 @@ def check_bodies(pair):
         one.send(binary_request("double", VALUES)[:-4])
         expect(one.answer()[0] == 408, "a slow body")
     with pair.connect() as one:
-        answer = one.ask(post("double", b"x" * 20_000, ["Inference-Header-Content-Length: 10"], length=10 ** 9))
+        answer = one.ask(post("double", b"x" * 20_000, ["Inference-Header-Content-Length: 0"], length=10 ** 9))
         expect(answer[0] == 413 and one.closed(), f"too large: {answer}")
     with pair.connect() as one:
         one.send(b"GET /v2 HTTP/1.1\r\nHost: d\r\nConnection: close\r\n\r\n")
@@ -159,6 +160,27 @@ def check_configuration(pair, files):
     expect("'models'" in bare.stderr, "a door without models")
 
 
+def check_renewal(programs):
+    """SIGHUP: the files are read again. Where one is not good, all stays as it was."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = Files(folder)
+        with Pair(*programs, *files.tls, "--tokens", files.tokens) as pair:
+            ask = lambda token: curl("--cacert", files.certificate, "-H", f"Authorization: Bearer {token}",
+                                     pair.url + "/v2")
+            for token in ("second", "third"):
+                files = Files(folder)
+                write(files.tokens, token)
+                expect(ask(token)[0] != 0, "the new certificate is not the door's yet")
+                pair.door.send_signal(signal.SIGHUP)
+                deadline = time.monotonic() + 60
+                while ask(token)[1] != 200 and time.monotonic() < deadline:
+                    time.sleep(0.02)
+                expect(ask(token)[1] == 200 and ask(TOKEN)[1] == 401, f"SIGHUP: {ask(token)}")
+                write(files.tokens, "two words")
+                pair.door.send_signal(signal.SIGHUP)
+                expect(ask(token)[1] == 200, "a file without sense changes nothing")
+
+
 def check_open_to_others(programs, files):
     """With both, or told by name, it listens for all."""
     with Pair(*programs, "--http", "0.0.0.0:0", *files.tls, "--tokens", files.tokens) as pair:
@@ -186,6 +208,7 @@ def main():
                 print(check.__name__, "good", flush=True)
         expect(pair.summary["cancelled"] >= 20, f"calls of leavers are cancelled: {pair.summary}")
         check_open_to_others(programs, files)
+        check_renewal(programs)
     return 0
 
 

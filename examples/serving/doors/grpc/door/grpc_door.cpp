@@ -101,6 +101,7 @@ grpc_door::grpc_door(boost::asio::io_context& loop, boost::asio::ip::tcp::accept
       settings_(settings),
       message_limit_(largest_message(models, settings)),
       access_(std::move(access)),
+      tokens_(std::make_shared<access::token_list>(access_.tokens)),
       timer_(loop) {
     tick();
 }
@@ -204,6 +205,17 @@ void grpc_door::look_after_watches() {
     for (const auto& [key, each] : all) each->look(now);
 }
 
+std::shared_ptr<const access::token_list> grpc_door::tokens() const {
+    const std::lock_guard lock{tokens_lock_};
+    return tokens_;
+}
+
+void grpc_door::renew(const door_access& fresh) {
+    auto made = std::make_shared<access::token_list>(fresh.tokens);
+    const std::lock_guard lock{tokens_lock_};
+    tokens_ = std::move(made);
+}
+
 /// The loop goes on meanwhile: calls need it to end.
 void grpc_door::stop(std::function<void()> done) {
     if (stopper_.joinable()) return;
@@ -251,7 +263,7 @@ void grpc_door::add_watch(const std::shared_ptr<health_watch>& one) {
     const bool stream = context->method() == stream_infer;
     if (!what && !stream) return refuse(::grpc::StatusCode::UNIMPLEMENTED, "this door has no such method");
     if (stream || !is_open_to_all(*what))
-        if (const char* const why = why_unknown(context->client_metadata(), access_.tokens); why != nullptr)
+        if (const char* const why = why_unknown(context->client_metadata(), *tokens()); why != nullptr)
             return refuse(::grpc::StatusCode::UNAUTHENTICATED, why);
     if (++calls_ > settings_.max_calls) {
         --calls_;

@@ -49,6 +49,8 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     [[nodiscard]] std::string endpoint() const;
     /// Takes connections from here on. `system_error`.
     [[nodiscard]] result<void> start();
+    /// Calls from here on have these tokens. The certificate stays.
+    void renew(const door_access& fresh);
     /// Takes no more calls, and has the loop call `done` once those open have their answers, or after `drain_timeout`.
     void stop(std::function<void()> done);
 
@@ -89,6 +91,7 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     [[nodiscard]] ::grpc::ServerGenericBidiReactor* watch_health(::grpc::GenericCallbackServerContext& context);
     [[nodiscard]] ::grpc::ServerGenericBidiReactor* refuse(::grpc::StatusCode code, const char* sentence);
     [[nodiscard]] std::shared_ptr<::grpc::ServerCredentials> credentials() const;
+    [[nodiscard]] std::shared_ptr<const access::token_list> tokens() const;
     void tick();
     void expire();
     [[nodiscard]] std::vector<std::shared_ptr<rpc>> late_calls(std::chrono::steady_clock::time_point now);
@@ -103,6 +106,8 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     door_settings settings_;
     const std::size_t message_limit_;
     door_access access_;
+    mutable std::mutex tokens_lock_;
+    std::shared_ptr<const access::token_list> tokens_;  ///< which gRPC's threads read
     door_counts counts_{};
     boost::asio::steady_timer timer_;
     std::chrono::steady_clock::time_point sweep_at_{};

@@ -58,10 +58,10 @@ result<void> inference::read(const ::grpc::ByteBuffer& message) {
     id_ = std::move(said->id);
     model_ = find_model(door_.models(), said->model);
     if (model_ == nullptr) return oip::no_model(said->model);
+    auto fit = wire::fit_to_model(said.value(), model_->description);
+    if (!fit) return fit.error();  // of a long message this says what is wrong
     if (length > longest_message(*model_, door_.settings()))
         return oip::refusal(status::message_too_large, "the message is longer than this model may need");
-    auto fit = wire::fit_to_model(said.value(), model_->description);
-    if (!fit) return fit.error();
     request_ = std::move(fit).value();
     return {};
 }

@@ -108,6 +108,8 @@ void rpc::begin(const result<void>& read) {
     if (!read) return refuse(read.error());
     if (inference_ && counted().of_its_model() > door_.settings().max_model_requests)
         return refuse(oip::refusal(status::overloaded, "too many requests of this model are open"));
+    if (inference_ && inference_->model()->description.decoupled)
+        return refuse(oip::answers_in_parts(inference_->model()->description.name));
     if (inference_) return inference_->begin(0);
     if (is_of_regions()) return answer_regions();
     answer_question();

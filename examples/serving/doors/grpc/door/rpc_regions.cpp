@@ -13,6 +13,10 @@ shared_memory::memory kind_of(method what) {
     return what >= method::cuda_status ? shared_memory::memory::cuda : shared_memory::memory::system;
 }
 
+bool forgets(method what) {
+    return what == method::system_unregister || what == method::cuda_unregister;
+}
+
 /// The bytes of the answer: of a status; the others are empty.
 result<std::string> do_with_regions(shared_memory::region_table& regions, method what,
                                     const shared_memory::description& of) {
@@ -22,8 +26,10 @@ result<std::string> do_with_regions(shared_memory::region_table& regions, method
         if (list) return wire::region_status_message(kind, list.value());
         return list.error();
     }
-    const bool adds = what == method::system_register || what == method::cuda_register;
-    if (auto done = adds ? regions.add(kind, of) : regions.remove(kind, of.name); !done) return done.error();
+    if (forgets(what))
+        regions.remove(kind, of.name);
+    else if (auto done = regions.add(kind, of); !done)
+        return done.error();
     return std::string{};
 }
 
@@ -39,8 +45,10 @@ result<void> rpc::read_region() {
 }
 
 void rpc::answer_regions() {
-    if (door_.regions() == nullptr) return refuse(shared_memory::no_regions());
-    const auto done = do_with_regions(*door_.regions(), what_, region_);
+    // Stock clients begin by forgetting what an earlier one has left, whatever the door allows.
+    if (door_.regions() == nullptr && !forgets(what_)) return refuse(shared_memory::no_regions());
+    const auto done = door_.regions() == nullptr ? result<std::string>{std::string{}}
+                                                 : do_with_regions(*door_.regions(), what_, region_);
     if (!done) return refuse(done.error());
     const ::grpc::Slice answer{done.value()};
     reply(::grpc::ByteBuffer{&answer, 1});
