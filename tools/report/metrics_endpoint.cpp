@@ -3,10 +3,15 @@
 
 #include "report/address.hpp"
 
+#include <atomic>
+#include <chrono>
 #include <exception>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
+#include <netdb.h>
 #include <prometheus/collectable.h>
 #include <prometheus/exposer.h>
 #include <prometheus/metric_family.h>
@@ -90,21 +95,72 @@ std::string listening_ports(const std::string& at) {
     return (missing ? "0.0.0.0:" : "+") + at.substr(2);
 }
 
+constexpr std::chrono::milliseconds between_wakes{5};
+
+/// A connection that says nothing.
+void knock(const addrinfo& at) {
+    const int fd = ::socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) return;
+    static_cast<void>(::connect(fd, at.ai_addr, at.ai_addrlen));
+    ::close(fd);
+}
+
+/// While it is there, a server at this address wakes again and again.
+class waker {
+  public:
+    explicit waker(const std::string& at) {
+        const auto read = read_address(at);
+        if (!read) return;
+        addrinfo how{};
+        how.ai_flags = AI_NUMERICHOST;
+        const std::string host = read.value().host == "*" ? "127.0.0.1" : read.value().host;
+        if (::getaddrinfo(host.c_str(), std::to_string(read.value().port).c_str(), &how, &found_) != 0) return;
+        try {
+            thread_ = std::thread([this] {
+                while (!ended_.load()) {
+                    knock(*found_);
+                    std::this_thread::sleep_for(between_wakes);
+                }
+            });
+        } catch (const std::system_error&) {  // then the end takes as long as the library likes
+        }
+    }
+    waker(const waker&) = delete;
+    waker& operator=(const waker&) = delete;
+    ~waker() {
+        ended_.store(true);
+        if (thread_.joinable()) thread_.join();
+        if (found_ != nullptr) ::freeaddrinfo(found_);
+    }
+
+  private:
+    addrinfo* found_ = nullptr;
+    std::atomic<bool> ended_{false};
+    std::thread thread_;
+};
+
 class exposer : public metrics_endpoint {
   public:
     exposer(const context& ctx, const std::string& at, more_metrics more)
         : counted_(std::make_shared<counted>(ctx, std::move(more))),
-          exposer_(listening_ports(at), scraping_threads),
-          address_(fmt::format("{}:{}", at.substr(0, at.rfind(':')), exposer_.GetListeningPorts().at(0))) {
-        exposer_.RegisterCollectable(counted_);
-        exposer_.RegisterCollectable(alive_, "/healthz");
+          exposer_(std::make_unique<prometheus::Exposer>(listening_ports(at), scraping_threads)),
+          address_(fmt::format("{}:{}", at.substr(0, at.rfind(':')), exposer_->GetListeningPorts().at(0))) {
+        exposer_->RegisterCollectable(counted_);
+        exposer_->RegisterCollectable(alive_, "/healthz");
+    }
+    exposer(const exposer&) = delete;
+    exposer& operator=(const exposer&) = delete;
+    /// Its library looks every two seconds whether it is to end, and whenever a client comes.
+    ~exposer() override {
+        const waker wakes{address_};
+        exposer_.reset();
     }
     [[nodiscard]] std::string address() const override { return address_; }
 
   private:
     std::shared_ptr<counted> counted_;
     std::shared_ptr<alive> alive_ = std::make_shared<alive>();
-    prometheus::Exposer exposer_;  ///< ends before what it asks
+    std::unique_ptr<prometheus::Exposer> exposer_;  ///< ends before what it asks
     std::string address_;
 };
 
