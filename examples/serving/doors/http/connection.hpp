@@ -18,6 +18,8 @@
 #include "serving/doors/servers/body_pace.hpp"
 #include "serving/doors/shared_memory/call_regions.hpp"
 
+#include <accel_transport/trace.hpp>
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -99,6 +101,8 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     void read_body();
     void on_body(const error_code& failed);
     void submit();
+    /// What its client says; not valid: nothing.
+    [[nodiscard]] trace_context trace() const;
     [[nodiscard]] result<oip::infer_request> read_request();
     /// How many unread parts the answer may have.
     [[nodiscard]] std::uint32_t parts_wanted() const;

@@ -223,10 +223,17 @@ void connection::on_body(const error_code& failed) {
     submit();
 }
 
+/// With two of them a request belongs to no trace (Trace Context, 3.2).
+trace_context connection::trace() const {
+    if (!parser_ || parser_->get().count("traceparent") != 1) return {};
+    return trace_context::parse(view_of(parser_->get()["traceparent"])).value_or(trace_context{});
+}
+
 void connection::submit() {
     stage_ = stage::call;
     counted_.enter(request_stage::call);
-    const auto options = options_of(request_.timeout, slot_->parts, door_.settings());
+    auto options = options_of(request_.timeout, slot_->parts, door_.settings());
+    options.trace = trace();
     const auto sent = submit_request(*model_, request_.payload, *slot_, options, regions_, shared_from_this());
     if (sent && read_ahead_.size() == 0) watch();
     if (sent) return;

@@ -27,6 +27,11 @@ void drop_front(std::vector<asio::const_buffer>& from, std::size_t count) {
     from.erase(from.begin(), first);
 }
 
+/// Tells the client which trace its request was in.
+std::string trace_line(const trace_context& trace) {
+    return trace.valid() ? "traceparent: " + trace.format() + "\r\n" : std::string{};
+}
+
 }  // namespace
 
 void connection::on_answer(door_channel& on, const completion& from) {
@@ -118,7 +123,7 @@ void connection::write_answer(int http_status, std::string_view more) {
                            .body_bytes = body_.head.size() + body_.binary_bytes,
                            .json_bytes = body_json_bytes_,
                            .keep_alive = !close_after_,
-                           .more = more});
+                           .more = std::string{more} + trace_line(trace())});
     if (head_only_) body_ = {};
     if (body_.tensors.empty()) abandon();  // the answer is a copy: no slow reader keeps the slot
     // TLS makes a record of each piece.

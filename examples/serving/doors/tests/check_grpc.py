@@ -12,6 +12,7 @@ import threading
 import time
 
 from client_environment import SKIPPED, client_python
+from grpc_traces import check_traces
 from open_shapes import check_documents as check_open_documents, check_open_shapes
 from pair import Pair, expect, first_line
 
@@ -320,6 +321,7 @@ def talk(address):
     check_open_shapes(grpc, numpy, utils, client)
     check_messages(address)
     check_strings_by_hand(address)
+    check_traces(address)
     check_silent(address)
     check_watch(address)
     check_many(grpc, numpy, client, "double", 500)

@@ -7,7 +7,7 @@ import struct
 import sys
 import tempfile
 
-from pair import Pair, binary_request, description, expect, post
+from pair import Pair, binary_request, binary_values, description, expect, post
 
 VALUES = list(range(8))
 
@@ -105,6 +105,20 @@ def check_unregister(pair):
                 expect(one.ask(get(f"/v2/{kind}sharedmemory/status"))[0] == 501, f"{kind}: none is allowed")
 
 
+def check_traces(pair):
+    """W3C Trace Context reaches the model's server, and the answer says which trace it was in."""
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    parent = tuple(bytes.fromhex("b7ad6b7169203331"))
+    for said, seen in [([trace], parent), ([], (0,) * 8), ([trace.upper()], (0,) * 8), ([trace, trace], (0,) * 8)]:
+        lines = b"".join(f"traceparent: {each}\r\n".encode() for each in said)
+        with pair.connect() as one:
+            for _ in range(2):
+                status, headers, body = one.ask(binary_request("traced", VALUES).replace(b"Host", lines + b"Host", 1))
+                expect(status == 200 and binary_values(headers, body) == seen, f"{said}: {body}")
+                expect(headers.get("traceparent") == (trace if any(seen) else None), f"the answer's: {headers}")
+            expect(one.ask(binary_request("traced", VALUES))[1].get("traceparent") is None, "of that request alone")
+
+
 def check_names(gateway, server):
     with tempfile.TemporaryDirectory() as folder, Pair(gateway, server, models=["double"]) as pair:
         path = os.path.join(folder, "named")
@@ -124,7 +138,7 @@ def check_names(gateway, server):
 def main():
     with Pair(*sys.argv[1:3]) as pair:
         for check in (check_health, check_head, check_targets, check_host, check_shapes, check_decoupled,
-                      check_unregister):
+                      check_unregister, check_traces):
             check(pair)
             print(check.__name__, "good", flush=True)
     check_names(*sys.argv[1:3])

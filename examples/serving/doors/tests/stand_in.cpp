@@ -3,10 +3,10 @@
 /// floats and gives eight: `double` gives twice as much, `slow` likewise after 300 ms, `failing` fails with a sentence,
 /// `short` answers too little, `nan` with what JSON cannot say. `held` gives twice as much once `release` is called;
 /// `caught` answers once as many calls of `held` are there as its first float says, `left` once as many of them have
-/// been cancelled. `large` gives 2^20 numbers, all of them the first. Some answer in parts: `parts` as the input says,
-/// `words` with the words of a text, `flood` with 64 KiB of text for ever. `echo` answers with its request, of any
-/// size; `reflect` says of it what its request says of its tensors, and the first byte of `cut`'s answer is another, so
-/// that its strings are none.
+/// been cancelled. `large` gives 2^20 numbers, all of them the first, `traced` the parent of its request's trace. Some
+/// answer in parts: `parts` as the input says, `words` with the words of a text, `flood` with 64 KiB of text for ever.
+/// `echo` answers with its request, of any size; `reflect` says of it what its request says of its tensors, and the
+/// first byte of `cut`'s answer is another, so that its strings are none.
 #include "report/program.hpp"
 
 #include <accel_transport/accel_transport.hpp>
@@ -144,6 +144,16 @@ void answer_once_there(accel::exchange to) {
         static_cast<void>(to.fail(accel::status::cancelled, 0, "nobody waits"));
 }
 
+/// Each byte of the trace's parent as a number; zeros: there is none.
+void answer_with_trace(accel::exchange& to) {
+    accel::trace_context trace;
+    if (to.trace(trace) != accel::status::ok) trace = {};
+    float values[numbers];
+    std::ranges::copy(trace.parent_id, std::begin(values));
+    std::memcpy(to.response().data(), values, sizeof values);
+    static_cast<void>(to.reply(sizeof values));
+}
+
 /// Sends a part, once there is room. False: nobody waits for it any more.
 bool send_part(accel::exchange& to, std::span<const std::byte> bytes) {
     for (;;) {
@@ -236,6 +246,7 @@ accel::service_table services() {
                        }},
                       {"short", [](accel::exchange to) { static_cast<void>(to.reply(4)); }},
                       {"large", [](accel::exchange to) { answer_at_length(to); }},
+                      {"traced", [](accel::exchange to) { answer_with_trace(to); }},
                       {"echo", echo},
                       {"reflect", [](accel::exchange to) { reflect(to, std::byte{0}); }},
                       {"cut", [](accel::exchange to) { reflect(to, std::byte{0x40}); }},

@@ -9,11 +9,13 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <utility>
 
 namespace accel::examples::serving::doors {
 namespace {
 
+constexpr const char* trace_key = "traceparent";
 constexpr std::chrono::microseconds longest_timeout{oip::longest_timeout_us};
 
 /// Of a call whose client waits until `deadline`; 0: the channel's own. Nothing: it is over.
@@ -26,7 +28,17 @@ std::optional<std::chrono::nanoseconds> time_left(std::chrono::system_clock::tim
     return asked.count() > 0 ? std::min(asked, left) : left;
 }
 
+trace_context trace_of(const ::grpc::GenericCallbackServerContext& context) {
+    const auto [first, end] = context.client_metadata().equal_range(trace_key);
+    if (first == end || std::next(first) != end) return {};
+    return trace_context::parse({first->second.data(), first->second.size()}).value_or(trace_context{});
+}
+
 }  // namespace
+
+void say_trace(::grpc::GenericCallbackServerContext& context, const trace_context& trace) {
+    if (trace.valid()) context.AddInitialMetadata(trace_key, trace.format());
+}
 
 served_model* find_model(model_table& in, std::string_view name) {
     const auto found = in.find(name);
@@ -39,7 +51,7 @@ std::size_t row_of(const served_model* model, status read) noexcept {
 }
 
 client_call client_of(const ::grpc::GenericCallbackServerContext& context) {
-    return {context.deadline(), std::hash<std::string>{}(context.peer())};
+    return {context.deadline(), std::hash<std::string>{}(context.peer()), trace_of(context)};
 }
 
 inference::inference(grpc_door& door, client_call of, std::shared_ptr<inference_owner> owner)
@@ -110,10 +122,10 @@ void inference::submit() {
     const auto left = time_left(client_.deadline, request_.timeout);
     stage_ = stage::call;
     counted_.enter(request_stage::call);
-    const auto sent =
-        left ? submit_request(*model_, request_.payload, slot_, options_of(*left, slot_.parts, door_.settings()),
-                              regions_, shared_from_this())
-             : result<void>{oip::refusal(status::timed_out, "the deadline has passed")};
+    auto options = options_of(left.value_or(std::chrono::nanoseconds{}), slot_.parts, door_.settings());
+    options.trace = client_.trace;
+    const auto sent = left ? submit_request(*model_, request_.payload, slot_, options, regions_, shared_from_this())
+                           : result<void>{oip::refusal(status::timed_out, "the deadline has passed")};
     if (sent) return;
     release(slot_.id);
     fail(sent.error());

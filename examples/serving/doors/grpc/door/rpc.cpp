@@ -56,6 +56,7 @@ rpc::rpc(grpc_door& door, method what, ::grpc::GenericCallbackServerContext& con
 void rpc::start() {
     self_ = shared_from_this();
     if (what_ == method::infer) inference_ = std::make_shared<inference>(door_, client_of(context_), self_);
+    if (inference_) say_trace(context_, inference_->trace());
     counted().begin(door_.metrics());
     expect_within(body_patience(door_.message_limit(), door_.settings()));
     door_.call_began(*this);

@@ -18,6 +18,7 @@ stream_rpc::stream_rpc(grpc_door& door, ::grpc::GenericCallbackServerContext& co
 
 void stream_rpc::start() {
     self_ = shared_from_this();
+    say_trace(context_, client_.trace);
     asio::post(door_.loop(), [self = self_] {
         self->door_.add_stream(self);
         self->read_next();
