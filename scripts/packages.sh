@@ -13,7 +13,8 @@ declare -A package_use=(
     [libgloo-dev]="run on softnic"
     [libasio-dev]="an example with Asio" [libboost-dev]="the HTTP door" [libgrpc++-dev]="the gRPC door"
     [zlib1g-dev]="compressed bodies at the doors"
-    [curl]="tests of the doors" [openssl]="their certificates" [nginx-light]="a peer in benchmarks of doors and gateway"
+    [curl]="tests of the doors" [openssl]="their certificates" [apache2-utils]="run at the doors: ab"
+    [wrk]="run at the doors" [nginx-light]="a peer in benchmarks of doors and gateway"
     [libucx-dev]="softnic: a test through UCX" [python3-venv]="softnic: wheels of PyPI"
     [qemu-system-x86]="a virtual machine with kernel RDMA" [kmod]="modules of its kernel" [iproute2]="its network"
     [zstd]="unpacks its kernel"
@@ -31,7 +32,7 @@ packages_for_tests=("${packages_to_run[@]}" ccache libgtest-dev libgmock-dev pyt
 
 packages_to_check=("${packages_for_tests[@]}" clang lld libclang-rt-dev clang-tidy clang-format-14 doxygen
     binutils ibverbs-utils perftest ucx-utils libucx-dev qperf libfabric-bin openmpi-bin libgloo-dev python3-venv
-    libasio-dev libboost-dev libgrpc++-dev curl openssl)
+    libasio-dev libboost-dev libgrpc++-dev curl openssl apache2-utils wrk)
 # What a person with an RDMA adapter runs first.
 packages_for_nic=("${packages_for_tests[@]}" ibverbs-utils)
 # The kernel itself is downloaded, but not installed (tools/rxe-vm).

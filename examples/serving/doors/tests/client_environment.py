@@ -13,12 +13,16 @@ SKIPPED = 77
 
 def client_python(further=()):
     """The environment's python, with `further` packages beside PACKAGES; None: they are out of reach."""
-    folder = os.environ.get("ACCEL_TEST_ENVIRONMENT", "environment")
+    return made_python(os.environ.get("ACCEL_TEST_ENVIRONMENT", "environment"), [*PACKAGES, *further])
+
+
+def made_python(folder, packages):
+    """The python of the environment in this folder, with these packages; None: they are out of reach."""
     os.makedirs(folder, exist_ok=True)
     # One test makes it; others wait meanwhile.
     with open(folder + ".lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _made(folder, [*PACKAGES, *further])
+        return _made(folder, packages)
 
 
 def _made(folder, wanted):
