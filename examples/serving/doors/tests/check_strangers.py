@@ -151,8 +151,9 @@ def perf_analyzer(pair):
         for how in (http, [*http, *shared], [*http, "-a"], grpc, [*grpc, *shared], [*grpc, "--streaming"],
                     [*grpc, "--streaming", *shared]):
             # However much the times of its windows differ, it is content.
-            said = run([binary, "-m", "double", "--measurement-mode", "count_windows", "--measurement-request-count", "50",
-                        "-s", "100000", "-r", "3", "--concurrency-range", "4", *how],
+            said = run([binary, "-m", "double", "--measurement-mode", "count_windows",
+                        "--measurement-request-count", "50", "-s", "100000", "-r", "3", "--concurrency-range", "4",
+                        *how],
                        env={**os.environ, "LD_LIBRARY_PATH": libraries})
             expect("throughput:" in said and "error" not in said.lower(), f"{how}: {said[-2000:]}")
             print("perf_analyzer", *how[2:], "good", flush=True)
