@@ -210,6 +210,10 @@ TEST(wire_request, classification_and_sequences_are_not_there) {
     built one;
     one.more = field_of(4, named_parameter("sequence_id", int64_param, 1));
     EXPECT_TRUE(has(refused(one.text()), "12 this door knows no sequences"));
+    for (const char* none : {"sequence_id", "sequence_start", "sequence_end"}) {
+        one.more = field_of(4, named_parameter(none, int64_param, 0));
+        EXPECT_EQ(refused(one.text()), "taken") << none;
+    }
     writer more;
     more.text(1, "y");
     more.message(2, named_parameter("classification", int64_param, 1));

@@ -105,6 +105,22 @@ def check_unregister(pair):
                 expect(one.ask(get(f"/v2/{kind}sharedmemory/status"))[0] == 501, f"{kind}: none is allowed")
 
 
+def check_empty(pair):
+    """An output without elements is an answer like any other."""
+    x = {"name": "x", "datatype": "FP32", "shape": [8], "data": VALUES}
+    for binary in (False, True):
+        request = {"inputs": [x], "parameters": {"binary_data_output": binary}}
+        with pair.connect() as one:
+            status, headers, body = one.ask(post("nothing", json.dumps(request).encode()))
+            expect(status == 200, f"nothing: {status} {body}")
+            y = json.loads(body)["outputs"][0]
+            length = int(headers.get("inference-header-content-length", 0))
+            expect(y["shape"] == [0, 2] and length == (len(body) if binary else 0), f"nothing: {headers} {body}")
+            expect(y.get("data", y.get("parameters")) == ({"binary_data_size": 0} if binary else []), f"nothing: {y}")
+            body = one.ask(post("nothing", json.dumps({"x": VALUES}).encode(), what="generate"))[2]
+            expect(body.endswith(b'"y":[]}'), f"generate: {body}")
+
+
 def check_traces(pair):
     """W3C Trace Context reaches the model's server, and the answer says which trace it was in."""
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -138,7 +154,7 @@ def check_names(gateway, server):
 def main():
     with Pair(*sys.argv[1:3]) as pair:
         for check in (check_health, check_head, check_targets, check_host, check_shapes, check_decoupled,
-                      check_unregister, check_traces):
+                      check_unregister, check_empty, check_traces):
             check(pair)
             print(check.__name__, "good", flush=True)
     check_names(*sys.argv[1:3])

@@ -11,7 +11,8 @@ import sys
 import tempfile
 
 MODELS = ["double", "slow", "held", "caught", "left", "release", "failing", "short", "nan", "parts", "words", "echo",
-          "flood", "reflect", "cut", "traced"]
+          "flood", "reflect", "cut", "traced",
+          "nothing"]
 ECHOED = 16384  # floats
 
 
@@ -34,6 +35,9 @@ def description(name, size=8):
         numbers = [{"name": "n", "datatype": "FP32", "shape": [-1, 2], "max_bytes": 4096}]
         both = strings + numbers if name == "reflect" else strings
         return {"name": name, "inputs": both, "outputs": both}
+    if name == "nothing":
+        return {"name": name, "inputs": tensors("x", size),
+                "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 2], "max_bytes": 64}]}
     return {"name": name, "decoupled": name == "parts", "inputs": tensors("x", size),
             "outputs": tensors("y", LARGE if name == "large" else size)}
 
