@@ -2,13 +2,16 @@
 // What stock clients of Triton and KServe send and expect.
 #include "serving/doors/oip/documents.hpp"
 #include "serving/doors/oip/generate.hpp"
+#include "serving/doors/oip/half_numbers.hpp"
 #include "serving/doors/oip/infer_answer.hpp"
 #include "serving/doors/oip/infer_head.hpp"
 #include "serving/doors/oip/model_description.hpp"
 #include "serving/doors/oip/refusal.hpp"
 #include "serving/doors/oip/route.hpp"
 
-#include <cstring>
+#include <cmath>
+#include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -141,6 +144,44 @@ TEST(oip_stock, the_only_output_may_be_empty_without_a_description) {
         EXPECT_EQ(size_bytes(outputs.value().front()), 0U);
         EXPECT_FALSE(raw_infer_request(0, model)) << "an input has elements";
     }
+}
+
+TEST(oip_stock, numbers_of_16_bits_stand_in_json) {
+    const auto check = [](auto none) {
+        using half = decltype(none);
+        for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+            const half one{static_cast<std::uint16_t>(bits)};
+            const auto again = half::of(one.value());
+            ASSERT_EQ(again.has_value(), std::isfinite(one.value())) << bits;
+            ASSERT_EQ(again.value_or(one).bits, bits);
+        }
+        EXPECT_FALSE(half::of(std::numeric_limits<double>::quiet_NaN()));
+    };
+    check(fp16{});
+    check(bf16{});
+    EXPECT_EQ(fp16::of(1.0009765625 / 2 + 0.5)->bits, 0x3c00) << "of two nearest ones the even one";
+    EXPECT_EQ(fp16::of(std::ldexp(1.0, -25))->bits, 0);
+    EXPECT_EQ(fp16::of(std::ldexp(1.1, -25))->bits, 1);
+    EXPECT_EQ(fp16::of(65519.0)->bits, 0x7bff);
+    EXPECT_EQ(bf16::of(-1.00390625)->bits, 0xbf80);
+
+    const std::string tensors = R"([{"name":"h","datatype":"FP16","shape":[3]},
+                                    {"name":"b","datatype":"BF16","shape":[2]}])";
+    const auto model =
+        read_description(R"({"name":"m","inputs":)" + tensors + R"(,"outputs":)" + tensors + "}").value();
+    const std::string text = R"({"inputs":[{"name":"h","datatype":"FP16","shape":[3],"data":[1.5,-0.25,65504]},
+                                           {"name":"b","datatype":"BF16","shape":[2],"data":[-2,3e38]}]})";
+    auto request = read_infer_head(text, 0, model).value();
+    ASSERT_TRUE(read_json_inputs(request, model));
+    std::vector<std::byte> room(request.payload.bytes());
+    write_json_inputs(request, room);
+    const auto outputs = answered_tensors(model, {}, room).value();
+    const auto made = make_answer(model, "", std::vector<output_choice>{{0, false}, {1, false}}, outputs, room);
+    ASSERT_TRUE(made) << made.error().message;
+    const json shown = json::parse(made.value().head)["outputs"];
+    EXPECT_EQ(shown[0]["data"], json({1.5, -0.25, 65504.0}));
+    EXPECT_EQ(shown[1]["data"][0], -2.0);
+    EXPECT_NEAR(shown[1]["data"][1].get<double>(), 3e38, 2e36);
 }
 
 TEST(oip_stock, generate_passes_over_fields_that_no_input_has) {

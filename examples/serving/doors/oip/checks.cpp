@@ -87,11 +87,6 @@ result<void> check_bytes(const named_tensor& input, const tensor& shape, std::ui
     return {};
 }
 
-error no_json_form(const data_type& type) {
-    return refusal(status::unsupported,
-                   std::string{name_of(type)} + " has no form in JSON: send and ask for it as binary data");
-}
-
 error no_classification() {
     return refusal(status::unsupported, "this door classifies nothing: ask for the whole output");
 }

@@ -47,7 +47,6 @@ inline constexpr std::uint64_t longest_timeout_us = 3'600'000'000;
 /// `invalid_argument`: another number than the shape has, or, of BYTES, than fit.
 [[nodiscard]] result<void> check_bytes(const named_tensor& input, const tensor& shape, std::uint64_t bytes,
                                        const std::string& what);
-[[nodiscard]] error no_json_form(const data_type& type);
 [[nodiscard]] error no_classification();
 [[nodiscard]] error no_sequences();
 [[nodiscard]] error bad_timeout();

@@ -41,9 +41,4 @@ std::string_view name_of(const data_type& type) noexcept {
     return found == std::end(known_types) ? std::string_view{} : found->name;
 }
 
-bool has_json_form(const data_type& type) noexcept {
-    const bool half = type.bits == 16 && (type.code == type_code::floating || type.code == type_code::bfloat);
-    return !half && !name_of(type).empty();
-}
-
 }  // namespace accel::examples::serving::oip

@@ -12,7 +12,5 @@ namespace accel::examples::serving::oip {
 [[nodiscard]] std::optional<data_type> type_of(std::string_view name) noexcept;
 /// The protocol's name; empty for a type that it does not have. Static storage.
 [[nodiscard]] std::string_view name_of(const data_type& type) noexcept;
-/// False: numbers of this type have no form in JSON (FP16, BF16), and travel as binary data alone.
-[[nodiscard]] bool has_json_form(const data_type& type) noexcept;
 
 }  // namespace accel::examples::serving::oip

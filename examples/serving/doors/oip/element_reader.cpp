@@ -73,6 +73,10 @@ bool number_of_token(std::string_view token, Element& to) {
     if constexpr (std::is_same_v<Element, bool>) {
         to = token == "true" || token == "1";
         return to || token == "false" || token == "0";
+    } else if constexpr (std::is_same_v<Element, fp16> || std::is_same_v<Element, bf16>) {
+        const auto nearest = Element::of(form == number_form::none ? 0 : double_of(token));
+        to = nearest.value_or(Element{});
+        return form != number_form::none && nearest.has_value();
     } else if constexpr (std::is_floating_point_v<Element>) {
         const double value = form == number_form::none ? 0 : double_of(token);
         to = static_cast<Element>(value);

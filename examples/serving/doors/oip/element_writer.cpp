@@ -32,6 +32,11 @@ bool append_value(std::string& to, Element value) {
     return true;
 }
 
+template <int Fraction, int Bias>
+bool append_value(std::string& to, half_number<Fraction, Bias> value) {
+    return append_value(to, value.value());
+}
+
 template <class Element>
 bool append_first(std::string& to, std::span<const std::byte>& from) {
     Element value{};
@@ -60,12 +65,11 @@ element_writer::element_writer(const tensor& what, bool strings, std::span<const
     : type_(what.type), strings_(strings), left_(elements) {
     if (strings)
         append_ = append_first_string;
-    else if (has_json_form(type_))
+    else
         append_ = with_element(type_, [](auto element) -> appender { return append_first<decltype(element)>; });
 }
 
 result<bool> element_writer::step(std::size_t characters, std::string& to) {
-    if (append_ == nullptr) return no_json_form(type_);
     const std::size_t end = to.size() + characters;
     if (!begun_) to += '[';
     while (!left_.empty()) {
@@ -91,8 +95,8 @@ std::uint64_t longest_json(const tensor& what, bool strings) noexcept {
     constexpr std::uint64_t longest_escape = 6;  // \u0000
     if (strings) return size_bytes(what) * longest_escape;
     // The sign, the digits, of real ones a point and an exponent, and a comma.
-    const bool real = what.type.code == type_code::floating;
-    const std::uint64_t longest = real ? (what.type.bits == 32 ? 16 : 25) : (what.type.bits <= 16 ? 7 : 21);
+    const bool real = what.type.code == type_code::floating || what.type.code == type_code::bfloat;
+    const std::uint64_t longest = real ? (what.type.bits <= 32 ? 16 : 25) : (what.type.bits <= 16 ? 7 : 21);
     return count_of(what) * longest;
 }
 

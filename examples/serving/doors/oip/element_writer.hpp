@@ -18,7 +18,7 @@ class element_writer {
     element_writer(const tensor& what, bool strings, std::span<const std::byte> elements);
 
     /// Appends about so many characters. True: more follow. `invalid_argument`: a number is infinite or none, or a
-    /// string is no UTF-8, which JSON cannot say; `unsupported`: the type has no form in JSON. Then `to` has a part.
+    /// string is no UTF-8, which JSON cannot say. Then `to` has a part.
     [[nodiscard]] result<bool> step(std::size_t characters, std::string& to);
 
   private:
@@ -27,7 +27,7 @@ class element_writer {
 
     data_type type_;
     bool strings_;
-    appender append_ = nullptr;  ///< null: the type has no form in JSON
+    appender append_ = nullptr;
     std::span<const std::byte> left_;
     bool begun_ = false;
 };

@@ -55,11 +55,11 @@ class json_inputs {
     json_inputs(infer_request& request, const model_description& model) : request_(request), model_(model) {}
 
     /// Goes on for about so many characters. True: more follow. `invalid_argument`: a value is not what its tensor
-    /// holds. `unsupported`: the type has no form in JSON.
+    /// holds.
     [[nodiscard]] result<bool> step(std::size_t characters);
 
   private:
-    [[nodiscard]] result<void> begin(const input_source& next);
+    void begin(const input_source& next);
     [[nodiscard]] result<void> end(input_source& done);
 
     infer_request& request_;

@@ -47,8 +47,7 @@ result<bool> json_inputs::step(std::size_t characters) {
             request_.payload.set(input, one.index, one.shape, one.data.size());
             continue;
         }
-        if (!reader_)
-            if (auto begun = begin(one); !begun) return within(input, begun.error());
+        if (!reader_) begin(one);
         const auto more = reader_->step(characters);
         if (!more) return within(input, more.error());
         if (more.value()) return true;
@@ -58,12 +57,10 @@ result<bool> json_inputs::step(std::size_t characters) {
     return false;
 }
 
-result<void> json_inputs::begin(const input_source& next) {
+void json_inputs::begin(const input_source& next) {
     const named_tensor& input = model_.inputs[next.index];
-    if (!has_json_form(input.what.type)) return no_json_form(input.what.type);
     const tensor shape = next.form == input_form::elements ? next.shape : scalar_of(next.shape);
     reader_.emplace(next.text, shape, input.strings, input.max_bytes);
-    return {};
 }
 
 result<void> json_inputs::end(input_source& done) {
