@@ -53,7 +53,7 @@ def check_infer(grpc, numpy, client):
 def check_mistakes(grpc, numpy, utils, client):
     x = an_input(grpc, numpy)
     short = an_input(grpc, numpy, numpy.zeros(4, numpy.float32))
-    expect(client.infer("nothing", [x]).as_numpy("y").shape == (0, 2), "an output without elements")
+    expect(client.infer("empty", [x]).as_numpy("y").shape == (0, 2), "an output without elements")
     for code, word, call in [
         ("INVALID_ARGUMENT", "decoupled", lambda: client.infer("parts", [x])),
         ("INVALID_ARGUMENT", "shape", lambda: client.infer("double", [short])),

@@ -111,13 +111,13 @@ def check_empty(pair):
     for binary in (False, True):
         request = {"inputs": [x], "parameters": {"binary_data_output": binary}}
         with pair.connect() as one:
-            status, headers, body = one.ask(post("nothing", json.dumps(request).encode()))
-            expect(status == 200, f"nothing: {status} {body}")
+            status, headers, body = one.ask(post("empty", json.dumps(request).encode()))
+            expect(status == 200, f"empty: {status} {body}")
             y = json.loads(body)["outputs"][0]
             length = int(headers.get("inference-header-content-length", 0))
-            expect(y["shape"] == [0, 2] and length == (len(body) if binary else 0), f"nothing: {headers} {body}")
-            expect(y.get("data", y.get("parameters")) == ({"binary_data_size": 0} if binary else []), f"nothing: {y}")
-            body = one.ask(post("nothing", json.dumps({"x": VALUES}).encode(), what="generate"))[2]
+            expect(y["shape"] == [0, 2] and length == (len(body) if binary else 0), f"empty: {headers} {body}")
+            expect(y.get("data", y.get("parameters")) == ({"binary_data_size": 0} if binary else []), f"empty: {y}")
+            body = one.ask(post("empty", json.dumps({"x": VALUES}).encode(), what="generate"))[2]
             expect(body.endswith(b'"y":[]}'), f"generate: {body}")
 
 

@@ -12,7 +12,7 @@ import tempfile
 
 MODELS = ["double", "slow", "held", "caught", "left", "release", "failing", "short", "nan", "parts", "words", "echo",
           "flood", "reflect", "cut", "traced",
-          "nothing"]
+          "empty"]
 ECHOED = 16384  # floats
 
 
@@ -35,7 +35,7 @@ def description(name, size=8):
         numbers = [{"name": "n", "datatype": "FP32", "shape": [-1, 2], "max_bytes": 4096}]
         both = strings + numbers if name == "reflect" else strings
         return {"name": name, "inputs": both, "outputs": both}
-    if name == "nothing":
+    if name == "empty":
         return {"name": name, "inputs": tensors("x", size),
                 "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 2], "max_bytes": 64}]}
     return {"name": name, "decoupled": name == "parts", "inputs": tensors("x", size),

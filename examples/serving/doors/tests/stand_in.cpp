@@ -4,7 +4,7 @@
 /// `short` answers too little, `nan` with what JSON cannot say. `held` gives twice as much once `release` is called;
 /// `caught` answers once as many calls of `held` are there as its first float says, `left` once as many of them have
 /// been cancelled. `large` gives 2^20 numbers, all of them the first, `traced` the parent of its request's trace,
-/// `nothing` 0×2 numbers. Some answer in parts: `parts` as the input says, `words` with the words of a text, `flood`
+/// `empty` 0×2 numbers. Some answer in parts: `parts` as the input says, `words` with the words of a text, `flood`
 /// with 64 KiB of text for ever. `echo` answers with its request, of any size; `reflect` says of it what its request
 /// says of its tensors, and the first byte of `cut`'s answer is another, so that its strings are none.
 #include "report/program.hpp"
@@ -145,7 +145,7 @@ void answer_once_there(accel::exchange to) {
 }
 
 /// A tensor of 0×2 floats.
-void answer_with_nothing(accel::exchange& to) {
+void answer_without_elements(accel::exchange& to) {
     accel::tensor one;
     one.rank = 2;
     one.shape[1] = 2;
@@ -256,7 +256,7 @@ accel::service_table services() {
                       {"short", [](accel::exchange to) { static_cast<void>(to.reply(4)); }},
                       {"large", [](accel::exchange to) { answer_at_length(to); }},
                       {"traced", [](accel::exchange to) { answer_with_trace(to); }},
-                      {"nothing", [](accel::exchange to) { answer_with_nothing(to); }},
+                      {"empty", [](accel::exchange to) { answer_without_elements(to); }},
                       {"echo", echo},
                       {"reflect", [](accel::exchange to) { reflect(to, std::byte{0}); }},
                       {"cut", [](accel::exchange to) { reflect(to, std::byte{0x40}); }},
