@@ -20,7 +20,8 @@ error wrong_field(const char* sentence) {
 /// A sequence's number or name; stock clients say 0 or "" where they mean none.
 bool is_of_sequence(const json& parameters) {
     const json* id = member(parameters, "sequence_id");
-    if (id != nullptr && *id != 0 && *id != "") return true;
+    const bool unnamed = id == nullptr || (id->is_string() && id->get_ref<const std::string&>().empty());
+    if (!unnamed && *id != 0) return true;
     const auto is_set = [&](const char* name) {
         const json* flag = member(parameters, name);
         return flag != nullptr && *flag != false;
