@@ -24,7 +24,7 @@ using gateway::offer;
 struct servers_that {
     std::vector<offer> answers;
     std::size_t asked = 0;
-    std::uint8_t losses = 0;  ///< of the request
+    std::uint32_t losses = 0;  ///< of the request
 
     [[nodiscard]] offer take_in_turn(bool* passed_over = nullptr) {
         const gateway::offered out = gateway::offer_in_turn(answers.size(), losses, [this](std::size_t i) {
@@ -44,21 +44,21 @@ TEST(offers_of_a_request, go_to_one_other_server_after_a_loss) {
     EXPECT_TRUE(passed_over);
 }
 
-TEST(offers_of_a_request, end_after_two_losses) {
+TEST(offers_of_a_request, go_to_each_server_and_to_one_that_has_taken_a_place) {
     servers_that are{{offer::lost, offer::lost, offer::taken}};
-    EXPECT_EQ(are.take_in_turn(), offer::lost);
-    EXPECT_EQ(are.asked, 2U) << "it was given to a third server";
-    // Also where it could have waited for a server.
-    servers_that some_full{{offer::lost, offer::full, offer::lost, offer::taken}};
-    EXPECT_EQ(some_full.take_in_turn(), offer::lost);
-    EXPECT_EQ(some_full.asked, 3U);
+    EXPECT_EQ(are.take_in_turn(), offer::taken);
+    servers_that all{{offer::lost, offer::lost}};
+    EXPECT_EQ(all.take_in_turn(), offer::away);
+    EXPECT_EQ(all.take_in_turn(), offer::lost);
+    EXPECT_EQ(all.asked, 3U) << "two servers, and one in the place of the first";
 }
 
 TEST(offers_of_a_request, count_a_loss_from_before_it_waited) {
     servers_that are{{offer::lost, offer::full}};
     EXPECT_EQ(are.take_in_turn(), offer::full);
-    are.answers = {offer::lost, offer::taken};
+    are.answers = {offer::lost, offer::lost};
     EXPECT_EQ(are.take_in_turn(), offer::lost);
+    EXPECT_EQ(are.asked, 4U);
 }
 
 TEST(offers_of_a_request, pass_over_any_number_of_servers_that_are_away) {
@@ -145,8 +145,9 @@ class forwarding : public ::testing::Test {
     std::deque<server_behind> behind_;
     std::deque<gateway::upstream> servers_;
     gateway::reach_settings chosen_;  // round robin: the first request is meant for the first server
-    gateway::route way_{"", chosen_};
-    gateway::forwarder passing_{8, 4};
+    std::vector<gateway::route> ways_{gateway::route{"", chosen_}};
+    gateway::route& way_ = ways_.front();
+    gateway::forwarder passing_{8, 0};
     std::unique_ptr<server> front_;
     std::optional<channel> client_;
 };
@@ -163,6 +164,79 @@ TEST_F(forwarding, passes_over_any_number_of_servers_that_are_known_to_be_away) 
     EXPECT_EQ(answer(), status::ok);
     EXPECT_EQ(fourth.asked, 1);
     EXPECT_EQ(counted().retried, 1U);
+}
+
+/// A handler that passes `closed` on, and one whose model was unloaded.
+class forwarding_of_unseen : public forwarding, public ::testing::WithParamInterface<status> {
+  protected:
+    [[nodiscard]] static handler refuses() {
+        return [why = GetParam()](exchange one) { (void)one.fail(why, 0, "not here"); };
+    }
+};
+
+TEST_P(forwarding_of_unseen, offers_the_same_bytes_to_the_next_server) {
+    server_behind& first = add_server(refuses());
+    server_behind& second = add_server();
+    send(1);
+    EXPECT_EQ(answer(), status::ok);
+    EXPECT_EQ(first.asked, 1);
+    EXPECT_EQ(second.asked, 1);
+    EXPECT_EQ(counted().retried, 1U);
+}
+
+TEST_P(forwarding_of_unseen, ends_where_no_other_server_takes_the_request) {
+    for (int i = 0; i < 3; ++i) (void)add_server(refuses());
+    send(1);
+    EXPECT_EQ(answer(), GetParam());
+    for (const server_behind& each : behind_) EXPECT_LE(each.asked, 2);
+    EXPECT_EQ(passing_.open(), 0U);
+}
+
+/// No queue: a request that was accepted is not refused because it comes back.
+TEST_P(forwarding_of_unseen, waits_for_a_slot_of_the_other_server) {
+    held_exchanges held;
+    add_server(held.keeper());
+    server_behind& second = add_server();
+    send(1);
+    ASSERT_TRUE(held.wait_for(1));
+    channel& busy = servers_[1].lines().front().path;
+    std::vector<call_view> taken(busy.slots());
+    for (call_view& each : taken) ASSERT_EQ(busy.begin(each), status::ok);
+    (void)held.take().fail(GetParam(), 0, "not here");
+    ASSERT_TRUE(eventually(patience(20s), [&] {
+        poll_servers();
+        return counted().queued == 1;
+    }));
+    for (const call_view& each : taken) EXPECT_EQ(busy.release(each.id), status::ok);
+    passing_.look_after(ways_);
+    EXPECT_EQ(answer(), status::ok);
+    EXPECT_EQ(second.asked, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(answers, forwarding_of_unseen, ::testing::Values(status::closed, status::not_found),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
+
+TEST_F(forwarding, passes_on_what_a_handler_says_was_not_found) {
+    server_behind& first = add_server([](exchange one) { (void)one.fail(status::not_found, 7, "no such key"); });
+    server_behind& second = add_server();
+    send(1);
+    EXPECT_EQ(answer(), status::not_found);
+    EXPECT_EQ(first.asked, 1);
+    EXPECT_EQ(second.asked, 0);
+}
+
+TEST_F(forwarding, asks_a_server_without_the_model_once_in_a_while) {
+    server_behind& first = add_server([](exchange one) { (void)one.fail(status::not_found, 0, "not loaded"); });
+    server_behind& second = add_server();
+    const auto began = std::chrono::steady_clock::now();
+    for (std::uint64_t i = 0; i < 20; ++i) {
+        send(i);
+        EXPECT_EQ(answer(), status::ok);
+    }
+    const auto took = std::chrono::steady_clock::now() - began;
+    EXPECT_GE(first.asked, 1);
+    EXPECT_LE(first.asked, 1 + took / gateway::route::between_questions);
+    EXPECT_EQ(second.asked, 20);
 }
 
 TEST_F(forwarding, does_not_repeat_a_request_that_its_server_has_got) {

@@ -4,7 +4,17 @@
 #include "held_exchanges.hpp"
 #include "payload.hpp"
 
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -41,6 +51,84 @@ class server_of_a_gateway {
     std::optional<server> server_;
     std::string uri_;
 };
+
+/// Clients that call one after the other, each on a channel of its own, until `end`.
+class callers {
+  public:
+    callers(context& ctx, const std::string& uri, std::size_t threads) {
+        for (std::size_t i = 0; i < threads; ++i)
+            threads_.emplace_back([this, to = std::make_shared<channel>(connect(ctx, uri))] { run(*to); });
+    }
+    ~callers() { end(); }
+    callers(const callers&) = delete;
+    callers& operator=(const callers&) = delete;
+
+    /// Calls that have ended.
+    [[nodiscard]] std::uint64_t done() const { return done_; }
+    [[nodiscard]] std::uint64_t failed() const { return failed_; }
+    [[nodiscard]] std::string_view last_failure() const { return to_string(last_.load()); }
+    void end() {
+        ending_ = true;
+        for (std::thread& each : threads_)
+            if (each.joinable()) each.join();
+    }
+
+  private:
+    void run(channel& to) {
+        while (!ending_) {
+            const status seen = call_once(to, 1);
+            ++done_;
+            if (seen == status::ok) continue;
+            ++failed_;
+            last_ = seen;
+        }
+    }
+
+    std::atomic<bool> ending_{false};
+    std::atomic<std::uint64_t> done_{0};
+    std::atomic<std::uint64_t> failed_{0};
+    std::atomic<status> last_{status::ok};
+    std::vector<std::thread> threads_;
+};
+
+/// ACCEL_TEST_RESTART_CALLS: at least as many calls, for a longer run than the suite's.
+std::uint64_t calls_of_restarts() {
+    const char* const said = std::getenv("ACCEL_TEST_RESTART_CALLS");
+    return said == nullptr ? 4'000 : std::strtoull(said, nullptr, 10);
+}
+
+TEST(gateway_losses, no_call_fails_while_one_of_two_servers_restarts_eight_times) {
+    auto ctx = context::open({.log = log_level::off});
+    ASSERT_TRUE(ctx);
+    std::atomic<std::uint64_t> of_first{0};
+    const handler counting = [&of_first](exchange one) {
+        ++of_first;
+        answer_changed(std::move(one));
+    };
+    server_of_a_gateway first(*ctx, any_uri("tcp"), counting);
+    server_of_a_gateway second(*ctx, any_uri("tcp"), answer_changed);
+    gateway_process between({"--listen", any_uri("tcp"), "--to", first.uri(), "--to", second.uri()});
+    callers load(*ctx, between.uri(), 4);
+    constexpr std::uint64_t restarts = 8;
+    const std::uint64_t share = calls_of_restarts() / (2 * restarts);
+    for (std::uint64_t round = 0; round < restarts; ++round) {
+        const std::uint64_t before = of_first;
+        ASSERT_TRUE(eventually(
+            patience(300s), [&] { return of_first >= before + share; }, 1ms))
+            << "it is used again";
+        first.end();
+        first.start_again(*ctx, counting);
+    }
+    ASSERT_TRUE(eventually(
+        patience(300s), [&] { return load.done() >= calls_of_restarts(); }, 1ms));
+    load.end();
+    EXPECT_EQ(load.failed(), 0U) << load.last_failure();
+    const auto seen = between.stop();
+    EXPECT_EQ(seen.at("answers"), load.done());
+    EXPECT_EQ(seen.at("errors"), nlohmann::json::object());
+    RecordProperty("calls", std::to_string(load.done()));
+    RecordProperty("retried", seen.at("retried").dump());
+}
 
 TEST(gateway_losses, a_server_that_ends_and_comes_back_is_used_again) {
     auto ctx = context::open({.log = log_level::off});

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,16 @@ class waiting_caller final : public caller {
     std::vector<call_slot> held;
     int answers = 0;
 };
+
+status send(const call_slot& from, std::size_t length, const std::shared_ptr<caller>& who) {
+    return from.on->submit(from.id, length, usual_options, who);
+}
+
+completion ended(status with) {
+    completion out;
+    out.status = with;
+    return out;
+}
 
 /// So many servers of one model, each with one channel.
 class backend_rig {
@@ -102,7 +113,7 @@ TEST(doors_slots, bodies_that_follow_hold_half_of_them_at_most) {
     EXPECT_EQ(slow[4]->held.size(), 1U) << "one has gone, and the next one has its share";
     EXPECT_EQ(slow[5]->held.size(), 0U);
     // The body of another one is whole.
-    ASSERT_EQ(rig.model().submit(slow[1]->held[0], 0, {}, slow[1]), status::ok);
+    ASSERT_EQ(send(slow[1]->held[0], 0, slow[1]), status::ok);
     EXPECT_TRUE(rig.run_until([&] { return slow[1]->answers == 1 && slow[5]->held.size() == 1; }));
 }
 
@@ -111,7 +122,7 @@ TEST(doors_slots, a_body_that_is_whole_gives_its_share_back_before_it_is_answere
     std::vector<std::shared_ptr<waiting_caller>> slow;
     for (int i = 0; i < 5; ++i) slow.push_back(rig.ask({.body_follows = true}));
     ASSERT_EQ(slow[4]->held.size(), 0U);
-    ASSERT_EQ(rig.model().submit(slow[0]->held[0], 0, {}, slow[0]), status::ok);
+    ASSERT_EQ(send(slow[0]->held[0], 0, slow[0]), status::ok);
     EXPECT_EQ(slow[0]->answers, 0);
     EXPECT_EQ(slow[4]->held.size(), 1U);
 }
@@ -121,45 +132,101 @@ TEST(doors_slots, one_body_may_follow_where_there_is_only_one_slot) {
     EXPECT_EQ(rig.ask({.body_follows = true})->held.size(), 1U);
 }
 
-TEST(doors_losses, a_call_goes_to_one_other_server_at_most) {
+/// Each server is lost in turn. The request comes back each time, and nobody gets it twice.
+TEST(doors_losses, a_request_goes_to_each_other_server) {
     backend_rig rig(4);
-    const auto who = rig.ask();
+    returned_request request;
+    auto who = rig.ask();
+    std::set<std::size_t> seen;
+    for (int i = 0; i < 3; ++i) {
+        ASSERT_EQ(who->held.size(), 1U);
+        const call_slot slot = who->held[0];
+        EXPECT_TRUE(seen.insert(rig.server_of(slot)).second) << "it was there before";
+        if (request.is_kept()) request.move_to(slot);
+        if (i == 0) slot.request[0] = std::byte{7};
+        EXPECT_EQ(slot.request[0], std::byte{7});
+        rig.lose(rig.server_of(slot));
+        ASSERT_TRUE(rig.model().take_back_unsent(send(slot, 1, who), slot, 1, request));
+        who = rig.ask({.past = request.past()});
+    }
     ASSERT_EQ(who->held.size(), 1U);
-    call_slot slot = who->held[0];
-    const std::size_t first = rig.server_of(slot);
-    slot.request[0] = std::byte{7};
-    rig.lose(first);
-    const status lost = slot.on->submit(slot.id, 1, {}, who);
-    ASSERT_NE(lost, status::ok);
-    ASSERT_TRUE(rig.model().move_on(lost, slot, 1, *who));
-    EXPECT_NE(rig.server_of(slot), first);
-    EXPECT_EQ(slot.request[0], std::byte{7}) << "with its request";
-    rig.lose(rig.server_of(slot));
-    EXPECT_EQ(rig.model().submit(slot, 1, {}, who), lost) << "two servers are still there, but it was given to two";
+    const call_slot last = who->held[0];
+    request.move_to(last);
+    rig.lose(rig.server_of(last));
+    EXPECT_FALSE(rig.model().take_back_unsent(send(last, 1, who), last, 1, request)) << "no server is left";
     EXPECT_EQ(rig.requests(), 0);
 }
 
 TEST(doors_losses, the_other_server_gets_the_call_once) {
     backend_rig rig(2);
-    const auto who = rig.ask();
+    auto who = rig.ask();
     ASSERT_EQ(who->held.size(), 1U);
-    call_slot slot = who->held[0];
-    rig.lose(rig.server_of(slot));
-    ASSERT_EQ(rig.model().submit(slot, 1, {}, who), status::ok);
+    rig.lose(rig.server_of(who->held[0]));
+    returned_request request;
+    ASSERT_TRUE(rig.model().take_back_unsent(send(who->held[0], 1, who), who->held[0], 1, request));
+    who = rig.ask({.past = request.past()});
+    ASSERT_EQ(who->held.size(), 1U);
+    request.move_to(who->held[0]);
+    ASSERT_EQ(send(who->held[0], 1, who), status::ok);
     EXPECT_TRUE(rig.run_until([&] { return who->answers == 1; }));
     EXPECT_EQ(rig.requests(), 1);
 }
 
 TEST(doors_losses, only_what_was_not_sent_goes_to_another_server) {
     backend_rig rig(2);
+    const auto who = rig.ask();
+    ASSERT_EQ(who->held.size(), 1U);
     for (const status each : {status::ok, status::again, status::timed_out, status::message_too_large,
-                              status::invalid_argument, status::device_lost, status::unsupported}) {
+                              status::invalid_argument, status::unsupported, status::not_found}) {
+        returned_request request;
+        EXPECT_FALSE(rig.model().take_back_unsent(each, who->held[0], 1, request)) << to_string(each);
+        EXPECT_FALSE(request.is_kept());
+    }
+}
+
+TEST(doors_losses, only_an_answer_that_no_handler_has_given_goes_to_another_server) {
+    for (std::uint16_t i = 0; i < status_count; ++i) {
+        backend_rig rig(2);
         const auto who = rig.ask();
         ASSERT_EQ(who->held.size(), 1U);
-        call_slot slot = who->held[0];
-        EXPECT_FALSE(rig.model().move_on(each, slot, 1, *who)) << to_string(each);
-        EXPECT_EQ(slot.on, who->held[0].on);
+        returned_request request;
+        const auto said = static_cast<status>(i);
+        const bool unseen = said == status::closed || said == status::not_found;
+        EXPECT_EQ(rig.model().take_back(ended(said), who->held[0], 1, request), unseen) << to_string(said);
     }
+}
+
+/// Two servers, of which the first has unloaded the model.
+TEST(doors_losses, a_model_is_ready_while_one_server_may_have_it) {
+    backend_rig rig(2);
+    const auto who = rig.ask();
+    const auto other = rig.ask();
+    const completion unloaded = ended(status::not_found);
+    const auto began = std::chrono::steady_clock::now();
+    rig.model().heard(*who->held[0].on, unloaded);
+    EXPECT_TRUE(rig.model().ready());
+    int at_first = 0;
+    for (int i = 0; i < 4; ++i) at_first += rig.server_of(rig.ask()->held.at(0)) == rig.server_of(who->held[0]) ? 1 : 0;
+    EXPECT_LE(at_first, (std::chrono::steady_clock::now() - began) / gateway::server_choice::between_questions);
+    rig.model().heard(*other->held[0].on, unloaded);
+    EXPECT_FALSE(rig.model().ready());
+    EXPECT_EQ(rig.ask()->held.size(), 1U) << "it is asked all the same";
+    // The servers have it again: the door asks by itself.
+    EXPECT_TRUE(rig.run_until([&] { return rig.model().ready(); }));
+    EXPECT_GE(rig.requests(), 1);
+}
+
+TEST(doors_losses, a_server_that_is_lost_or_busy_says_nothing_of_its_models) {
+    backend_rig rig(1);
+    const auto who = rig.ask();
+    rig.model().heard(*who->held[0].on, ended(status::not_found));
+    for (const status each : {status::peer_lost, status::closed, status::device_lost, status::timed_out,
+                              status::cancelled, status::overloaded}) {
+        rig.model().heard(*who->held[0].on, ended(each));
+        EXPECT_FALSE(rig.model().ready()) << to_string(each);
+    }
+    rig.model().heard(*who->held[0].on, ended(status::invalid_argument));
+    EXPECT_TRUE(rig.model().ready());
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ void forwarder::put_free(passage& done) noexcept {
     done.one.reset();
     done.on = nullptr;
     done.cancelled = false;
-    done.losses = 0;
+    done.past = {};
     done.next = std::exchange(free_, &done);
     --open_;
 }
@@ -65,8 +65,14 @@ forwarder::sending forwarder::send(passage& one) noexcept {
         return end(one, told, "the gateway cannot read what the request says of its tensors");
     const std::size_t first = way.first_for(way.key_of(*one.one));
     status why = status::ok;
-    const offered outcome = offer_in_turn(
-        way.size(), one.losses, [&](std::size_t i) { return give(one, way.server(first + i), described, why); });
+    bool last_resort = false;
+    const auto ask = [&](std::size_t i) {
+        const std::size_t which = first + i;
+        return way.may_ask(which, one.past, last_resort) ? give(one, way.server(which), described, why) : offer::away;
+    };
+    offered outcome = offer_in_turn(way.size(), one.past.losses, ask);
+    last_resort = outcome.what == offer::away;
+    if (last_resort) outcome = offer_in_turn(way.size(), one.past.losses, ask);
     switch (outcome.what) {
         case offer::taken:
             counts_.retried += outcome.passed_over ? 1 : 0;
@@ -76,11 +82,12 @@ forwarder::sending forwarder::send(passage& one) noexcept {
         case offer::refused:
             return end(one, why, "the gateway could not pass the request on");
         case offer::lost:
-            return end(one, status::peer_lost, "two servers were lost while they were given the request");
+            return end(one, status::peer_lost, "each server was lost while it was given the request");
         case offer::away:
             break;
     }
-    return end(one, status::peer_lost, "no server of this model is connected to the gateway");
+    const status last = one.past.said == status::ok ? status::peer_lost : one.past.said;
+    return end(one, last, "no server of this model is connected to the gateway");
 }
 
 offer forwarder::give(passage& one, upstream& to, std::size_t described, status& why) noexcept {
@@ -154,15 +161,31 @@ void forwarder::wait(passage& one) noexcept {
     ++counts_.queued;
     ++waiting_;
     route& way = *one.way;
+    one.next = nullptr;
     (way.oldest == nullptr ? way.oldest : way.youngest->next) = &one;
     way.youngest = &one;
+}
+
+/// One that a server has given back is older than those that wait, and was counted in.
+void forwarder::wait_first(passage& one) noexcept {
+    ++counts_.queued;
+    ++waiting_;
+    route& way = *one.way;
+    one.next = std::exchange(way.oldest, &one);
+    if (one.next == nullptr) way.youngest = &one;
 }
 
 // From a server back to the client.
 
 void forwarder::finish(line& on, const completion& c) noexcept {
     passage& done = passages_[c.tag];
+    route& way = *done.way;
     --on.in_flight;
+    way.heard(*on.to, c);
+    if (offer_again(done, on, c)) {
+        if (way.oldest != nullptr) send_waiting(way);
+        return;
+    }
     if (c.status == status::ok) {
         answer(*done.one, on, c);
     } else {
@@ -173,9 +196,19 @@ void forwarder::finish(line& on, const completion& c) noexcept {
         fail(*done.one, c.status, c.code, {text.data(), length});
     }
     (void)on.path.release(c.id);
-    route& way = *done.way;
     put_free(done);
     if (way.oldest != nullptr) send_waiting(way);
+}
+
+/// The request lies where the client's request has come in, until it is answered.
+bool forwarder::offer_again(passage& one, line& on, const completion& c) noexcept {
+    if (!is_unseen(c) || one.one->cancelled()) return false;
+    one.past = {one.past.losses + 1, on.to, c.status};
+    if (!one.way->has_other(one.past)) return false;
+    (void)on.path.release(c.id);
+    one.on = nullptr;
+    if (send(one) == sending::full) wait_first(one);
+    return true;
 }
 
 void forwarder::answer(exchange& one, const line& on, const completion& c) noexcept {

@@ -24,7 +24,7 @@ struct passage {
     line* on = nullptr;  ///< null: it waits for a free slot
     call_id id;
     bool cancelled = false;   ///< the server was told
-    std::uint8_t losses = 0;  ///< servers that were lost while they were given it
+    past_offers past;         ///< to servers that did not take it
     passage* next = nullptr;  ///< in the route's queue, or among those that are free
     std::uint32_t index = 0;  ///< the tag of its call
 };
@@ -59,10 +59,13 @@ class forwarder {
     [[nodiscard]] status submit(passage& one, line& on, const call_view& call, std::size_t described) noexcept;
     [[nodiscard]] status submit_payload(const exchange& one, line& on, const call_view& call,
                                         const submit_options& options) noexcept;
+    /// True: the call was given back unseen, and goes to another server. It is released.
+    [[nodiscard]] bool offer_again(passage& one, line& on, const completion& c) noexcept;
     void answer(exchange& one, const line& on, const completion& c) noexcept;
     [[nodiscard]] status describe_answer(exchange& one, const line& on, const completion& c) noexcept;
     void fail(exchange& one, status why, std::uint32_t code, std::string_view text) noexcept;
     void wait(passage& one) noexcept;
+    void wait_first(passage& one) noexcept;
     void send_waiting(route& way) noexcept;
     void drop_late(route& way) noexcept;
     void pass_on_cancels() noexcept;

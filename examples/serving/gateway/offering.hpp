@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/completion.hpp>
 #include <accel_transport/status.hpp>
 
 #include <cstddef>
@@ -17,13 +18,24 @@ enum class offer : std::uint8_t {
     refused,  ///< no server could take this request
 };
 
-/// How often a request may be lost in this way. After the first time it goes to one other server.
-constexpr std::uint8_t most_losses = 2;
-
 /// True of a submission: the server was lost, and nothing was sent.
 [[nodiscard]] constexpr bool is_loss(status why) noexcept {
-    return why == status::peer_lost || why == status::closed;
+    return why == status::peer_lost || why == status::closed || why == status::device_lost;
 }
+
+/// True of a call's end: no handler has seen it (docs/errors.md), or the server says that it lacks the model.
+[[nodiscard]] inline bool is_unseen(const completion& end) noexcept {
+    return end.status == status::closed || (end.status == status::not_found && end.code == 0);
+}
+
+class upstream;
+
+/// What a request remembers of servers that did not take it.
+struct past_offers {
+    std::uint32_t losses = 0;        ///< servers that were lost, or gave it back unseen
+    const upstream* last = nullptr;  ///< the one that gave it back last
+    status said = status::ok;        ///< what that one said
+};
 
 struct offered {
     offer what = offer::away;
@@ -31,14 +43,15 @@ struct offered {
 };
 
 /// Offers a request to `servers` servers in turn: `ask(i)` says what the one at `i` did. `losses` are the request's,
-/// also those of earlier turns. `full`: it may wait, because one of them is connected.
+/// also those of earlier turns; each server may be lost once, and a server that has taken the place of one. `full`: it
+/// may wait, because one of them is connected.
 template <typename Ask>
-[[nodiscard]] offered offer_in_turn(std::size_t servers, std::uint8_t& losses, Ask ask) {
+[[nodiscard]] offered offer_in_turn(std::size_t servers, std::uint32_t& losses, Ask ask) {
     offered out{offer::away, losses > 0};
     for (std::size_t i = 0; i < servers; ++i) {
         const offer said = ask(i);
         if (said == offer::taken || said == offer::refused) return {said, out.passed_over};
-        if (said == offer::lost && ++losses >= most_losses) return {offer::lost, true};
+        if (said == offer::lost && ++losses > servers) return {offer::lost, true};
         if (said == offer::full)
             out.what = offer::full;
         else

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/gateway/server_choice.hpp"
 
+#include <algorithm>
+
 namespace accel::examples::gateway {
 namespace {
 
@@ -10,6 +12,21 @@ namespace {
     key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9U;
     key = (key ^ (key >> 27)) * 0x94d049bb133111ebU;
     return key ^ (key >> 31);
+}
+
+/// What is no answer of the model's server says nothing of the model.
+[[nodiscard]] bool is_answer(const completion& end) noexcept {
+    switch (end.status) {
+        case status::peer_lost:
+        case status::closed:
+        case status::device_lost:
+        case status::timed_out:
+        case status::cancelled:
+        case status::overloaded:
+            return false;
+        default:
+            return true;
+    }
 }
 
 }  // namespace
@@ -22,9 +39,41 @@ std::size_t server_choice::first_for(std::uint64_t key) noexcept {
     std::size_t best = turn;
     for (std::size_t i = 1; i < servers_.size(); ++i) {
         const std::size_t other = (turn + i) % servers_.size();
-        if (server(other).in_flight() < server(best).in_flight()) best = other;
+        const bool less = server(other).in_flight() < server(best).in_flight();
+        if (is_ready(other) && (less || !is_ready(best))) best = other;
     }
     return best;
+}
+
+bool server_choice::may_ask(std::size_t i, const past_offers& of, bool last_resort) noexcept {
+    place& one = servers_[i % servers_.size()];
+    if (one.server == of.last && (of.said == status::not_found || !last_resort)) return false;
+    if (!one.lacks || last_resort) return true;
+    const auto now = std::chrono::steady_clock::now();
+    if (now < one.ask_again) return false;
+    one.ask_again = now + between_questions;
+    return true;
+}
+
+bool server_choice::has_other(const past_offers& of) const noexcept {
+    return of.losses <= servers_.size() && std::ranges::any_of(servers_, [&](const place& each) {
+               const bool gave_it_back = each.server == of.last && of.said == status::not_found;
+               return !gave_it_back && !each.lacks && each.server->connected();
+           });
+}
+
+void server_choice::heard(const upstream& from, const completion& end) noexcept {
+    const bool lacks = end.status == status::not_found && is_unseen(end);
+    if (!lacks && (lacking_ == 0 || !is_answer(end))) return;
+    const auto found = std::ranges::find(servers_, &from, &place::server);
+    if (found == servers_.end()) return;
+    if (lacks) found->ask_again = std::chrono::steady_clock::now() + between_questions;
+    found->lacks = lacks;
+    lacking_ = static_cast<std::size_t>(std::ranges::count_if(servers_, &place::lacks));
+}
+
+bool server_choice::ready() const noexcept {
+    return std::ranges::any_of(servers_, [](const place& each) { return !each.lacks && each.server->connected(); });
 }
 
 }  // namespace accel::examples::gateway

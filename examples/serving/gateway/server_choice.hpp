@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/gateway/offering.hpp"
 #include "serving/gateway/reach.hpp"
 #include "serving/gateway/upstream.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -15,16 +17,44 @@ class server_choice {
   public:
     explicit server_choice(gateway::balance how) noexcept : balance_(how) {}
 
-    void add(upstream& server) { servers_.push_back(&server); }
+    void add(upstream& server) { servers_.push_back({&server, false, {}}); }
     [[nodiscard]] std::size_t size() const noexcept { return servers_.size(); }
-    [[nodiscard]] upstream& server(std::size_t i) const noexcept { return *servers_[i % servers_.size()]; }
+    [[nodiscard]] upstream& server(std::size_t i) const noexcept { return *at(i).server; }
     /// The server that a request is meant for; the others follow in their order. `key`: what sticky goes by.
     [[nodiscard]] std::size_t first_for(std::uint64_t key) noexcept;
 
+    /// Whether the server at `i` may be given the request. At first not the one that gave it back, and none that lacks
+    /// the model; where no other is there, as a `last_resort`, these as well. Of those that lack the model, one request
+    /// in `between_questions` finds out whether they still do.
+    [[nodiscard]] bool may_ask(std::size_t i, const past_offers& of, bool last_resort) noexcept;
+    /// True: a request that has met this may be offered once more, to a server that is connected.
+    [[nodiscard]] bool has_other(const past_offers& of) const noexcept;
+
+    /// A call there has ended with this.
+    void heard(const upstream& from, const completion& end) noexcept;
+    /// The server at `i` has said that it lacks the model, and nothing else since.
+    [[nodiscard]] bool lacks(std::size_t i) const noexcept { return at(i).lacks; }
+    /// How many do.
+    [[nodiscard]] std::size_t lacking() const noexcept { return lacking_; }
+    /// Some server is connected, and has the model as far as is known.
+    [[nodiscard]] bool ready() const noexcept;
+
+    static constexpr std::chrono::seconds between_questions{1};
+
   private:
+    struct place {
+        upstream* server;
+        bool lacks;
+        std::chrono::steady_clock::time_point ask_again;  ///< of one that lacks the model
+    };
+
+    [[nodiscard]] const place& at(std::size_t i) const noexcept { return servers_[i % servers_.size()]; }
+    [[nodiscard]] bool is_ready(std::size_t i) const noexcept { return !lacks(i) && server(i).connected(); }
+
     gateway::balance balance_;
-    std::vector<upstream*> servers_;
+    std::vector<place> servers_;
     std::size_t next_ = 0;
+    std::size_t lacking_ = 0;
 };
 
 }  // namespace accel::examples::gateway

@@ -239,7 +239,7 @@ bool connection::check_token(bool open_to_all) {
 }
 
 void connection::answer_ready(bool ready, std::string document) {
-    if (!ready) return reply(503, "a model's server is out of reach");
+    if (!ready) return reply(503, "no server has the model and takes requests");
     reply_document(std::move(document));
 }
 
@@ -252,7 +252,7 @@ void connection::answer_get(const oip::route& to) {
     bool all_ready = true;
     for (auto& [name, each] : models) {
         if (to.model.empty() || name == to.model) counted.push_back({&each.description, &each.counts});
-        all_ready = all_ready && each.to->connected();
+        all_ready = all_ready && each.to->ready();
     }
     switch (to.what) {
         case oip::action::live:
@@ -260,7 +260,7 @@ void connection::answer_get(const oip::route& to) {
         case oip::action::ready:
             return answer_ready(all_ready, oip::ready_document());
         case oip::action::model_ready:
-            return answer_ready(named->second.to->connected(), oip::model_ready_document(to.model));
+            return answer_ready(named->second.to->ready(), oip::model_ready_document(to.model));
         case oip::action::server_metadata:
             return reply_document(
                 oip::server_metadata(version_text(), shared_memory::allowed_by(door_.regions().get())));

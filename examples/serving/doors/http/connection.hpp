@@ -16,6 +16,7 @@
 #include "serving/doors/oip/route.hpp"
 #include "serving/doors/servers/backend.hpp"
 #include "serving/doors/servers/body_pace.hpp"
+#include "serving/doors/servers/returned_request.hpp"
 #include "serving/doors/shared_memory/call_regions.hpp"
 
 #include <accel_transport/trace.hpp>
@@ -113,6 +114,8 @@ class connection final : public caller, public std::enable_shared_from_this<conn
             return failed ? std::size_t{0} : longest_read;
         };
     }
+    /// The request was taken back from a server: asks for a slot at another one.
+    void offer_again();
     /// Gives the slot back, if there is one.
     void abandon();
     /// Moves what was read ahead to where it belongs, and returns how much of `to` that is.
@@ -141,6 +144,8 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     // The generate extension.
     [[nodiscard]] bool is_stream() const { return what_ == oip::action::generate_stream; }
     void on_part(door_channel& on, const completion& from);
+    /// True: the model's answer has begun.
+    [[nodiscard]] bool has_part() const { return !document_.empty() || events_.begun() || broken_; }
     void take_part(door_channel& on, const completion& from);
     void take_end(door_channel& on, const completion& from);
     [[nodiscard]] result<std::string> document_of(door_channel& on, const completion& from);
@@ -202,6 +207,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
 
     // The call.
     std::optional<call_slot> slot_;
+    returned_request returned_;
     shared_memory::call_regions regions_;
 
     // A compressed body.

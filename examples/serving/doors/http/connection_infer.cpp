@@ -186,7 +186,15 @@ void connection::on_slot(status got, const call_slot& slot) {
         abandon();
         return reply(500, "the model's server takes shorter requests than the model's description says");
     }
-    read_body();
+    if (!returned_.is_kept()) return read_body();
+    returned_.move_to(slot);
+    submit();
+}
+
+void connection::offer_again() {
+    slot_.reset();
+    enter(stage::slot, door_.settings().slot_timeout);
+    model_->to->ask_slot(shared_from_this(), {.parts = parts_wanted(), .past = returned_.past()});
 }
 
 void connection::abandon() {
@@ -237,6 +245,7 @@ void connection::submit() {
     const auto sent = submit_request(*model_, request_.payload, *slot_, options, regions_, shared_from_this());
     if (sent && read_ahead_.size() == 0) watch();
     if (sent) return;
+    if (model_->to->take_back_unsent(sent.code(), *slot_, request_.payload.bytes(), returned_)) return offer_again();
     abandon();
     refuse(sent.error());
 }

@@ -35,6 +35,9 @@ std::string trace_line(const trace_context& trace) {
 }  // namespace
 
 void connection::on_answer(door_channel& on, const completion& from) {
+    if (model_ != nullptr) model_->to->heard(on, from);
+    const bool unseen = stage_ == stage::call && !has_part();
+    if (unseen && model_->to->take_back(from, *slot_, request_.payload.bytes(), returned_)) return offer_again();
     if (stage_ == stage::call) counted_.enter(request_stage::answer);
     if (what_ != oip::action::infer) return on_part(on, from);
     slot_ = call_slot{&on, from.id, {}};
@@ -160,6 +163,7 @@ void connection::on_sent(const error_code& failed, std::size_t bytes) {
     give_json();
     body_ = {};
     model_ = nullptr;
+    returned_ = {};
     of_regions_.reset();
     expired_ = false;
     if (failed) return close();

@@ -214,6 +214,7 @@ void door_set::say_summary() const {
                                           {"requests", sum.requests},
                                           {"errors", sum.errors},
                                           {"cancelled", sum.cancelled},
+                                          {"retried", behind_.servers->taken_back()},
                                           {"cpu_s", cpu_s}}
                                .dump());
     else

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/servers/backend.hpp"
 
-#include "serving/gateway/offering.hpp"
+#include "serving/doors/servers/model_question.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include <unistd.h>
@@ -18,6 +17,9 @@ namespace {
 
 /// How soon one that waits learns that a server has come back, or that all are lost.
 constexpr std::chrono::milliseconds between_looks{20};
+/// How soon a door that nobody asks notices that a model is loaded again.
+constexpr std::chrono::milliseconds between_questions{250};
+constexpr std::chrono::seconds answer_patience{5};
 
 door_channel& channel_of(const gateway::line& one) {
     return *static_cast<door_channel*>(one.user);
@@ -59,52 +61,59 @@ void backend::forget(const caller& who) {
     std::erase_if(waiting_, [&](const auto& each) { return each.who.get() == &who; });
 }
 
-bool backend::connected() const {
-    return connected_servers() > 0;
-}
-
 std::size_t backend::connected_servers() const {
     std::size_t sum = 0;
     for (std::size_t i = 0; i < servers_.size(); ++i) sum += servers_.server(i).connected() ? 1U : 0U;
     return sum;
 }
 
-status backend::begin(std::uint64_t key, const slot_wish& wish, call_slot& to, const gateway::upstream* left) {
+status backend::begin(std::uint64_t key, const slot_wish& wish, call_slot& to) {
     const std::size_t first = servers_.first_for(key);
+    const status out = begin_in_turn(first, wish, false, to);
+    return out == status::peer_lost ? begin_in_turn(first, wish, true, to) : out;
+}
+
+status backend::begin_in_turn(std::size_t first, const slot_wish& wish, bool last_resort, call_slot& to) {
     status out = status::peer_lost;
-    for (std::size_t i = 0; i < servers_.size(); ++i) {
-        gateway::upstream& server = servers_.server(first + i);
-        if (&server == left) continue;
-        const status why = begin_at(server, wish, to);
+    for (std::size_t i = first; i < first + servers_.size(); ++i) {
+        if (!servers_.may_ask(i, wish.past, last_resort)) continue;
+        const status why = begin_at(servers_.server(i), wish, to);
         if (why == status::ok) return why;
         if (why == status::again || (why == status::overloaded && out != status::again)) out = why;
     }
     return out;
 }
 
-status backend::submit(call_slot& slot, std::size_t length, submit_options options,
-                       const std::shared_ptr<caller>& who) {
-    for (;;) {
-        options.parts = slot.parts;
-        const status sent = slot.on->submit(slot.id, length, options, who);
-        if (!move_on(sent, slot, length, *who)) return sent;
-    }
+void backend::heard(const door_channel& on, const completion& end) {
+    servers_.heard(on.server(), end);
+    if (servers_.lacking() > 0) all_.watch_lacking();
 }
 
-bool backend::move_on(status sent, call_slot& slot, std::size_t length, const caller& who) {
-    const auto losses = static_cast<std::uint8_t>(slot.losses + 1);
-    if (!gateway::is_loss(sent) || losses >= gateway::most_losses) return false;
-    call_slot other;
-    if (begin(who.sticky_key(), {.parts = slot.parts}, other, &slot.on->server()) != status::ok) return false;
-    other.losses = losses;
-    if (other.request.size() < length) {
-        other.on->release(other.id);
-        return false;
-    }
-    std::memcpy(other.request.data(), slot.request.data(), length);
-    const call_slot lost = std::exchange(slot, other);
-    lost.on->release(lost.id);
+bool backend::take_back_unsent(status why, const call_slot& slot, std::size_t length, returned_request& to) {
+    return gateway::is_loss(why) && keep(why, slot, length, to);
+}
+
+bool backend::take_back(const completion& end, const call_slot& slot, std::size_t length, returned_request& to) {
+    return gateway::is_unseen(end) && keep(end.status, slot, length, to);
+}
+
+bool backend::keep(status why, const call_slot& slot, std::size_t length, returned_request& to) {
+    to.past() = {to.past().losses + 1, &slot.on->server(), why};
+    if (!servers_.has_other(to.past())) return false;
+    to.keep(slot, length);
+    all_.count_taken_back();
+    slot.on->release(slot.id);
     return true;
+}
+
+void backend::ask_lacking() {
+    for (std::size_t i = 0; i < servers_.size(); ++i) {
+        call_slot slot;
+        if (!servers_.lacks(i) || begin_at(servers_.server(i), {}, slot) != status::ok) continue;
+        const submit_options options{.timeout = answer_patience, .target = target_};
+        const status sent = slot.on->submit(slot.id, 0, options, std::make_shared<model_question>(*this));
+        if (sent != status::ok) slot.on->release(slot.id);
+    }
 }
 
 /// A caller may give its slot back at once: the round that is under way goes on with it.
@@ -139,10 +148,10 @@ bool backend::serve_next() {
 }
 
 backends::backends(boost::asio::io_context& loop, const gateway::reach_settings& reach)
-    : loop_(loop), reach_(reach), timer_(loop), opened_(loop) {}
+    : loop_(loop), reach_(reach), timer_(loop), questions_(loop), opened_(loop) {}
 
-backend& backends::add(std::span<gateway::upstream* const> servers) {
-    backend& made = models_.emplace_back(*this, reach_.balance);
+backend& backends::add(std::span<gateway::upstream* const> servers, accel::target target) {
+    backend& made = models_.emplace_back(*this, reach_.balance, target);
     for (gateway::upstream* const each : servers) made.add(*each);
     return made;
 }
@@ -181,6 +190,18 @@ void backends::watch_waiting() {
         if (failed) return;
         serve_waiting();
         if (std::ranges::any_of(models_, [](const backend& each) { return !each.waiting_.empty(); })) watch_waiting();
+    });
+}
+
+void backends::watch_lacking() {
+    if (std::exchange(asking_, true)) return;
+    questions_.expires_after(between_questions);
+    questions_.async_wait([this](const error_code& failed) {
+        asking_ = false;
+        if (failed) return;
+        for (backend& each : models_) each.ask_lacking();
+        if (std::ranges::any_of(models_, [](const backend& each) { return each.servers_.lacking() > 0; }))
+            watch_lacking();
     });
 }
 

@@ -2,8 +2,11 @@
 #pragma once
 
 #include "serving/doors/servers/door_channel.hpp"
+#include "serving/doors/servers/returned_request.hpp"
 #include "serving/gateway/opener.hpp"
 #include "serving/gateway/server_choice.hpp"
+
+#include <accel_transport/target.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +24,7 @@ namespace accel::examples::serving::doors {
 /// The servers of a model, and the callers that wait for a slot at one of them. Belongs to the loop's thread.
 class backend {
   public:
-    backend(backends& all, gateway::balance how) : all_(all), servers_(how) {}
+    backend(backends& all, gateway::balance how, accel::target target) : all_(all), servers_(how), target_(target) {}
     void add(gateway::upstream& server) { servers_.add(server); }
 
     /// Gives a slot: now, or when one is free, in the order of asking. Keeps `who` alive until then. For an answer in
@@ -30,17 +33,16 @@ class backend {
     void ask_slot(const std::shared_ptr<caller>& who, slot_wish wish = {});
     /// `who` waits no longer.
     void forget(const caller& who);
-    /// Sends the `length` bytes at the begin of `slot.request`, as `door_channel::submit` does, with as many
-    /// parts as the slot says. Where the server was lost before anything left, they go to one other, and `slot` is a
-    /// slot there.
-    [[nodiscard]] status submit(call_slot& slot, std::size_t length, submit_options options,
-                                const std::shared_ptr<caller>& who);
-    /// `sent` was the answer to a submission out of `slot`. True where that says that the server was lost before
-    /// anything left, and it was the call's first: `slot` is one at another server then, and its request has the first
-    /// `length` bytes again.
-    [[nodiscard]] bool move_on(status sent, call_slot& slot, std::size_t length, const caller& who);
-    /// At least one server is.
-    [[nodiscard]] bool connected() const;
+    /// A call at this server has ended with this.
+    void heard(const door_channel& on, const completion& end);
+    /// True: `why` says that the request in `slot` was not sent, and it goes to another server: as `take_back`.
+    [[nodiscard]] bool take_back_unsent(status why, const call_slot& slot, std::size_t length, returned_request& to);
+    /// True: `end` says that no handler has seen the request in `slot`, and there is another server for it. Its first
+    /// `length` bytes are kept, and the slot is released; `ask_slot` with `to.past()` is next.
+    [[nodiscard]] bool take_back(const completion& end, const call_slot& slot, std::size_t length,
+                                 returned_request& to);
+    /// A server is connected, and has the model as far as is known.
+    [[nodiscard]] bool ready() const { return servers_.ready(); }
     [[nodiscard]] std::size_t servers() const { return servers_.size(); }
     /// `holds` is true of the scheme in the URI of one of its servers.
     template <typename Predicate>
@@ -60,13 +62,17 @@ class backend {
 
     void serve_waiting();
     [[nodiscard]] bool serve_next();
-    /// A slot at the server that a call with this key is meant for, else at another one; never at the one it has left.
-    /// `overloaded`: slots are free, but none that such a call may have.
-    [[nodiscard]] status begin(std::uint64_t key, const slot_wish& wish, call_slot& to,
-                               const gateway::upstream* left = nullptr);
+    /// A slot at the server that a call with this key is meant for, else at another one. `overloaded`: slots are free,
+    /// but none that such a call may have.
+    [[nodiscard]] status begin(std::uint64_t key, const slot_wish& wish, call_slot& to);
+    [[nodiscard]] status begin_in_turn(std::size_t first, const slot_wish& wish, bool last_resort, call_slot& to);
+    [[nodiscard]] bool keep(status why, const call_slot& slot, std::size_t length, returned_request& to);
+    /// Asks servers that lack the model whether they still do.
+    void ask_lacking();
 
     backends& all_;
     gateway::server_choice servers_;
+    accel::target target_;
     std::deque<waiting_call> waiting_;
     bool serving_ = false;
 };
@@ -80,13 +86,18 @@ class backends {
 
     gateway::upstream& add_server(gateway::upstream made) { return servers_.emplace_back(std::move(made)); }
     /// A model that these servers have.
-    backend& add(std::span<gateway::upstream* const> servers);
+    backend& add(std::span<gateway::upstream* const> servers, accel::target target = {});
     /// Connects to all servers, and returns when each was tried and one was reached. May block for `patience`.
     [[nodiscard]] result<void> open(context& ctx);
     /// Callers that wait, as far as slots are free.
     void serve_waiting();
     /// Somebody waits: looks after them also while no channel does anything.
     void watch_waiting();
+    /// A server lacks a model: asks now and then until none does.
+    void watch_lacking();
+    /// Requests that were taken back from a server; each was copied twice.
+    [[nodiscard]] std::uint64_t taken_back() const noexcept { return taken_back_; }
+    void count_taken_back() noexcept { ++taken_back_; }
 
   private:
     void take_opened();
@@ -95,7 +106,10 @@ class backends {
     boost::asio::io_context& loop_;
     gateway::reach_settings reach_;
     boost::asio::steady_timer timer_;
+    boost::asio::steady_timer questions_;
     bool watching_ = false;
+    bool asking_ = false;
+    std::uint64_t taken_back_ = 0;
     std::deque<gateway::upstream> servers_;  ///< stay where they are
     std::deque<backend> models_;
     std::unique_ptr<gateway::opener> opener_;

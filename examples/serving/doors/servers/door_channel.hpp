@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/gateway/offering.hpp"
 #include "serving/gateway/upstream.hpp"
 
 #include <accel_transport/channel.hpp>
@@ -22,8 +23,9 @@ class door_channel;
 
 /// What a call needs beside a slot.
 struct slot_wish {
-    std::uint32_t parts = 0;    ///< unread ones that its answer may have; 0: it comes in one piece
-    bool body_follows = false;  ///< the slot is held while the client still sends
+    std::uint32_t parts = 0;      ///< unread ones that its answer may have; 0: it comes in one piece
+    bool body_follows = false;    ///< the slot is held while the client still sends
+    gateway::past_offers past{};  ///< to servers that did not take it
 
     /// There is only a share of the slots for it.
     [[nodiscard]] bool is_shared() const noexcept { return parts > 0 || body_follows; }
@@ -35,7 +37,6 @@ struct call_slot {
     call_id id;
     std::span<std::byte> request;  ///< where the call's request goes
     std::uint32_t parts = 0;       ///< unread ones that its answer may have; 0: it comes in one piece
-    std::uint8_t losses = 0;       ///< servers that were lost when they were given the call
 };
 
 /// Whoever calls a model.

@@ -123,8 +123,8 @@ door_models made_of(boost::asio::io_context& loop, wanted&& from, const gateway:
         for (const std::string& uri : each.uris) servers.push_back(by_uri.at(uri));
         const accel::target target = target_of(each.description.target);
         const std::size_t row = door_metrics::first_model + out.models.size();
-        out.models.try_emplace(name,
-                               served_model{std::move(each.description), &out.servers->add(servers), target, row});
+        out.models.try_emplace(
+            name, served_model{std::move(each.description), &out.servers->add(servers, target), target, row});
     }
     return out;
 }

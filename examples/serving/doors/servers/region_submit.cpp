@@ -21,15 +21,10 @@ bool may_read_in_place(std::string_view scheme) {
 }
 
 /// `unsupported`: the regions cannot be lent, and nothing was sent.
-status lend_request(const served_model& model, std::size_t bytes, call_slot& slot, submit_options options,
-                    shared_memory::call_regions& regions, const std::shared_ptr<caller>& who) {
-    for (;;) {
-        options.parts = slot.parts;
-        const std::vector<slice> lent = regions.lend(options.tensors, slot.on->path().scheme());
-        const status sent = lent.empty() ? status::unsupported : slot.on->submit(slot.id, lent, options, who);
-        // The slot has what came in the message, in case the next server's channel cannot be lent the regions.
-        if (!model.to->move_on(sent, slot, bytes, *who)) return sent;
-    }
+status lend_request(const call_slot& slot, const submit_options& options, shared_memory::call_regions& regions,
+                    const std::shared_ptr<caller>& who) {
+    const std::vector<slice> lent = regions.lend(options.tensors, slot.on->path().scheme());
+    return lent.empty() ? status::unsupported : slot.on->submit(slot.id, lent, options, who);
 }
 
 }  // namespace
@@ -52,22 +47,22 @@ submit_options options_of(std::chrono::nanoseconds timeout, std::uint32_t parts,
     return out;
 }
 
-result<void> submit_request(const served_model& model, const oip::request_payload& payload, call_slot& slot,
+result<void> submit_request(const served_model& model, const oip::request_payload& payload, const call_slot& slot,
                             submit_options options, shared_memory::call_regions& regions,
                             const std::shared_ptr<caller>& who) {
+    options.parts = slot.parts;
     const std::size_t bytes = payload.bytes();
     options.target = model.target;
     options.tensors = payload.tensors();
     // A call with a short deadline of its own might end before the server has written, and the channel with it.
     if (options.timeout.count() == 0) options.response_into = regions.place_of_response(model.description);
     if (regions.has_inputs()) {
-        const status sent =
-            payload.has_strings() ? status::unsupported : lend_request(model, bytes, slot, options, regions, who);
+        const status sent = payload.has_strings() ? status::unsupported : lend_request(slot, options, regions, who);
         if (sent != status::unsupported) return as_result(sent);
         if (auto copied = regions.copy_in(options.tensors, slot.request.first(bytes)); !copied) return copied;
     }
     if (auto good = payload.check_strings(model.description, slot.request.first(bytes)); !good) return good;
-    return as_result(model.to->submit(slot, bytes, options, who));
+    return as_result(slot.on->submit(slot.id, bytes, options, who));
 }
 
 }  // namespace accel::examples::serving::doors

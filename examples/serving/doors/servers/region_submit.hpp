@@ -29,10 +29,9 @@ namespace accel::examples::serving::doors {
 
 /// Submits a request whose inputs lie in its slot, or in regions: those are lent to the channel, or copied to the slot
 /// where that cannot be. BYTES are copied and checked, because their client may change its memory meanwhile. `options`:
-/// from `options_of`. On failure the call stays begun. `slot` may be at another server afterwards, as after
-/// `backend::submit`.
+/// from `options_of`. On failure the call stays begun, and nothing was sent.
 [[nodiscard]] result<void> submit_request(const served_model& model, const oip::request_payload& payload,
-                                          call_slot& slot, submit_options options, shared_memory::call_regions& regions,
-                                          const std::shared_ptr<caller>& who);
+                                          const call_slot& slot, submit_options options,
+                                          shared_memory::call_regions& regions, const std::shared_ptr<caller>& who);
 
 }  // namespace accel::examples::serving::doors

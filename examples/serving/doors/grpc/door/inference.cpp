@@ -87,6 +87,12 @@ void inference::begin(std::uint32_t parts) {
     if (stage_ == stage::slot) expect_slot();
 }
 
+void inference::offer_again() {
+    stage_ = stage::slot;
+    model_->to->ask_slot(shared_from_this(), {.parts = parts_, .past = returned_.past()});
+    if (stage_ == stage::slot) expect_slot();
+}
+
 result<void> inference::open_regions() {
     auto opened =
         shared_memory::call_regions::open(door_.regions(), request_.regions, request_.outputs, model_->description);
@@ -113,8 +119,12 @@ void inference::on_slot(status got, const call_slot& slot) {
         return fail(oip::refusal(status::protocol_error,
                                  "the model's server takes shorter requests than the model's description says"));
     }
-    wire::write_inputs(request_, model_->description, slot.request.first(bytes));
-    forget_message();
+    if (returned_.is_kept()) {
+        returned_.move_to(slot);
+    } else {
+        wire::write_inputs(request_, model_->description, slot.request.first(bytes));
+        forget_message();
+    }
     submit();
 }
 
@@ -127,11 +137,16 @@ void inference::submit() {
     const auto sent = left ? submit_request(*model_, request_.payload, slot_, options, regions_, shared_from_this())
                            : result<void>{oip::refusal(status::timed_out, "the deadline has passed")};
     if (sent) return;
+    if (model_->to->take_back_unsent(sent.code(), slot_, request_.payload.bytes(), returned_)) return offer_again();
     release(slot_.id);
     fail(sent.error());
 }
 
 void inference::on_answer(door_channel& on, const completion& from) {
+    model_->to->heard(on, from);
+    const bool unseen = stage_ == stage::call && !has_part_;
+    if (unseen && model_->to->take_back(from, slot_, request_.payload.bytes(), returned_)) return offer_again();
+    has_part_ = from.more;
     if (stage_ == stage::call)
         take(from);
     else

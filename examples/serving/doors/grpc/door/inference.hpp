@@ -6,6 +6,7 @@
 #include "serving/doors/grpc/door/grpc_door.hpp"
 #include "serving/doors/grpc/infer_inputs.hpp"
 #include "serving/doors/servers/backend.hpp"
+#include "serving/doors/servers/returned_request.hpp"
 #include "serving/doors/servers/served_model.hpp"
 #include "serving/doors/shared_memory/call_regions.hpp"
 
@@ -88,6 +89,8 @@ class inference final : public caller, public std::enable_shared_from_this<infer
 
     [[nodiscard]] result<void> open_regions();
     void submit();
+    /// The request was taken back from a server: asks for a slot at another one.
+    void offer_again();
     void take(const completion& from);
     void expect_slot();
     void expire();
@@ -114,6 +117,8 @@ class inference final : public caller, public std::enable_shared_from_this<infer
     std::uint32_t parts_ = 0;
     stage stage_ = stage::nothing;
     call_slot slot_;
+    returned_request returned_;
+    bool has_part_ = false;  ///< the model's answer has begun
     shared_memory::call_regions regions_;
 };
 

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "serving/doors/servers/door_channel.hpp"
+#include "serving/gateway/offering.hpp"
+
+#include <cstddef>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace accel::examples::serving::doors {
+
+/// A request that a server has given back unseen. Its bytes lie in the slot of the call until that is released. They
+/// are copied only now, twice: out of the slot, so that a lost channel can connect again while the request waits, and
+/// into the next one.
+class returned_request {
+  public:
+    /// Copies the first `length` bytes out of the slot, which may be released then.
+    void keep(const call_slot& from, std::size_t length);
+    /// True: the bytes are here, and wait for a slot.
+    [[nodiscard]] bool is_kept() const noexcept { return kept_; }
+    [[nodiscard]] std::size_t size() const noexcept { return bytes_.size(); }
+    /// Into the request's room of its next slot.
+    void move_to(const call_slot& next);
+    /// Of this request, for the next offer.
+    [[nodiscard]] gateway::past_offers& past() noexcept { return past_; }
+
+  private:
+    std::vector<std::byte> bytes_;
+    gateway::past_offers past_;
+    bool kept_ = false;
+};
+
+}  // namespace accel::examples::serving::doors

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two servers of one model behind a door under load: one restarts eight times, and unloads its model. No request may
+fail. Then both unload it, and readiness follows the model. For a longer run:
+python3 check_restarts.py GATEWAY MODEL_SERVER http|grpc REQUESTS"""
+import collections
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from client_environment import SKIPPED, client_python
+from pair import expect, first_line
+
+RESTARTS = 8
+CLIENTS = 8
+PATIENCE = 300  # seconds, for hangs alone
+ZEROES = {"inputs": [{"name": "input0", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0.0] * 64}]}
+
+
+class Server:
+    """model_server at a fixed URI; a life ends with SIGTERM."""
+
+    def __init__(self, program):
+        self.program = program
+        self.uri = "tcp://127.0.0.1:0?insecure=true"
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen([self.program, self.uri, "--model", "digits", "--control", "--json"],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.uri = json.loads(first_line(self.process))["endpoints"][0] + "?insecure=true"
+
+    def obey(self, command):
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        said = first_line(self.process)
+        expect(command.split()[0] in said, f"{command}: {said}")
+
+    def end(self):
+        """How many requests it had in this life."""
+        self.process.terminate()
+        out, _ = self.process.communicate(timeout=PATIENCE)
+        expect(self.process.returncode == 0, "a server ends well")
+        return json.loads(out.splitlines()[-1])["requests"]
+
+
+def http_caller(address):
+    """A function that asks once and says what came; of one thread."""
+    line = http.client.HTTPConnection(address, timeout=PATIENCE)
+    body = json.dumps(ZEROES)
+
+    def ask():
+        line.request("POST", "/v2/models/digits/infer", body)
+        got = line.getresponse()
+        text = got.read()
+        return "ok" if got.status == 200 else f"{got.status} {text.decode()[:200]}"
+    return ask
+
+
+def grpc_caller(address):
+    import numpy
+    from tritonclient import grpc, utils
+    client = grpc.InferenceServerClient(address)
+    x = grpc.InferInput("input0", [1, 1, 8, 8], "FP32")
+    x.set_data_from_numpy(numpy.zeros([1, 1, 8, 8], numpy.float32))
+
+    def ask():
+        try:
+            client.infer("digits", [x], client_timeout=PATIENCE)
+            return "ok"
+        except utils.InferenceServerException as failure:
+            return str(failure)[:200]
+    return ask
+
+
+def load(door, address):
+    """A process of clients: a line for each 100 answers, until its input ends; then what came, as JSON."""
+    counted, lock, ending = collections.Counter(), threading.Lock(), threading.Event()
+
+    def work():
+        ask = {"http": http_caller, "grpc": grpc_caller}[door](address)
+        while not ending.is_set():
+            said = ask()
+            with lock:
+                counted[said] += 1
+                if counted.total() % 100 == 0:
+                    print(counted.total(), flush=True)
+    threads = [threading.Thread(target=work) for _ in range(CLIENTS)]
+    for each in threads:
+        each.start()
+    sys.stdin.read()
+    ending.set()
+    for each in threads:
+        each.join()
+    print(json.dumps(counted), flush=True)
+
+
+class Load:
+    """The process of `load`."""
+
+    def __init__(self, python, door, address):
+        self.process = subprocess.Popen([python, __file__, "load", door, address], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+        self.done = 0
+
+    def go_on(self, requests):
+        """Returns after so many further ones."""
+        wanted = self.done + requests
+        while self.done < wanted:
+            # What was answered earlier stands in the pipe.
+            self.done = int(first_line(self.process))
+
+    def end(self):
+        out, _ = self.process.communicate(timeout=PATIENCE)
+        return json.loads(out.splitlines()[-1])
+
+
+def health(python, address):
+    """Of the gRPC door: the server's, the model's, and what health checks say."""
+    out = subprocess.check_output([python, __file__, "health", address], text=True)
+    return json.loads(out)
+
+
+def say_health(address):
+    import grpc as plain
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+    from tritonclient import grpc
+    client = grpc.InferenceServerClient(address)
+    stub = health_pb2_grpc.HealthStub(plain.insecure_channel(address))
+    checked = [stub.Check(health_pb2.HealthCheckRequest(service=name)).status for name in ("", "digits")]
+    serving = health_pb2.HealthCheckResponse.SERVING
+    print(json.dumps([client.is_server_ready(), client.is_model_ready("digits"), *(s == serving for s in checked)]))
+
+
+def http_health(address):
+    out = []
+    for path in ("/v2/health/ready", "/v2/models/digits/ready"):
+        line = http.client.HTTPConnection(address, timeout=PATIENCE)
+        line.request("GET", path)
+        out.append(line.getresponse().status == 200)
+    return out
+
+
+def restart_under_load(server, clients, share):
+    """A life without requests does not count: the gateway had not connected again. The next one is twice as long."""
+    restarts = 0
+    while restarts < RESTARTS:
+        clients.go_on(share)
+        used = server.end() > 0
+        restarts += 1 if used else 0
+        share *= 1 if used else 2
+        server.start()
+
+
+def check_unloads(ask, ready, servers):
+    """Nobody asks meanwhile. One has unloaded the model already."""
+    expect(all(ready()), "one server has the model")
+    servers[1].obey("unload digits")
+    answers = {ask() for _ in range(2)}
+    expect(all("not loaded" in each for each in answers), f"no server has the model: {answers}")
+    expect(not any(ready()), "so nothing is ready")
+    servers[0].obey("load digits")
+    until = time.monotonic() + PATIENCE
+    while not all(ready()) and time.monotonic() < until:
+        time.sleep(0.05)
+    expect(all(ready()), "it is ready without a request")
+    expect(ask() == "ok", "and answers")
+
+
+def run(gateway, program, door, requests, python):
+    servers = [Server(program), Server(program)]
+    command = [gateway, f"--{door}", "127.0.0.1:0", "--json"]
+    for each in servers:
+        command += ["--model", "digits=" + each.uri]
+    front = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    address = json.loads(first_line(front))["endpoints"][0].split("//")[1]
+    clients = Load(python, door, address)
+    share = requests // (RESTARTS + 2)
+    restart_under_load(servers[0], clients, share)
+    clients.go_on(share)
+    servers[0].obey("unload digits")
+    clients.go_on(share)
+    seen = clients.end()
+    print(f"{door}: {json.dumps(seen)}")
+    expect(set(seen) == {"ok"} and seen["ok"] >= requests, f"no request failed: {seen}")
+    if door == "http":
+        check_unloads(http_caller(address), lambda: http_health(address), servers)
+    else:
+        asked = lambda: subprocess.check_output([python, __file__, "ask", address], text=True).strip()
+        check_unloads(asked, lambda: health(python, address), servers)
+    front.send_signal(signal.SIGTERM)
+    out, _ = front.communicate(timeout=PATIENCE)
+    expect(front.returncode == 0, "the gateway ends well")
+    print(out.splitlines()[-1])
+    for each in servers:
+        each.end()
+
+
+def main():
+    words = sys.argv[1:]
+    if words[0] == "load":
+        return load(*words[1:])
+    if words[0] == "health":
+        return say_health(*words[1:])
+    if words[0] == "ask":
+        return print(grpc_caller(words[1])())
+    python = client_python() if words[2] == "grpc" else sys.executable
+    if python is None:
+        print("skipped: PyPI is out of reach, and tritonclient comes from there")
+        return SKIPPED
+    return run(*words[:3], int(words[3]) if len(words) > 3 else 4000, python)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
