@@ -17,7 +17,7 @@ void check_limits(const doors::door_settings& limits) {
     require(limits.max_connections >= 1 && limits.max_connections <= 100'000, "connections are bounded");
     require(limits.max_json_bytes >= 1024 && limits.max_json_memory >= 1024, "JSON has room");
     for (const auto each : {limits.idle_timeout, limits.handshake_timeout, limits.head_timeout, limits.body_timeout,
-                            limits.slot_timeout, limits.write_timeout, limits.drain_timeout})
+                            limits.slot_timeout, limits.write_timeout, limits.drain_delay, limits.drain_timeout})
         require(each.count() >= 0, "no wait is negative");
 }
 

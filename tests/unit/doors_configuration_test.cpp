@@ -28,7 +28,7 @@ TEST(door_configuration, each_key_goes_where_it_belongs) {
                    "idle_timeout": "1s",
                    "handshake_timeout": "2s", "head_timeout": "3s", "body_timeout": "4s", "slot_timeout": "5s",
                    "model_requests": 64, "body_rate": 1000, "body_grace": "500ms",
-                   "write_timeout": "6s", "drain_timeout": "700ms"},
+                   "write_timeout": "6s", "drain_delay": "900ms", "drain_timeout": "700ms"},
         "models": {"digits": "tcp://a:1", "mine": {"uri": ["gdr://b:2", "gdr://c:3"], "target": "other",
             "decoupled": true, "inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 3]}],
             "outputs": [{"name": "y", "datatype": "INT64", "shape": [1]}]}}})",
@@ -56,6 +56,7 @@ TEST(door_configuration, each_key_goes_where_it_belongs) {
     const std::chrono::milliseconds all[] = {at.idle_timeout, at.handshake_timeout, at.head_timeout, at.body_timeout,
                                              at.slot_timeout, at.write_timeout,     at.part_timeout, at.stream_timeout};
     for (int i = 0; i < 8; ++i) EXPECT_EQ(all[i], std::chrono::seconds{i + 1}) << i;
+    EXPECT_EQ(at.drain_delay, std::chrono::milliseconds{900});
     EXPECT_EQ(at.drain_timeout, std::chrono::milliseconds{700});
     ASSERT_EQ(got.models.size(), 3U);
     EXPECT_EQ(got.models[0].name + got.models[0].uri, "digitstcp://a:1");

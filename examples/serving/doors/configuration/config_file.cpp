@@ -133,6 +133,7 @@ result<void> read_limits(const json& from, const place& at, choices& all) {
                            duration("write_timeout", to.write_timeout),
                            duration("part_timeout", to.part_timeout),
                            duration("stream_timeout", to.stream_timeout),
+                           duration("drain_delay", to.drain_delay),
                            duration("drain_timeout", to.drain_timeout)};
     return read_object(from, at, known);
 }

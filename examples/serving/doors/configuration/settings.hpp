@@ -30,6 +30,7 @@ struct door_settings {
     std::chrono::milliseconds stream_timeout{600'000};  ///< for the next request of a stream of gRPC's
     std::size_t stream_parts = 4;                       ///< unread parts of an answer; each holds a slot
     std::size_t stream_requests = 8;                    ///< at once, of one stream of gRPC's
+    std::chrono::milliseconds drain_delay{0};           ///< of a shutdown: not ready, but open
     std::chrono::milliseconds drain_timeout{10'000};    ///< of a shutdown
 };
 

@@ -239,6 +239,7 @@ bool connection::check_token(bool open_to_all) {
 }
 
 void connection::answer_ready(bool ready, std::string document) {
+    if (door_.leaving()) return reply(503, "the door is closing");
     if (!ready) return reply(503, "no server has the model and takes requests");
     reply_document(std::move(document));
 }

@@ -47,6 +47,8 @@ class http_door {
     [[nodiscard]] result<void> start();
     /// Connections from here on get this certificate, and requests these tokens.
     void renew(door_access access);
+    /// From now on it says that it is not ready. It is open as before.
+    void leave() { leaving_ = true; }
     /// Takes no more connections, and calls `done` once those open have their answers, or after `drain_timeout`.
     void stop(std::function<void()> done);
 
@@ -56,6 +58,7 @@ class http_door {
     [[nodiscard]] const access::token_list& tokens() const { return access_.tokens; }
     [[nodiscard]] const std::shared_ptr<shared_memory::region_table>& regions() const { return access_.regions; }
     [[nodiscard]] model_table& models() { return models_; }
+    [[nodiscard]] bool leaving() const { return leaving_; }
     [[nodiscard]] bool stopping() const { return stopping_; }
     [[nodiscard]] door_counts& counts() { return counts_; }
     [[nodiscard]] const door_counts& counts() const { return counts_; }
@@ -85,6 +88,7 @@ class http_door {
     door_counts counts_{};
     door_metrics metrics_;
     bool accepting_ = false;
+    bool leaving_ = false;
     bool stopping_ = false;
     std::chrono::steady_clock::time_point stop_at_{};
     std::function<void()> stopped_;

@@ -21,6 +21,7 @@ class opened final : public opened_door {
     result<void> start() override { return door_.start(); }
     std::string endpoint() const override { return door_.endpoint(); }
     void renew(const door_access& access) override { door_.renew(access); }
+    void leave() override { door_.leave(); }
     void stop(std::function<void()> done) override { door_.stop(std::move(done)); }
     door_summary summary() const override {
         const door_counts& seen = door_.counts();

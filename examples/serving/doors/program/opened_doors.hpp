@@ -38,6 +38,8 @@ class opened_door {
     [[nodiscard]] virtual std::string endpoint() const = 0;
     /// What its files say now.
     virtual void renew(const door_access& access) = 0;
+    /// Says that it is not ready, and goes on.
+    virtual void leave() = 0;
     /// Takes nothing more, and has the loop call `done` in the end.
     virtual void stop(std::function<void()> done) = 0;
     [[nodiscard]] virtual door_summary summary() const = 0;

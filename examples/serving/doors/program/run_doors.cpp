@@ -20,6 +20,7 @@
 #include <vector>
 
 #include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -76,7 +77,11 @@ bool fit_connections(const char* program, std::uint64_t descriptors, choices& ch
 class door_set {
   public:
     door_set(const choices& chosen, std::uint64_t descriptors)
-        : chosen_(chosen), descriptors_(descriptors), signals_(loop_, SIGINT, SIGTERM), hangups_(loop_, SIGHUP) {}
+        : chosen_(chosen),
+          descriptors_(descriptors),
+          signals_(loop_, SIGINT, SIGTERM),
+          hangups_(loop_, SIGHUP),
+          delay_(loop_) {}
 
     [[nodiscard]] result<void> bind();
     [[nodiscard]] result<void> connect(context& ctx);
@@ -93,6 +98,8 @@ class door_set {
     };
 
     [[nodiscard]] result<void> bind(open_function& open, const std::string& where);
+    void await_signal(void (door_set::*then)());
+    void leave();
     void stop();
     void await_hangup();
     void renew();
@@ -103,6 +110,7 @@ class door_set {
     boost::asio::io_context loop_{1};
     boost::asio::signal_set signals_;
     boost::asio::signal_set hangups_;
+    boost::asio::steady_timer delay_;
     std::vector<wanted_door> wanted_;
     door_models behind_;
     std::vector<std::unique_ptr<opened_door>> doors_;
@@ -161,13 +169,32 @@ void door_set::renew() {
 
 result<void> door_set::start() {
     await_hangup();
-    signals_.async_wait([this](const boost::system::error_code&, int) { stop(); });
+    await_signal(&door_set::leave);
     for (const auto& each : doors_)
         if (auto started = each->start(); !started) return started;
     return {};
 }
 
+void door_set::await_signal(void (door_set::*then)()) {
+    signals_.async_wait([this, then](const boost::system::error_code& failed, int) {
+        if (!failed) ((*this).*then)();
+    });
+}
+
+/// Whoever sends requests here is to notice first. A second signal ends the wait.
+void door_set::leave() {
+    if (chosen_.limits.drain_delay.count() == 0) return stop();
+    for (const auto& each : doors_) each->leave();
+    await_signal(&door_set::stop);
+    delay_.expires_after(chosen_.limits.drain_delay);
+    delay_.async_wait([this](const boost::system::error_code& failed) {
+        if (!failed) stop();
+    });
+}
+
 void door_set::stop() {
+    if (open_ > 0) return;
+    delay_.cancel();
     open_ = doors_.size();
     for (const auto& each : doors_)
         each->stop([this] {

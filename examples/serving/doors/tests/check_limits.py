@@ -176,10 +176,31 @@ def check_drain(programs):
     expect(took > 0.8, f"a drain takes its time: {took:.1f} s")
 
 
+def check_drain_delay(programs):
+    """From SIGTERM on the door is not ready, but serves old and new connections; another signal ends that."""
+    ready = READY.replace(b"live", b"ready")
+    with Pair(*programs, "--drain-delay", "3600s") as pair, pair.connect() as old:
+        expect(old.ask(ready)[0] == 200, "it is ready")
+        pair.door.send_signal(signal.SIGTERM)
+        while (got := old.ask(ready))[0] == 200:
+            pass
+        expect(got[0] == 503 and b"closing" in got[2], f"it says why it is not ready: {got}")
+        with pair.connect() as new:
+            for one in (old, new):
+                expect(one.ask(ready)[0] == 503, "it is not ready")
+                expect(one.ask(READY)[0] == 200, "it is alive")
+                expect(one.ask(binary_request("double", VALUES))[0] == 200, "it serves")
+        pair.door.send_signal(signal.SIGTERM)
+        pair.door.wait(timeout=60)
+    with Pair(*programs, "--drain-delay", "200ms") as pair:
+        pair.door.send_signal(signal.SIGTERM)
+        pair.door.wait(timeout=60)
+
+
 def main():
     programs = sys.argv[1:3]
     for check in (check_slow_readers, check_slow_bodies, check_model_requests, check_descriptors,
-                  check_json_memory, check_connections, check_drain):
+                  check_json_memory, check_connections, check_drain, check_drain_delay):
         check(programs)
         print(check.__name__, "good", flush=True)
     return 0

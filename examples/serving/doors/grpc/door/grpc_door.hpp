@@ -51,6 +51,8 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     [[nodiscard]] result<void> start();
     /// Calls from here on have these tokens. The certificate stays.
     void renew(const door_access& fresh);
+    /// From now on it says that it is not ready. It is open as before.
+    void leave() { leaving_ = true; }
     /// Takes no more calls, and has the loop call `done` once those open have their answers, or after `drain_timeout`.
     void stop(std::function<void()> done);
 
@@ -58,6 +60,7 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     [[nodiscard]] door_metrics& metrics() { return metrics_; }
 
     // For calls.
+    [[nodiscard]] bool leaving() const { return leaving_; }
     [[nodiscard]] const std::shared_ptr<shared_memory::region_table>& regions() const { return access_.regions; }
     [[nodiscard]] boost::asio::io_context& loop() { return loop_; }
     [[nodiscard]] const door_settings& settings() const { return settings_; }
@@ -115,6 +118,7 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     std::recursive_mutex open_lock_;  ///< gRPC may end a call within `break_off`
     std::unordered_set<rpc*> open_;   ///< none of them is done before it has left
     std::map<const stream_rpc*, std::weak_ptr<stream_rpc>> streams_;
+    bool leaving_ = false;
     std::atomic<std::size_t> watch_count_{0};
     std::map<const health_watch*, std::shared_ptr<health_watch>> watches_;
     std::unique_ptr<::grpc::Server> server_;

@@ -59,8 +59,7 @@ void health_watch::look(steady_clock::time_point now) {
 /// The door's end is told as a state first. A service that nobody knows stays unknown.
 void health_watch::tell() {
     if (end_ || writing_ || !service_) return;
-    auto now = health_of(door_.models(), *service_);
-    if (draining_ && now == wire::health_state::serving) now = wire::health_state::not_serving;
+    const auto now = health_of(door_.models(), *service_, draining_ || door_.leaving());
     if (told_ == now && draining_) return end(StatusCode::UNAVAILABLE, "the door is closing");
     if (told_ == now) return;
     told_ = now;

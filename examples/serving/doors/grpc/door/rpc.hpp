@@ -82,7 +82,7 @@ class rpc final : public ::grpc::ServerGenericBidiReactor,
     void answer_question();
     [[nodiscard]] bool is_of_regions() const { return what_ >= method::system_status; }
     void answer_regions();
-    [[nodiscard]] std::string document();
+    [[nodiscard]] std::string document(wire::health_state health);
 
     [[nodiscard]] counted_request& counted() { return inference_ ? inference_->counted() : question_; }
     void expect_within(std::chrono::milliseconds patience);

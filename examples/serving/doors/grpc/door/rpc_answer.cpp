@@ -22,14 +22,14 @@ std::string door_version() {
 }  // namespace
 
 void rpc::answer_question() {
-    if (what_ == method::health && health_of(door_.models(), named_.name) == wire::health_state::unknown_service)
+    const auto health = health_of(door_.models(), what_ == method::server_ready ? "" : named_.name, door_.leaving());
+    if (what_ == method::health && health == wire::health_state::unknown_service)
         return refuse(oip::no_model(named_.name));
-    const ::grpc::Slice answer{document()};
+    const ::grpc::Slice answer{document(health)};
     reply(::grpc::ByteBuffer{&answer, 1});
 }
 
-std::string rpc::document() {
-    const auto health = health_of(door_.models(), what_ == method::server_ready ? "" : named_.name);
+std::string rpc::document(wire::health_state health) {
     switch (what_) {
         case method::server_live:
             return wire::yes_or_no(true);
