@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/http/connection.hpp"
 
+#include "serving/doors/http/framing.hpp"
 #include "serving/doors/http/http_text.hpp"
 #include "serving/doors/http/tls.hpp"
 #include "serving/doors/oip/documents.hpp"
@@ -11,7 +12,6 @@
 #include <utility>
 
 #include <boost/beast/http/error.hpp>
-#include <boost/beast/http/read.hpp>
 
 namespace accel::examples::serving::doors {
 
@@ -170,19 +170,29 @@ void connection::read_head() {
     parser_->header_limit(max_header_bytes);
     // The model's limit holds, and no body is read before that.
     parser_->body_limit(std::numeric_limits<std::uint64_t>::max());
-    if (error_code failed; take_head(failed)) return on_head(failed);
-    http::async_read_header(
-        stream_, read_ahead_, *parser_,
-        [self = shared_from_this()](const error_code& failed, std::size_t) { self->on_head(failed); });
-}
-
-/// Most headers are there whole already. False: this one is not, or the reader has to find out why not.
-bool connection::take_head(error_code& failed) {
+    // Most headers are there whole already. Where reading fails, the next try says why.
+    error_code failed;
     if (read_ahead_.size() == 0 && !stream_.encrypted())
         read_ahead_.commit(stream_.socket().read_some(read_ahead_.prepare(first_read_bytes), failed));
-    if (failed || read_ahead_.size() == 0) return false;
-    read_ahead_.consume(parser_->put(read_ahead_.data(), failed));
-    return failed != http::error::need_more;
+    take_head();
+}
+
+/// The parser takes a header when it is whole.
+void connection::take_head() {
+    error_code failed = http::error::need_more;
+    if (read_ahead_.size() > 0) {
+        const std::string_view text{static_cast<const char*>(read_ahead_.data().data()), read_ahead_.size()};
+        const std::size_t taken = parser_->put(read_ahead_.data(), failed);
+        if (!failed && is_folded(text.substr(0, taken))) failed = http::error::bad_field;
+        read_ahead_.consume(taken);
+    }
+    if (failed != http::error::need_more) return on_head(failed);
+    stream_.async_read_some(read_ahead_.prepare(first_read_bytes),
+                            [self = shared_from_this()](const error_code& broken, std::size_t size) {
+                                self->read_ahead_.commit(size);
+                                if (broken || self->stage_ != stage::head) return self->on_head(broken);
+                                self->take_head();
+                            });
 }
 
 void connection::on_head(const error_code& failed) {
@@ -192,7 +202,9 @@ void connection::on_head(const error_code& failed) {
     const auto& head = parser_->get();
     keep_alive_ = head.keep_alive();
     head_only_ = head.method() == http::verb::head;
-    unread_ = parser_->chunked() || parser_->content_length().value_or(0) > 0;
+    const char* const fault = framing_fault(head);
+    unread_ = fault != nullptr || parser_->chunked() || parser_->content_length().value_or(0) > 0;
+    if (fault != nullptr) return reply(400, fault);
     dispatch();
 }
 
@@ -203,8 +215,7 @@ void connection::refuse_head(const error_code& failed) {
     if (failed == http::error::header_limit || failed == http::error::buffer_overflow)
         return reply(431, "the header is longer than 8 KiB");
     const bool not_http = failed.category() == http::make_error_code(http::error::bad_method).category();
-    if (not_http && failed != http::error::end_of_stream && failed != http::error::partial_message)
-        return reply(400, "this is not HTTP/1.1: " + failed.message());
+    if (not_http) return reply(400, "this is not HTTP/1.1: " + failed.message());
     close();
 }
 

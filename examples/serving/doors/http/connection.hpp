@@ -81,7 +81,7 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     void on_handshake(const error_code& failed);
     void next_request();
     void read_head();
-    [[nodiscard]] bool take_head(error_code& failed);
+    void take_head();
     void on_head(const error_code& failed);
     void refuse_head(const error_code& failed);
     void dispatch();

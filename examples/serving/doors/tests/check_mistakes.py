@@ -69,6 +69,43 @@ def check_framing(pair):
             expect(one.closed(), f"closed after {wanted}")
 
 
+def ended_with_400(pair, request):
+    """One answer, and then the end, though a whole request follows."""
+    with pair.connect() as one:
+        one.send(request + b"GET /v2/health/live HTTP/1.1\r\nHost: d\r\n\r\n")
+        answer = one.answer()
+        expect(answer[0] == 400 and sentence(answer), f"400: {answer} of {request[:150]}")
+        expect(one.closed(), f"closed after {request[:150]}")
+
+
+def check_end_of_request(pair):
+    """Where a proxy before the door may see another end of the request than the door does (RFC 9112, 6.3)."""
+    codings = [b"xchunked", b"identity", b"gzip", b"chunked, identity", b"chunked, gzip", b"gzip, chunked",
+               b"x,chunked", b"chunked, chunked", b"chunked;q=1", b'"chunked"', b"chunked\x0b", b"chunk ed", b"",
+               b",chunked", b"chunked,", b"x\r\n chunked", b"\xefchunked"]
+    fields = [b"Transfer-Encoding: " + each for each in codings]
+    fields += [b"Transfer-Encoding: chunked\r\nTransfer-Encoding: " + each for each in (b"chunked", b"identity", b"")]
+    fields += [b"Transfer-Encoding: " + each + b"\r\nTransfer-Encoding: chunked" for each in (b"x", b"identity", b"")]
+    length = b"Content-Length: 2"
+    lines = [b"\r\n".join(each) for field in fields for each in ([field], [field, length], [length, field])]
+    lines += [b"Transfer-Encoding: chunked\r\n" + length, length + b"\r\nTransfer-Encoding: chunked"]
+    lines += [length + each for each in (b"\r\n" + length, b"\r\nContent-Length: 3", b", 2", b",", b" 2", b"\r\n 0",
+                                         b"\rA: b", b"\nA: b")]
+    lines += [b"Content-Length: " + each for each in (b"+2", b"-2", b"0x2", b"", b"9" * 20)]
+    lines += [b"Content-Length : 2", b" " + length, b"A: b\x00c", b"A: b\x7f", b"A: b\x01", b"A\x00: b", b"A", b": b",
+              b"A b: c"]
+    for method in (b"POST /v2/models/double/infer", b"GET /v2/health/live"):
+        for version in (b"1.1", b"1.0"):
+            for each in lines:
+                ended_with_400(pair, b"%s HTTP/%s\r\nHost: d\r\n%s\r\n\r\n{}" % (method, version, each))
+        chunked = b"%s HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        ended_with_400(pair, chunked % method)
+    with pair.connect() as one:
+        expect(one.ask(b"GET /v2 HTTP/1.1\r\nHost: d\r\nTransfer-Encoding: Chunked\r\n\r\n0\r\n\r\n")[0] == 200,
+               "chunked in any case")
+        expect(one.closed(), "a body that nobody reads ends the connection")
+
+
 def check_keep_alive(pair):
     with pair.connect() as one:
         for _ in range(3):
@@ -135,7 +172,7 @@ def check_timeout(pair):
 def main():
     limits = ("--body-timeout", "1s", "--head-timeout", "1s", "--idle-timeout", "2s")
     with Pair(*sys.argv[1:3], *limits) as pair:
-        for check in (check_refused, check_framing, check_keep_alive, check_continue, check_slow,
+        for check in (check_refused, check_framing, check_end_of_request, check_keep_alive, check_continue, check_slow,
                       check_leavers, check_timeout):
             check(pair)
             print(check.__name__, "good", flush=True)
