@@ -23,7 +23,9 @@ TEST(door_configuration, each_key_goes_where_it_belongs) {
         "http": "0.0.0.0:8000", "grpc": "[::1]:8001", "shared_memory": "system,cuda",
         "metrics": "127.0.0.1:8002", "insecure": true, "tokens": "/run/tokens",
         "tls": {"certificate": "door.pem", "key": "keys/door.key"},
-        "limits": {"connections": 7, "json_bytes": 4096, "json_memory": 8192, "regions": 8, "region_bytes": 9,
+        "limits": {"connections": 7, "address_connections": 5, "json_bytes": 4096, "json_memory": 8192,
+                   "regions": 8, "region_bytes": 9, "ping_interval": "10s", "keepalive_time": "11s",
+                   "keepalive_timeout": "12s",
                    "stream_parts": 3, "stream_requests": 5, "part_timeout": "7s", "stream_timeout": "8s",
                    "idle_timeout": "1s",
                    "handshake_timeout": "2s", "head_timeout": "3s", "body_timeout": "4s", "slot_timeout": "5s",
@@ -45,6 +47,12 @@ TEST(door_configuration, each_key_goes_where_it_belongs) {
     EXPECT_EQ(got.certificate, "etc/door.pem");
     EXPECT_EQ(got.key, "etc/keys/door.key");
     EXPECT_EQ(got.limits.max_connections, 7U);
+    EXPECT_EQ(got.limits.ping_interval, std::chrono::seconds{10});
+    EXPECT_EQ(got.limits.keepalive_time, std::chrono::seconds{11});
+    EXPECT_EQ(got.limits.keepalive_timeout, std::chrono::seconds{12});
+    EXPECT_EQ(most_of_an_address(got.limits), 5U);
+    EXPECT_EQ(most_of_an_address({.max_connections = 7}), 3U);
+    EXPECT_EQ(most_of_an_address({.max_connections = 1}), 1U);
     EXPECT_EQ(got.limits.max_json_bytes, 4096U);
     EXPECT_EQ(got.limits.max_model_requests, 64U);
     EXPECT_EQ(got.limits.body_rate, 1000U);

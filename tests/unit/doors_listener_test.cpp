@@ -36,6 +36,15 @@ TEST(doors_listener, listens_on_every_address_of_both_families_at_a_star) {
     EXPECT_EQ(bind_at(loop, "*:" + std::to_string(port)).code(), status::system_error) << "the port is taken";
 }
 
+TEST(doors_listener, client_has_an_address_of_ipv4_or_a_network_of_ipv6) {
+    const auto client = [](const char* address) { return client_of({boost::asio::ip::make_address(address), 1}); };
+    EXPECT_EQ(client("::ffff:10.0.0.1"), client("10.0.0.1"));
+    EXPECT_NE(client("10.0.0.2"), client("10.0.0.1"));
+    EXPECT_EQ(client("2001:db8:1:2:3::4"), client("2001:db8:1:2:ffff::1"));
+    EXPECT_NE(client("2001:db8:1:2:3::4"), client("2001:db8:1:3:3::4"));
+    EXPECT_NE(client("::1"), client("127.0.0.1"));
+}
+
 TEST(doors_listener, refuses_what_is_not_a_port_in_the_words_of_a_uri) {
     boost::asio::io_context loop;
     for (const char* port : {"65536", "abc", "", "+1", " 80", "80x", "http"}) {

@@ -66,13 +66,17 @@ void add_places(CLI::App& app, door_words& from, choices& to) {
 void add_door_limits(CLI::App& app, door_settings& to) {
     app.add_option("--max-connections", to.max_connections, "Connections of each door at once (default 1024)")
         ->check(CLI::Range(1, 100'000));
+    app.add_option("--address-connections", to.max_address_connections,
+                   "Connections of each door from one address at once (default half of --max-connections)")
+        ->check(CLI::Range(1, 100'000));
     app.add_option("--max-calls", to.max_calls, "Calls of gRPC at once (default 1024)")->check(CLI::Range(1, 100'000));
     app.add_option("--model-requests", to.max_model_requests,
                    "Requests of a model at once, of each door (default 1024)")
         ->check(CLI::Range(1, 1'000'000));
     add_time(app, "--idle-timeout", to.idle_timeout, "Between two requests of a connection (default 60s)");
     add_time(app, "--handshake-timeout", to.handshake_timeout, "For TLS to begin (default 10s)");
-    add_time(app, "--head-timeout", to.head_timeout, "For a client to send its header (default 10s)");
+    add_time(app, "--head-timeout", to.head_timeout,
+             "For a client to send its header, the first one from its connection on (default 10s)");
     add_time(app, "--body-timeout", to.body_timeout, "For a client to send its body (default 10s)");
     app.add_option("--body-rate", to.body_rate,
                    "Bytes a second that a body brings at least, in each --body-grace (default 16384; 0: any)")

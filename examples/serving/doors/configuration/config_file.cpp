@@ -114,6 +114,7 @@ result<void> read_limits(const json& from, const place& at, choices& all) {
     door_settings& to = all.limits;
     constexpr std::size_t gib = std::size_t{1} << 30;
     const std::array known{number("connections", to.max_connections, 1, 100'000),
+                           number("address_connections", to.max_address_connections, 1, 100'000),
                            number("calls", to.max_calls, 1, 100'000),
                            number("model_requests", to.max_model_requests, 1, 1'000'000),
                            number("body_rate", to.body_rate, 0, gib),
@@ -133,6 +134,9 @@ result<void> read_limits(const json& from, const place& at, choices& all) {
                            duration("write_timeout", to.write_timeout),
                            duration("part_timeout", to.part_timeout),
                            duration("stream_timeout", to.stream_timeout),
+                           duration("ping_interval", to.ping_interval),
+                           duration("keepalive_time", to.keepalive_time),
+                           duration("keepalive_timeout", to.keepalive_timeout),
                            duration("drain_delay", to.drain_delay),
                            duration("drain_timeout", to.drain_timeout)};
     return read_object(from, at, known);

@@ -38,9 +38,10 @@ std::string version_text() {
 
 }  // namespace
 
-connection::connection(tcp::socket from, http_door& door)
+connection::connection(tcp::socket from, asio::ip::address client, http_door& door)
     : stream_(std::move(from), door.tls()),
       door_(door),
+      client_(std::move(client)),
       number_(door.counts().connections),
       read_ahead_(read_ahead_bytes) {}
 
@@ -65,7 +66,8 @@ void connection::on_handshake(const error_code& failed) {
 
 void connection::enter(stage next, std::chrono::milliseconds patience) {
     stage_ = next;
-    deadline_ = clock::now() + patience;
+    entered_ = clock::now();
+    deadline_ = entered_ + patience;
 }
 
 void connection::enter_body(stage next) {
@@ -111,6 +113,14 @@ void connection::drain() {
     if (stage_ == stage::idle || stage_ == stage::handshake) close();
 }
 
+std::chrono::steady_clock::time_point connection::idle_since() {
+    const bool waits =
+        stage_ == stage::handshake || stage_ == stage::idle || stage_ == stage::head || stage_ == stage::linger;
+    error_code failed;
+    const bool begun = stage_ == stage::idle && (read_ahead_.size() > 0 || stream_.socket().available(failed) > 0);
+    return waits && !begun ? entered_ : clock::time_point::max();
+}
+
 /// One wait at a time; whatever the connection does when it ends decides what it means.
 void connection::watch() {
     if (std::exchange(watching_, true)) return;
@@ -154,7 +164,8 @@ void connection::leave() {
 
 void connection::next_request() {
     if (door_.stopping()) return close();
-    enter(stage::idle, door_.settings().idle_timeout);
+    const auto& limits = door_.settings();
+    enter(stage::idle, parser_ ? limits.idle_timeout : limits.head_timeout);
     if (read_ahead_.size() == 0) return watch();
     // Not from here: a client may send many requests ahead, each of which is answered at once.
     asio::post(stream_.get_executor(), [self = shared_from_this()] {

@@ -32,6 +32,7 @@
 #include <vector>
 
 #include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/empty_body.hpp>
@@ -45,7 +46,7 @@ namespace accel::examples::serving::doors {
 /// connection_regions.cpp (shared memory).
 class connection final : public caller, public std::enable_shared_from_this<connection> {
   public:
-    connection(boost::asio::ip::tcp::socket from, http_door& door);
+    connection(boost::asio::ip::tcp::socket from, boost::asio::ip::address client, http_door& door);
 
     void start();
     /// The door ends before the loop, whose handlers hold connections.
@@ -57,6 +58,12 @@ class connection final : public caller, public std::enable_shared_from_this<conn
 
     void on_slot(status got, const call_slot& slot) override;
     void on_answer(door_channel& on, const completion& answer) override;
+    /// Of `client_of`.
+    [[nodiscard]] const boost::asio::ip::address& client() const { return client_; }
+    /// Since when it waits for a request, or for the rest of a header; max: a request is under way.
+    [[nodiscard]] std::chrono::steady_clock::time_point idle_since();
+    /// Makes room for another client.
+    void yield() { close(); }
     [[nodiscard]] std::uint64_t sticky_key() const override { return number_; }
 
   private:
@@ -178,8 +185,10 @@ class connection final : public caller, public std::enable_shared_from_this<conn
 
     client_stream stream_;
     http_door& door_;
+    const boost::asio::ip::address client_;
     const std::uint64_t number_;  ///< of the door's connections
     stage stage_ = stage::idle;
+    clock::time_point entered_{};  ///< `stage_`
     clock::time_point deadline_{};
     bool expired_ = false;   ///< `deadline_` has passed, and what waits is being ended
     bool watching_ = false;  ///< for the socket to become readable

@@ -5,6 +5,7 @@
 #include "serving/doors/http/http_text.hpp"
 #include "serving/doors/http/listener.hpp"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -46,8 +47,9 @@ result<void> http_door::start() {
 }
 
 void http_door::accept() {
-    if (accepting_ || stopping_ || connections_.size() >= settings_.max_connections) return;
+    if (accepting_ || stopping_) return;
     accepting_ = true;
+    if (connections_.size() >= settings_.max_connections) return await_newcomer();
     acceptor_.async_accept([this](const error_code& failed, tcp::socket from) {
         accepting_ = false;
         if (!failed) on_accept(std::move(from));
@@ -56,13 +58,39 @@ void http_door::accept() {
     });
 }
 
+/// Where nobody makes room, the newcomer waits in the listener's queue until one ends, or until the next tick.
+void http_door::await_newcomer() {
+    acceptor_.async_wait(tcp::acceptor::wait_read, [this](const error_code& failed) {
+        accepting_ = false;
+        const bool full = connections_.size() >= settings_.max_connections;
+        if (!failed && (!full || close_longest_idle(nullptr))) accept();
+    });
+}
+
+bool http_door::close_longest_idle(const asio::ip::address* client) {
+    std::shared_ptr<connection> longest;
+    auto since = std::chrono::steady_clock::time_point::max();
+    for (const auto& each : connections_) {
+        if (client != nullptr && each->client() != *client) continue;
+        if (const auto idle = each->idle_since(); idle < since) {
+            since = idle;
+            longest = each;
+        }
+    }
+    if (longest) longest->yield();
+    return longest != nullptr;
+}
+
 void http_door::on_accept(tcp::socket from) {
     error_code ignored;
+    const auto client = client_of(from.remote_endpoint(ignored));
+    const auto same = std::ranges::count(connections_, client, [](const auto& each) { return each->client(); });
+    if (static_cast<std::size_t>(same) >= most_of_an_address(settings_) && !close_longest_idle(&client)) return;
     from.set_option(tcp::no_delay{true}, ignored);
     ++counts_.connections;
     door_metrics::add(metrics_.connections, 1);
     door_metrics::add(metrics_.open_connections, 1);
-    const auto made = std::make_shared<connection>(std::move(from), *this);
+    const auto made = std::make_shared<connection>(std::move(from), client, *this);
     connections_.insert(made);
     made->start();
 }

@@ -17,6 +17,7 @@
 #include <unordered_set>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 
@@ -73,7 +74,11 @@ class http_door {
 
   private:
     void accept();
+    void await_newcomer();
     void on_accept(boost::asio::ip::tcp::socket from);
+    /// Makes room for a newcomer: the connection that is idle for the longest time ends, of all or of one client.
+    /// False: a request is under way on each of them.
+    [[nodiscard]] bool close_longest_idle(const boost::asio::ip::address* client);
     void tick();
     void expire();
     /// Of all connections; the loop may hold them longer than this door is there.

@@ -3,6 +3,9 @@
 
 #include "report/address.hpp"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include <boost/asio/ip/v6_only.hpp>
@@ -14,6 +17,8 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 namespace {
+
+constexpr std::ptrdiff_t network_bytes = 8;  // of IPv6, whose clients have a whole network each
 
 /// The addresses that a host names. `*`: of both families, and after it of IPv4, for a machine without IPv6.
 std::vector<tcp::endpoint> endpoints_of(asio::io_context& loop, const report::listen_address& wanted,
@@ -74,6 +79,15 @@ std::string address_of(const tcp::acceptor& at) {
     const tcp::endpoint where = at.local_endpoint(failed);
     const std::string host = where.address().to_string();
     return (where.address().is_v6() ? '[' + host + ']' : host) + ':' + std::to_string(where.port());
+}
+
+asio::ip::address client_of(const tcp::endpoint& from) {
+    const asio::ip::address address = from.address();
+    if (address.is_v4()) return address;
+    if (address.to_v6().is_v4_mapped()) return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+    auto bytes = address.to_v6().to_bytes();
+    std::fill(bytes.begin() + network_bytes, bytes.end(), std::uint8_t{0});
+    return asio::ip::address_v6{bytes};
 }
 
 bool is_loopback(const tcp::acceptor& at) {

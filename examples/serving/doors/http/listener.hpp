@@ -25,4 +25,7 @@ namespace accel::examples::serving::doors {
 /// True: reached from this machine alone.
 [[nodiscard]] bool is_loopback(const boost::asio::ip::tcp::acceptor& at);
 
+/// The client that limits count for: its IPv4 address, or the network of 64 bits that its IPv6 address is in.
+[[nodiscard]] boost::asio::ip::address client_of(const boost::asio::ip::tcp::endpoint& from);
+
 }  // namespace accel::examples::serving::doors

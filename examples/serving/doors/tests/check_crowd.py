@@ -59,14 +59,15 @@ def main():
     raise_descriptor_limit()
     gateway, server, crowd, *more = sys.argv[1:]
     limit = str(2 * CLIENTS)
-    with Pair(gateway, server, "--max-connections", limit) as pair:
+    room = ("--max-connections", limit, "--address-connections", limit)
+    with Pair(gateway, server, *room) as pair:
         check_all_slots(pair)
         check_crowd(crowd, pair, "--http", f"127.0.0.1:{pair.port}")
         check_all_slots(pair)
         check_drain(pair)
     print(pair.summary)
     if more:
-        with Pair(gateway, server, "--max-calls", limit, "--max-connections", limit, doors=("grpc",)) as pair:
+        with Pair(gateway, server, "--max-calls", limit, *room, doors=("grpc",)) as pair:
             check_crowd(crowd, pair, "--grpc", pair.address)
         print(pair.summary)
     return 0

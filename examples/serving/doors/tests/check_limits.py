@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -147,10 +148,12 @@ def check_json_memory(programs):
 
 
 def check_connections(programs):
-    """More of them wait in the listener's queue, and are served when others have gone."""
-    with Pair(*programs, "--max-connections", "2") as pair:
+    """More of them wait in the listener's queue while requests are under way, and are served when others have gone."""
+    with Pair(*programs, "--max-connections", "2", "--address-connections", "3", "--body-timeout", "100s",
+              "--body-rate", "0") as pair:
         with pair.connect() as first, pair.connect() as second:
-            expect(first.ask(READY)[0] == 200 and second.ask(READY)[0] == 200, "two are served")
+            for one in (first, second):
+                one.begin(binary_request("double", VALUES), left_out=4)
             with pair.connect() as third:
                 third.send(READY)
                 third.socket.settimeout(0.5)
@@ -162,6 +165,62 @@ def check_connections(programs):
                 third.socket.settimeout(60)
                 first.socket.close()
                 expect(third.answer()[0] == 200, "until another has gone")
+
+
+def check_newcomers(programs):
+    """Of a full door, the connection that is idle for the longest time ends for each newcomer."""
+    with Pair(*programs, "--max-connections", "4", "--address-connections", "9", "--body-timeout", "100s",
+              "--body-rate", "0") as pair:
+        with pair.connect() as busy:
+            busy.begin(binary_request("double", VALUES), left_out=4)
+            silent = [pair.connect() for _ in range(2)]
+            with pair.connect() as cut:
+                cut.send(READY[:10])
+                for each in silent:
+                    with pair.connect() as one:
+                        expect(one.ask(READY)[0] == 200, "a newcomer is served")
+                        expect(each.closed(), "in the place of the oldest")
+                    each.socket.close()
+            kept = [pair.connect() for _ in range(3)]
+            for _ in range(3):
+                expect(all(one.ask(READY)[0] == 200 for one in kept), "three have room")
+            busy.send(struct.pack("<f", VALUES[-1]))
+            expect(busy.answer()[0] == 200, "a request that is under way goes on")
+            for one in kept:
+                one.socket.close()
+
+
+def check_addresses(programs):
+    """An address has its share of the connections: its own longest idle one ends, or its newcomer."""
+    with Pair(*programs, "--max-connections", "8", "--body-timeout", "100s", "--body-rate", "0") as pair:
+        with pair.connect() as other:
+            expect(other.ask(READY)[0] == 200, "another is there first")
+            many = [pair.connect(source="127.0.0.2") for _ in range(10)]
+            for each in many[:6]:
+                expect(each.closed(), "half of the door is one address's")
+            for each in many[6:]:
+                each.begin(binary_request("double", VALUES), left_out=4)
+            with pair.connect(source="127.0.0.2") as one:
+                expect(one.closed(), "no request of the same address ends for a newcomer")
+            expect(other.ask(READY)[0] == 200, "others stay")
+            for each in many:
+                each.socket.close()
+
+
+def check_silence(programs):
+    """More connections than the door has room for never send anything: it serves others all the time."""
+    with Pair(*programs) as pair:
+        silent = [pair.connect(source=f"127.0.0.{2 + n % 3}") for n in range(1100)]
+        for _ in range(20):
+            with pair.connect() as one:
+                expect(one.ask(READY)[0] == 200, "served at once")
+        for each in silent:
+            each.socket.close()
+    with Pair(*programs, "--head-timeout", "1s", "--idle-timeout", "100s") as pair:
+        with pair.connect() as silent, pair.connect() as other:
+            expect(other.ask(READY)[0] == 200, "one that asks")
+            expect(silent.closed(), "the first byte has a deadline of its own")
+            expect(other.ask(READY)[0] == 200, "goes on")
 
 
 def check_drain(programs):
@@ -198,9 +257,12 @@ def check_drain_delay(programs):
 
 
 def main():
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     programs = sys.argv[1:3]
     for check in (check_slow_readers, check_slow_bodies, check_model_requests, check_descriptors,
-                  check_json_memory, check_connections, check_drain, check_drain_delay):
+                  check_json_memory, check_connections, check_newcomers, check_addresses, check_silence, check_drain,
+                  check_drain_delay):
         check(programs)
         print(check.__name__, "good", flush=True)
     return 0

@@ -2,6 +2,7 @@
 // The gRPC door, asked with frames of HTTP/2 that are made by hand: what no stock client sends, and without one.
 #include "door_rig.hpp"
 #include "serving/doors/clients/infer_talk.hpp"
+#include "serving/doors/clients/line.hpp"
 #include "serving/doors/coding/deflater.hpp"
 #include "serving/doors/grpc/writer.hpp"
 
@@ -409,6 +410,57 @@ TEST(grpc_door, a_connection_without_calls_ends) {
     grpc_client one{door.grpc()};
     ASSERT_EQ(one.infer("double", 9), ok);
     EXPECT_TRUE(one.closed(10s));
+}
+
+/// Clients that say nothing, as many as a full door has and more.
+std::vector<clients::line> silent_lines(const door_rig& door, std::size_t count) {
+    std::vector<clients::line> out;
+    for (std::size_t i = 0; i < count; ++i) {
+        auto one = clients::line::connect(door.grpc());
+        if (one) out.push_back(std::move(*one));
+    }
+    EXPECT_EQ(out.size(), count);
+    return out;
+}
+
+TEST(grpc_door, a_newcomer_is_served_while_silent_connections_fill_the_door) {
+    const door_rig door{{"--max-connections", "64", "--address-connections", "64", "--handshake-timeout", "600s"}};
+    const auto silent = silent_lines(door, 200);
+    for (int i = 0; i < 10; ++i) {
+        grpc_client one{door.grpc()};
+        ASSERT_EQ(one.infer("double", 1), ok) << one.wire().sentence();
+    }
+}
+
+TEST(grpc_door, a_connection_with_a_call_does_not_end_for_a_newcomer) {
+    const door_rig door{{"--max-connections", "8", "--address-connections", "8", "--handshake-timeout", "600s",
+                         "--idle-timeout", "600s", "--body-rate", "0", "--body-timeout", "600s"}};
+    const auto busy = slow_client(door, infer);
+    const auto stream = std::make_unique<grpc_client>(door.grpc());
+    stream->wire().open(method("ModelStreamInfer"));
+    ASSERT_TRUE(ask_in_stream(*stream));
+    grpc_client idle{door.grpc()};
+    ASSERT_EQ(idle.infer("double", 1), ok);
+    const auto silent = silent_lines(door, 100);
+    EXPECT_TRUE(idle.closed(60s)) << "one without a call ends";
+    EXPECT_TRUE(ask_in_stream(*stream));
+    busy->wire().send(framed(request{}.message()).substr(begun_bytes), true);
+    ASSERT_TRUE(busy->finish());
+    EXPECT_EQ(busy->wire().code(), ok) << busy->wire().sentence();
+}
+
+TEST(grpc_door, an_address_has_its_share_of_the_connections) {
+    const door_rig door{
+        {"--max-connections", "100", "--address-connections", "2", "--body-rate", "0", "--body-timeout", "600s"}};
+    const auto first = slow_client(door, infer);
+    const auto second = slow_client(door, infer);
+    grpc_client third{door.grpc()};
+    EXPECT_TRUE(third.closed(60s)) << "the others have calls";
+    for (const auto& each : {first.get(), second.get()}) {
+        each->wire().send(framed(request{}.message()).substr(begun_bytes), true);
+        ASSERT_TRUE(each->finish());
+        EXPECT_EQ(each->wire().code(), ok) << each->wire().sentence();
+    }
 }
 
 TEST(grpc_door, a_drain_waits_for_no_client_beyond_its_time) {

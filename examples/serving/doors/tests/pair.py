@@ -101,8 +101,8 @@ class Pair:
             raise SystemExit(f"the gateway ended with {self.door.returncode}")
         self.summary = json.loads(out.splitlines()[-1])
 
-    def connect(self, window=None):
-        return Connection(self.port, self.context, window)
+    def connect(self, window=None, source=None):
+        return Connection(self.port, self.context, window, source)
 
     @contextlib.contextmanager
     def another(self, *options):
@@ -127,10 +127,12 @@ class Pair:
 
 class Connection:
     """A socket that speaks HTTP/1.1; bytes are sent as they are given. `window`: bytes that it takes unread, as far as
-    the kernel allows; by itself that would be megabytes."""
+    the kernel allows; by itself that would be megabytes. `source`: the address that it comes from."""
 
-    def __init__(self, port, context=None, window=None):
+    def __init__(self, port, context=None, window=None, source=None):
         self.socket = socket.socket()
+        if source:
+            self.socket.bind((source, 0))
         if window:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
         self.socket.settimeout(60)

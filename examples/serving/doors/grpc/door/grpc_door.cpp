@@ -96,7 +96,7 @@ grpc_door::grpc_door(boost::asio::io_context& loop, boost::asio::ip::tcp::accept
     : loop_(loop),
       work_(loop.get_executor()),
       metrics_("grpc", status_names, names_of(models), settings.max_json_memory),
-      listener_(loop, std::move(acceptor), settings.max_connections, metrics_),
+      listener_(loop, std::move(acceptor), settings, metrics_),
       models_(models),
       settings_(settings),
       message_limit_(largest_message(models, settings)),

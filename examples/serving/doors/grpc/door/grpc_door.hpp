@@ -69,6 +69,7 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     [[nodiscard]] std::size_t message_limit() const { return message_limit_; }
     [[nodiscard]] door_counts& counts() { return counts_; }
     [[nodiscard]] const door_counts& counts() const { return counts_; }
+    [[nodiscard]] open_calls& calls() { return listener_.calls(); }
     void call_began(rpc& one);
     void call_ended(rpc& one);
     /// Ends a call whose client takes too long to read, unless it has ended meanwhile.

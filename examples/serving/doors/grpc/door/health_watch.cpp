@@ -16,6 +16,7 @@ using std::chrono::steady_clock;
 
 void health_watch::start() {
     self_ = shared_from_this();
+    door_.calls().begin(port_);
     expiry_ = steady_clock::now() + door_.settings().body_timeout;
     boost::asio::post(door_.loop(), [self = self_] { self->door_.add_watch(self); });
     StartRead(&message_);
@@ -37,6 +38,7 @@ void health_watch::OnCancel() {
 }
 
 void health_watch::OnDone() {
+    door_.calls().end(port_);
     door_.watch_ended();
     self_.reset();
 }

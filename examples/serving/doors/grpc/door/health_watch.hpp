@@ -7,6 +7,7 @@
 #include <accel_transport/status.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,7 +21,8 @@ namespace accel::examples::serving::doors {
 /// is being written are one. gRPC's threads read the question; all else runs in the loop.
 class health_watch final : public ::grpc::ServerGenericBidiReactor, public std::enable_shared_from_this<health_watch> {
   public:
-    health_watch(grpc_door& door, ::grpc::GenericCallbackServerContext& context) : door_(door), context_(context) {}
+    health_watch(grpc_door& door, ::grpc::GenericCallbackServerContext& context)
+        : door_(door), port_(port_of(context.peer())), context_(context) {}
     /// From here on it keeps itself alive until gRPC is done with it.
     void start();
     /// The door looks at all of them now and then: tells a change, and ends what has waited for the client too long.
@@ -40,6 +42,7 @@ class health_watch final : public ::grpc::ServerGenericBidiReactor, public std::
     void end(::grpc::StatusCode code, const std::string& sentence);
 
     grpc_door& door_;
+    const std::uint16_t port_;  ///< of the client
     ::grpc::GenericCallbackServerContext& context_;
     std::shared_ptr<health_watch> self_;
     std::chrono::steady_clock::time_point expiry_;  ///< of the question, and then of each write

@@ -51,10 +51,11 @@ std::optional<method> find_method(std::string_view path) noexcept {
 }
 
 rpc::rpc(grpc_door& door, method what, ::grpc::GenericCallbackServerContext& context)
-    : door_(door), what_(what), context_(context) {}
+    : door_(door), port_(port_of(context.peer())), what_(what), context_(context) {}
 
 void rpc::start() {
     self_ = shared_from_this();
+    door_.calls().begin(port_);
     if (what_ == method::infer) inference_ = std::make_shared<inference>(door_, client_of(context_), self_);
     if (inference_) say_trace(context_, inference_->trace());
     counted().begin(door_.metrics());
@@ -74,6 +75,7 @@ void rpc::OnCancel() {
 
 void rpc::OnDone() {
     if (answered_.load(std::memory_order_acquire)) counted().end();
+    door_.calls().end(port_);
     door_.call_ended(*this);
     self_.reset();
 }

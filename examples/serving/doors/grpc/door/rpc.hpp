@@ -94,6 +94,7 @@ class rpc final : public ::grpc::ServerGenericBidiReactor,
     void end(int code);
 
     grpc_door& door_;
+    const std::uint16_t port_;  ///< of the client
     const method what_;
     ::grpc::GenericCallbackServerContext& context_;
     std::shared_ptr<rpc> self_;

@@ -14,11 +14,16 @@ namespace accel::examples::serving::doors {
 namespace asio = boost::asio;
 
 stream_rpc::stream_rpc(grpc_door& door, ::grpc::GenericCallbackServerContext& context)
-    : door_(door), context_(context), client_(client_of(context)), timer_(door.loop()) {}
+    : door_(door),
+      port_(port_of(context.peer())),
+      context_(context),
+      client_(client_of(context)),
+      timer_(door.loop()) {}
 
 void stream_rpc::start() {
     self_ = shared_from_this();
     say_trace(context_, client_.trace);
+    door_.calls().begin(port_);
     asio::post(door_.loop(), [self = self_] {
         self->door_.add_stream(self);
         self->read_next();
@@ -44,6 +49,7 @@ void stream_rpc::OnCancel() {
 }
 
 void stream_rpc::OnDone() {
+    door_.calls().end(port_);
     door_.stream_ended();
     self_.reset();
 }

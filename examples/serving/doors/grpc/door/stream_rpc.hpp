@@ -4,6 +4,7 @@
 #include "serving/doors/grpc/door/inference.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -74,6 +75,7 @@ class stream_rpc final : public ::grpc::ServerGenericBidiReactor,
     void end(const ::grpc::Status& how);
 
     grpc_door& door_;
+    const std::uint16_t port_;  ///< of the client
     ::grpc::GenericCallbackServerContext& context_;
     const client_call client_;
     std::shared_ptr<stream_rpc> self_;
