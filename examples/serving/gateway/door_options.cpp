@@ -91,6 +91,12 @@ void add_door_limits(CLI::App& app, door_settings& to) {
     app.add_option("--stream-requests", to.stream_requests, "Requests of a gRPC stream at once (default 8)")
         ->check(CLI::Range(1, 1024));
     add_time(app, "--slot-timeout", to.slot_timeout, "For a call to become free (default 5s)");
+    add_time(app, "--ping-interval", to.ping_interval,
+             "Between a gRPC client's pings, at least; a third quicker one ends its connection (default 5s)");
+    add_time(app, "--keepalive-time", to.keepalive_time,
+             "Of silence, until the door pings a gRPC client (default 60s)");
+    add_time(app, "--keepalive-timeout", to.keepalive_timeout,
+             "For a gRPC client to answer a ping of the door's (default 20s)");
     add_time(app, "--drain-delay", to.drain_delay,
              "From SIGTERM on: not ready any more, but open to all (default 0s; under Kubernetes 5s to 15s)");
     add_time(app, "--drain-timeout", to.drain_timeout, "For open requests at the end (default 10s)");

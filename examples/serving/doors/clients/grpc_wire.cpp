@@ -176,6 +176,10 @@ void grpc_wire::reset() {
     ended_ = true;
 }
 
+void grpc_wire::ping() {
+    put_frame(ping_frame, 0, 0, std::string(8, '\0'));
+}
+
 void grpc_wire::sent(std::size_t count) {
     out_at_ += count;
     if (out_at_ < out_.size()) return;
@@ -213,7 +217,7 @@ bool grpc_wire::take_frame(const frame& one) {
         case settings_frame:
             return take_settings(one);
         case ping_frame:
-            if ((one.flags & ack) == 0) put_frame(ping_frame, ack, 0, one.payload);
+            take_ping(one);
             return true;
         case window_frame:
             return take_window(one);
@@ -224,6 +228,15 @@ bool grpc_wire::take_frame(const frame& one) {
         default:
             return true;
     }
+}
+
+void grpc_wire::take_ping(const frame& one) {
+    if ((one.flags & ack) != 0) {
+        ++pings_answered_;
+        return;
+    }
+    ++pings_taken_;
+    if (!deaf_) put_frame(ping_frame, ack, 0, one.payload);
 }
 
 bool grpc_wire::take_settings(const frame& one) {

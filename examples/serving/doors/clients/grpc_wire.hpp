@@ -29,6 +29,13 @@ class grpc_wire {
     void send_message(std::string_view message);
     /// Ends the call without an answer.
     void reset();
+    /// Asks for a sign of life.
+    void ping();
+    /// Such signs.
+    [[nodiscard]] std::size_t pings_answered() const noexcept { return pings_answered_; }
+    /// The server's own pings, to which this end gives signs of life unless it is `deaf`.
+    [[nodiscard]] std::size_t pings_taken() const noexcept { return pings_taken_; }
+    void be_deaf() noexcept { deaf_ = true; }
 
     /// What has to be sent now, and how much of it has been.
     [[nodiscard]] std::string_view unsent() const noexcept { return std::string_view{out_}.substr(out_at_); }
@@ -59,6 +66,7 @@ class grpc_wire {
     void put_window(std::uint32_t stream, std::uint32_t bytes);
     void put_body();
     [[nodiscard]] bool take_frame(const frame& one);
+    void take_ping(const frame& one);
     [[nodiscard]] bool take_settings(const frame& one);
     [[nodiscard]] bool take_window(const frame& one);
     [[nodiscard]] bool take_data(const frame& one);
@@ -75,6 +83,9 @@ class grpc_wire {
     std::int64_t stream_window_ = 0;
     std::int64_t initial_window_ = 65'535;
     std::size_t largest_frame_ = 16'384;
+    std::size_t pings_answered_ = 0;
+    std::size_t pings_taken_ = 0;
+    bool deaf_ = false;
     std::uint32_t unreturned_ = 0;  ///< bytes that arrived since the last renewal
 
     // The call.

@@ -463,6 +463,58 @@ TEST(grpc_door, an_address_has_its_share_of_the_connections) {
     }
 }
 
+/// Pings, and waits for the answer and `pause`. False: the connection ended.
+bool ping_well(grpc_client& one, std::chrono::milliseconds pause) {
+    const std::size_t before = one.wire().pings_answered();
+    one.wire().ping();
+    const auto until = std::chrono::steady_clock::now() + 20s;
+    while (one.wire().pings_answered() == before && std::chrono::steady_clock::now() < until)
+        if (!one.flush() || one.closed(20ms)) return false;
+    return one.wire().pings_answered() > before && !one.closed(pause);
+}
+
+TEST(grpc_door, pings_keep_a_silent_stream_alive) {
+    const door_rig door{{"--ping-interval", "50ms"}};
+    grpc_client one{door.grpc()};
+    one.wire().open(method("ModelStreamInfer"));
+    ASSERT_TRUE(ask_in_stream(one));
+    for (int i = 0; i < 10; ++i) ASSERT_TRUE(ping_well(one, 100ms)) << i;
+    EXPECT_TRUE(ask_in_stream(one));
+    grpc_client idle{door.grpc()};
+    ASSERT_EQ(idle.infer("double", 1), ok);
+    for (int i = 0; i < 10; ++i) ASSERT_TRUE(ping_well(idle, 100ms)) << i;
+    EXPECT_EQ(idle.infer("double", 1), ok) << "also without a call";
+}
+
+TEST(grpc_door, pings_that_come_too_soon_end_the_connection) {
+    const door_rig door{{"--ping-interval", "600s"}};
+    grpc_client one{door.grpc()};
+    ASSERT_EQ(one.infer("double", 1), ok);
+    int answered = 0;
+    while (answered < 10 && ping_well(one, 1ms)) ++answered;
+    EXPECT_LE(answered, 4);
+}
+
+TEST(grpc_door, a_client_that_gives_no_sign_of_life_ends_with_its_stream) {
+    const door_rig door{{"--keepalive-time", "1s", "--keepalive-timeout", "5s"}};
+    grpc_client good{door.grpc()};
+    grpc_client gone{door.grpc()};
+    gone.wire().be_deaf();
+    for (grpc_client* each : {&good, &gone}) {
+        each->wire().open(method("ModelStreamInfer"));
+        ASSERT_TRUE(ask_in_stream(*each));
+    }
+    bool ended = false;
+    const auto until = std::chrono::steady_clock::now() + 60s;
+    while ((!ended || good.wire().pings_taken() < 4) && std::chrono::steady_clock::now() < until) {
+        ended = ended || gone.closed(1ms);
+        ASSERT_TRUE(good.flush() && !good.closed(20ms));
+    }
+    EXPECT_TRUE(ended);
+    EXPECT_GE(good.wire().pings_taken(), 4U) << "silent streams are asked again and again";
+    EXPECT_TRUE(ask_in_stream(good));
+}
+
 TEST(grpc_door, a_drain_waits_for_no_client_beyond_its_time) {
     door_rig door{{"--drain-timeout", "1s", "--body-timeout", "60s"}};
     grpc_client one{door.grpc()};

@@ -54,6 +54,17 @@ int milliseconds_of(std::chrono::milliseconds time) {
     return static_cast<int>(std::min<std::chrono::milliseconds>(time, std::chrono::hours{24}).count());
 }
 
+/// Clients may ping as long as their connection is open, and so does the door: nothing else tells that a peer is gone
+/// while a stream is silent.
+void set_keepalive(::grpc::ServerBuilder& to, const door_settings& settings) {
+    to.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                          milliseconds_of(settings.ping_interval));
+    to.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    to.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    to.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, milliseconds_of(settings.keepalive_time));
+    to.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds_of(settings.keepalive_timeout));
+}
+
 /// Answers without a look at the call's message.
 class refusing_call final : public ::grpc::ServerGenericBidiReactor {
   public:
@@ -133,6 +144,7 @@ result<void> grpc_door::start() {
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, max_header_bytes);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, milliseconds_of(settings_.idle_timeout));
     builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, milliseconds_of(settings_.handshake_timeout));
+    set_keepalive(builder, settings_);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return error{status::system_error, 0, "gRPC cannot start a server"};
     return listener_.start(std::move(connections));
