@@ -7,6 +7,7 @@
 #include "report/metrics_endpoint.hpp"
 #include "report/program.hpp"
 #include "serving/doors/http/listener.hpp"
+#include "serving/doors/program/heap_trimmer.hpp"
 #include "serving/doors/program/opened_doors.hpp"
 #include "serving/doors/servers/door_models.hpp"
 #include "serving/doors/servers/region_submit.hpp"
@@ -272,6 +273,7 @@ int run_doors(const char* program, const choices& chosen) {
     const auto scraped = report::open_metrics(program, *context, chosen.metrics, [&doors] { return doors.families(); });
     if (scraped.failed) return 1;
     if (auto started = doors.start(); !started) return report::complain(program, started.error());
+    const heap_trimmer trimmer;
     doors.say_ready();
     doors.run();
     doors.say_summary();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gRPC door, asked with frames of HTTP/2 that are made by hand: what no stock client sends, and without one.
 #include "door_rig.hpp"
+#include "sanitizers.hpp"
 #include "serving/doors/clients/infer_talk.hpp"
 #include "serving/doors/clients/line.hpp"
 #include "serving/doors/coding/deflater.hpp"
@@ -14,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -513,6 +515,37 @@ TEST(grpc_door, a_client_that_gives_no_sign_of_life_ends_with_its_stream) {
     EXPECT_TRUE(ended);
     EXPECT_GE(good.wire().pings_taken(), 4U) << "silent streams are asked again and again";
     EXPECT_TRUE(ask_in_stream(good));
+}
+
+/// Of a process in memory.
+std::size_t resident_mib(pid_t process) {
+    std::ifstream from{"/proc/" + std::to_string(process) + "/statm"};
+    std::size_t all = 0;
+    std::size_t resident = 0;
+    from >> all >> resident;
+    return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) >> 20;
+}
+
+/// gRPC reads calls faster than it forgets those that were reset: for a while they take hundreds of MiB.
+TEST(grpc_door, memory_of_calls_that_were_reset_is_given_back) {
+    if (accel::tests::address_sanitizer) GTEST_SKIP() << "it keeps what was freed";
+    constexpr std::size_t enough = 96;
+    const door_rig door;
+    const std::size_t before = resident_mib(door.id());
+    for (int i = 0; i < 200 && resident_mib(door.id()) < before + 2 * enough; ++i) {
+        grpc_client one{door.grpc()};
+        for (int n = 0; n < 20'000; ++n) {
+            one.wire().open(infer);
+            one.wire().reset();
+            if (n % 1000 == 999 && !one.flush()) break;
+        }
+    }
+    const auto until = std::chrono::steady_clock::now() + 120s;
+    while (resident_mib(door.id()) > before + enough && std::chrono::steady_clock::now() < until)
+        std::this_thread::sleep_for(100ms);
+    EXPECT_LE(resident_mib(door.id()), before + enough);
+    grpc_client other{door.grpc()};
+    EXPECT_EQ(infer_when_free(other, "double"), ok) << other.wire().sentence();
 }
 
 TEST(grpc_door, a_drain_waits_for_no_client_beyond_its_time) {

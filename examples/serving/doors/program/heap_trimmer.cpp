@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving/doors/program/heap_trimmer.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+
+#include <malloc.h>
+#include <unistd.h>
+
+namespace accel::examples::serving::doors {
+namespace {
+
+/// Less is kept for the next burst.
+constexpr std::int64_t worth_trimming = std::int64_t{64} << 20;
+
+/// Bytes of this process in memory that no block of the heap's is in.
+std::int64_t unused_bytes() {
+    std::int64_t all = 0;
+    std::int64_t resident = 0;
+    std::ifstream("/proc/self/statm") >> all >> resident;
+    const auto heap = mallinfo2();
+    return resident * sysconf(_SC_PAGESIZE) - static_cast<std::int64_t>(heap.uordblks + heap.hblkhd);
+}
+
+/// `settled`: what is not the heap's, and stays.
+void trim_heap(std::int64_t& settled) {
+    const std::int64_t now = unused_bytes();
+    settled = std::min(settled, now);
+    if (now < settled + worth_trimming) return;
+    malloc_trim(0);
+    settled = unused_bytes();
+}
+
+}  // namespace
+
+heap_trimmer::heap_trimmer(std::chrono::milliseconds between) : between_(between), thread_([this] { run(); }) {}
+
+heap_trimmer::~heap_trimmer() {
+    {
+        const std::lock_guard lock{lock_};
+        ends_ = true;
+    }
+    ended_.notify_one();
+    thread_.join();
+}
+
+void heap_trimmer::run() {
+    std::int64_t settled = unused_bytes();
+    std::unique_lock lock{lock_};
+    while (!ended_.wait_for(lock, between_, [this] { return ends_; })) trim_heap(settled);
+}
+
+}  // namespace accel::examples::serving::doors
