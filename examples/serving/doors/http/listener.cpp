@@ -82,7 +82,7 @@ std::string address_of(const tcp::acceptor& at) {
 }
 
 asio::ip::address client_of(const tcp::endpoint& from) {
-    const asio::ip::address address = from.address();
+    asio::ip::address address = from.address();
     if (address.is_v4()) return address;
     if (address.to_v6().is_v4_mapped()) return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
     auto bytes = address.to_v6().to_bytes();
