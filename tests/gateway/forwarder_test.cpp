@@ -170,7 +170,7 @@ TEST_F(forwarding, passes_over_any_number_of_servers_that_are_known_to_be_away) 
 class forwarding_of_unseen : public forwarding, public ::testing::WithParamInterface<status> {
   protected:
     [[nodiscard]] static handler refuses() {
-        return [why = GetParam()](exchange one) { (void)one.fail(why, 0, "not here"); };
+        return [why = GetParam()](exchange one) { (void)one.fail(why, unseen_code, "not here"); };
     }
 };
 
@@ -202,7 +202,7 @@ TEST_P(forwarding_of_unseen, waits_for_a_slot_of_the_other_server) {
     channel& busy = servers_[1].lines().front().path;
     std::vector<call_view> taken(busy.slots());
     for (call_view& each : taken) ASSERT_EQ(busy.begin(each), status::ok);
-    (void)held.take().fail(GetParam(), 0, "not here");
+    (void)held.take().fail(GetParam(), unseen_code, "not here");
     ASSERT_TRUE(eventually(patience(20s), [&] {
         poll_servers();
         return counted().queued == 1;
@@ -217,7 +217,7 @@ INSTANTIATE_TEST_SUITE_P(answers, forwarding_of_unseen, ::testing::Values(status
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
 TEST_F(forwarding, passes_on_what_a_handler_says_was_not_found) {
-    server_behind& first = add_server([](exchange one) { (void)one.fail(status::not_found, 7, "no such key"); });
+    server_behind& first = add_server([](exchange one) { (void)one.fail(status::not_found, 0, "no such key"); });
     server_behind& second = add_server();
     send(1);
     EXPECT_EQ(answer(), status::not_found);
@@ -226,7 +226,8 @@ TEST_F(forwarding, passes_on_what_a_handler_says_was_not_found) {
 }
 
 TEST_F(forwarding, asks_a_server_without_the_model_once_in_a_while) {
-    server_behind& first = add_server([](exchange one) { (void)one.fail(status::not_found, 0, "not loaded"); });
+    server_behind& first =
+        add_server([](exchange one) { (void)one.fail(status::not_found, unseen_code, "not loaded"); });
     server_behind& second = add_server();
     const auto began = std::chrono::steady_clock::now();
     for (std::uint64_t i = 0; i < 20; ++i) {

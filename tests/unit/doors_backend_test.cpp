@@ -39,9 +39,11 @@ status send(const call_slot& from, std::size_t length, const std::shared_ptr<cal
     return from.on->submit(from.id, length, usual_options, who);
 }
 
-completion ended(status with) {
+/// As the server itself ends calls.
+completion ended(status with, std::uint32_t code = unseen_code) {
     completion out;
     out.status = with;
+    out.code = code;
     return out;
 }
 
@@ -192,6 +194,8 @@ TEST(doors_losses, only_an_answer_that_no_handler_has_given_goes_to_another_serv
         returned_request request;
         const auto said = static_cast<status>(i);
         const bool unseen = said == status::closed || said == status::not_found;
+        EXPECT_FALSE(rig.model().take_back(ended(said, 0), who->held[0], 1, request))
+            << "a handler's " << to_string(said);
         EXPECT_EQ(rig.model().take_back(ended(said), who->held[0], 1, request), unseen) << to_string(said);
     }
 }

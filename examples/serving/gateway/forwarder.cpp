@@ -202,7 +202,7 @@ void forwarder::finish(line& on, const completion& c) noexcept {
 
 /// The request lies where the client's request has come in, until it is answered.
 bool forwarder::offer_again(passage& one, line& on, const completion& c) noexcept {
-    if (!is_unseen(c) || one.one->cancelled()) return false;
+    if (!c.unseen() || one.one->cancelled()) return false;
     one.past = {one.past.losses + 1, on.to, c.status};
     if (!one.way->has_other(one.past)) return false;
     (void)on.path.release(c.id);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/completion.hpp>
 #include <accel_transport/status.hpp>
 
 #include <cstddef>
@@ -21,11 +20,6 @@ enum class offer : std::uint8_t {
 /// True of a submission: the server was lost, and nothing was sent.
 [[nodiscard]] constexpr bool is_loss(status why) noexcept {
     return why == status::peer_lost || why == status::closed || why == status::device_lost;
-}
-
-/// True of a call's end: no handler has seen it (docs/errors.md), or the server says that it lacks the model.
-[[nodiscard]] inline bool is_unseen(const completion& end) noexcept {
-    return end.status == status::closed || (end.status == status::not_found && end.code == 0);
 }
 
 class upstream;

@@ -63,7 +63,7 @@ bool server_choice::has_other(const past_offers& of) const noexcept {
 }
 
 void server_choice::heard(const upstream& from, const completion& end) noexcept {
-    const bool lacks = end.status == status::not_found && is_unseen(end);
+    const bool lacks = end.unseen() && end.status == status::not_found;
     if (!lacks && (lacking_ == 0 || !is_answer(end))) return;
     const auto found = std::ranges::find(servers_, &from, &place::server);
     if (found == servers_.end()) return;

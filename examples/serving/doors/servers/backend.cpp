@@ -94,7 +94,7 @@ bool backend::take_back_unsent(status why, const call_slot& slot, std::size_t le
 }
 
 bool backend::take_back(const completion& end, const call_slot& slot, std::size_t length, returned_request& to) {
-    return gateway::is_unseen(end) && keep(end.status, slot, length, to);
+    return end.unseen() && keep(end.status, slot, length, to);
 }
 
 bool backend::keep(status why, const call_slot& slot, std::size_t length, returned_request& to) {
