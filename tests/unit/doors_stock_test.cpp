@@ -68,7 +68,8 @@ TEST(oip_stock, a_target_may_be_a_whole_uri) {
     EXPECT_EQ(find_route("http://door:8000/v2/health/live").value().what, action::live);
     EXPECT_EQ(find_route("HTTPS://door/v2").value().what, action::server_metadata);
     EXPECT_EQ(find_route("http://door/v2/models/m/infer?a=b").value().model, "m");
-    for (const char* none : {"http://", "http://door", "ftp://door/v2", "http:/v2", "*", "door:80"})
+    for (const char* none :
+         {"http://", "http://door", "http://door?x=/v2/health/live", "ftp://door/v2", "http:/v2", "*", "door:80"})
         EXPECT_EQ(find_route(none).code(), status::not_found) << none;
 }
 

@@ -113,7 +113,8 @@ class waker {
         if (!read) return;
         addrinfo how{};
         how.ai_flags = AI_NUMERICHOST;
-        const std::string host = read.value().host == "*" ? "127.0.0.1" : read.value().host;
+        const std::string& named = read.value().host;
+        const std::string host = named == "*" || named == "localhost" ? "127.0.0.1" : named;
         if (::getaddrinfo(host.c_str(), std::to_string(read.value().port).c_str(), &how, &found_) != 0) return;
         try {
             thread_ = std::thread([this] {

@@ -41,7 +41,7 @@ bool is_letter(char a, char b) noexcept {
 std::string_view path_of(std::string_view target) {
     for (const std::string_view scheme : {"http://", "https://"}) {
         if (!std::ranges::equal(target.substr(0, scheme.size()), scheme, is_letter)) continue;
-        return target.substr(std::min(target.find('/', scheme.size()), target.size()));
+        return target.substr(std::min(target.find_first_of("/?", scheme.size()), target.size()));
     }
     return target;
 }

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import zipfile
 
-from client_environment import SKIPPED, made_python
+from client_environment import SKIPPED, client_python, made_python
 from pair import Pair, expect
 
 REQUESTS = 1000
@@ -115,10 +115,11 @@ async def talk(url, address):
 
 def wheel_of(folder, name, member):
     """Puts a wheel's member, which ends so, into the folder."""
-    command = [sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "-d", folder]
     wheels = os.environ.get("ACCEL_WHEELS")
+    python = sys.executable if wheels else client_python()  # this python may have no pip
+    command = [python, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "-d", folder]
     command += ["--no-index", "--find-links", wheels] if wheels else ["--retries", "1"]
-    if subprocess.run([*command, name], check=False, timeout=240).returncode != 0:
+    if python is None or subprocess.run([*command, name], check=False, timeout=240).returncode != 0:
         raise Skipped(f"PyPI does not give {name}")
     begin = name.split("==", maxsplit=1)[0].replace("-", "_")
     path = next(each for each in os.listdir(folder) if each.startswith(begin) and each.endswith(".whl"))

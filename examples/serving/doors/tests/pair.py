@@ -11,8 +11,7 @@ import sys
 import tempfile
 
 MODELS = ["double", "slow", "held", "caught", "left", "release", "failing", "short", "nan", "parts", "words", "echo",
-          "flood", "reflect", "cut", "traced",
-          "empty"]
+          "flood", "reflect", "cut", "traced", "empty"]
 ECHOED = 16384  # floats
 
 
@@ -60,7 +59,7 @@ class Pair:
     the `models` has a channel of its own, with four slots; the others have `slots`."""
 
     def __init__(self, gateway, server, *options, context=None, doors=("http",), models=MODELS,
-                 uri=f"tcp://127.0.0.1:0?insecure=true&{PATIENT}", slots=None):
+                 uri=f"tcp://127.0.0.1:0?insecure=true&{PATIENT}", slots=None, errors=None):
         self.context = context
         self.folder = tempfile.TemporaryDirectory()
         self.server = subprocess.Popen([server, uri], stdout=subprocess.PIPE, text=True)
@@ -75,7 +74,7 @@ class Pair:
             where = uri + ("&" if "?" in uri else "?") + f"slots={own}" if own else uri
             self.plain += ["--model", f"{name}={where}", "--describe", path]
         where = [word for each in doors if "--" + each not in options for word in ("--" + each, "127.0.0.1:0")]
-        self.door = subprocess.Popen([*self.plain, *where, *options], stdout=subprocess.PIPE, text=True)
+        self.door = subprocess.Popen([*self.plain, *where, *options], stdout=subprocess.PIPE, stderr=errors, text=True)
         line = first_line(self.door)
         self.scrapes = None
         if line.startswith("metrics "):
