@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/model_server/model_registry.hpp"
 
+#include <accel_transport/completion.hpp>
+
 #include <algorithm>
 #include <array>
 #include <thread>
