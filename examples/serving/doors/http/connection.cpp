@@ -38,10 +38,10 @@ std::string version_text() {
 
 }  // namespace
 
-connection::connection(tcp::socket from, asio::ip::address client, http_door& door)
-    : stream_(std::move(from), door.tls()),
+connection::connection(tcp::socket from, const asio::ip::address& of, http_door& door)
+    : idle_entry(of),
+      stream_(std::move(from), door.tls()),
       door_(door),
-      client_(std::move(client)),
       number_(door.counts().connections),
       read_ahead_(read_ahead_bytes) {}
 
@@ -66,8 +66,11 @@ void connection::on_handshake(const error_code& failed) {
 
 void connection::enter(stage next, std::chrono::milliseconds patience) {
     stage_ = next;
-    entered_ = clock::now();
-    deadline_ = entered_ + patience;
+    deadline_ = clock::now() + patience;
+    if (is_idle())
+        door_.order().set_idle(*this);
+    else
+        door_.order().set_busy(*this);
 }
 
 void connection::enter_body(stage next) {
@@ -113,12 +116,9 @@ void connection::drain() {
     if (stage_ == stage::idle || stage_ == stage::handshake) close();
 }
 
-std::chrono::steady_clock::time_point connection::idle_since() {
-    const bool waits =
-        stage_ == stage::handshake || stage_ == stage::idle || stage_ == stage::head || stage_ == stage::linger;
+bool connection::has_begun() {
     error_code failed;
-    const bool begun = stage_ == stage::idle && (read_ahead_.size() > 0 || stream_.socket().available(failed) > 0);
-    return waits && !begun ? entered_ : clock::time_point::max();
+    return stage_ == stage::idle && (read_ahead_.size() > 0 || stream_.socket().available(failed) > 0);
 }
 
 /// One wait at a time; whatever the connection does when it ends decides what it means.

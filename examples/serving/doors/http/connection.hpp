@@ -44,9 +44,10 @@ namespace accel::examples::serving::doors {
 /// request: connection.cpp (HTTP), connection_infer.cpp (an inference), connection_reply.cpp (answers),
 /// connection_stream.cpp (answers of the generate extension), connection_coding.cpp (compressed bodies, both ways),
 /// connection_regions.cpp (shared memory).
-class connection final : public caller, public std::enable_shared_from_this<connection> {
+class connection final : public caller, public idle_entry, public std::enable_shared_from_this<connection> {
   public:
-    connection(boost::asio::ip::tcp::socket from, boost::asio::ip::address client, http_door& door);
+    /// `of`: of `client_of`.
+    connection(boost::asio::ip::tcp::socket from, const boost::asio::ip::address& of, http_door& door);
 
     void start();
     /// The door ends before the loop, whose handlers hold connections.
@@ -58,10 +59,8 @@ class connection final : public caller, public std::enable_shared_from_this<conn
 
     void on_slot(status got, const call_slot& slot) override;
     void on_answer(door_channel& on, const completion& answer) override;
-    /// Of `client_of`.
-    [[nodiscard]] const boost::asio::ip::address& client() const { return client_; }
-    /// Since when it waits for a request, or for the rest of a header; max: a request is under way.
-    [[nodiscard]] std::chrono::steady_clock::time_point idle_since();
+    /// A request has arrived that is not read yet.
+    [[nodiscard]] bool has_begun();
     /// Makes room for another client.
     void yield() { close(); }
     [[nodiscard]] std::uint64_t sticky_key() const override { return number_; }
@@ -76,6 +75,10 @@ class connection final : public caller, public std::enable_shared_from_this<conn
     using request_parser = boost::beast::http::request_parser<boost::beast::http::empty_body>;
 
     void enter(stage next, std::chrono::milliseconds patience);
+    /// It waits for a request, for the rest of a header, or for TLS.
+    [[nodiscard]] bool is_idle() const {
+        return stage_ == stage::handshake || stage_ == stage::idle || stage_ == stage::head || stage_ == stage::linger;
+    }
     /// The client is to send a body, or a part of it.
     void enter_body(stage next);
     [[nodiscard]] bool is_too_slow(clock::time_point now);
@@ -185,10 +188,8 @@ class connection final : public caller, public std::enable_shared_from_this<conn
 
     client_stream stream_;
     http_door& door_;
-    const boost::asio::ip::address client_;
     const std::uint64_t number_;  ///< of the door's connections
     stage stage_ = stage::idle;
-    clock::time_point entered_{};  ///< `stage_`
     clock::time_point deadline_{};
     bool expired_ = false;   ///< `deadline_` has passed, and what waits is being ended
     bool watching_ = false;  ///< for the socket to become readable

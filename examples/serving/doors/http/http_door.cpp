@@ -5,7 +5,6 @@
 #include "serving/doors/http/http_text.hpp"
 #include "serving/doors/http/listener.hpp"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -46,63 +45,67 @@ result<void> http_door::start() {
     return {};
 }
 
+/// One newcomer at a time, because it may have to wait for room.
 void http_door::accept() {
-    if (accepting_ || stopping_) return;
+    if (newcomer_) admit();
+    if (accepting_ || stopping_ || newcomer_) return;
     accepting_ = true;
-    if (connections_.size() >= settings_.max_connections) return await_newcomer();
     acceptor_.async_accept([this](const error_code& failed, tcp::socket from) {
         accepting_ = false;
-        if (!failed) on_accept(std::move(from));
         // Where descriptors are short, the next tick tries again.
-        if (!failed) accept();
+        if (failed || stopping_) return;
+        newcomer_.emplace(std::move(from));
+        accept();
     });
 }
 
-/// Where nobody makes room, the newcomer waits in the listener's queue until one ends, or until the next tick.
-void http_door::await_newcomer() {
-    acceptor_.async_wait(tcp::acceptor::wait_read, [this](const error_code& failed) {
-        accepting_ = false;
-        const bool full = connections_.size() >= settings_.max_connections;
-        if (!failed && (!full || close_longest_idle(nullptr))) accept();
-    });
+/// Its client's share comes first: a client that has more than that costs no other one a connection. Where nobody
+/// makes room, it waits until a connection ends, or until the next tick.
+void http_door::admit() {
+    tcp::socket from = std::move(*newcomer_);
+    newcomer_.reset();
+    error_code failed;
+    const auto client = client_of(from.remote_endpoint(failed));
+    if (failed) return;  // it has left
+    if (order_.count(client) >= most_of_an_address(settings_)) {
+        if (!close_longest_idle(&client)) return;
+    } else if (connections_.size() >= settings_.max_connections && !close_longest_idle(nullptr)) {
+        newcomer_.emplace(std::move(from));
+        return;
+    }
+    take(std::move(from), client);
 }
 
 bool http_door::close_longest_idle(const asio::ip::address* client) {
-    std::shared_ptr<connection> longest;
-    auto since = std::chrono::steady_clock::time_point::max();
-    for (const auto& each : connections_) {
-        if (client != nullptr && each->client() != *client) continue;
-        if (const auto idle = each->idle_since(); idle < since) {
-            since = idle;
-            longest = each;
-        }
-    }
-    if (longest) longest->yield();
+    connection* const longest = order_.longest(client, [](connection& each) { return !each.has_begun(); });
+    if (longest != nullptr) longest->yield();
     return longest != nullptr;
 }
 
-void http_door::on_accept(tcp::socket from) {
+void http_door::take(tcp::socket from, const asio::ip::address& client) {
     error_code ignored;
-    const auto client = client_of(from.remote_endpoint(ignored));
-    const auto same = std::ranges::count(connections_, client, [](const auto& each) { return each->client(); });
-    if (static_cast<std::size_t>(same) >= most_of_an_address(settings_) && !close_longest_idle(&client)) return;
     from.set_option(tcp::no_delay{true}, ignored);
     ++counts_.connections;
     door_metrics::add(metrics_.connections, 1);
     door_metrics::add(metrics_.open_connections, 1);
     const auto made = std::make_shared<connection>(std::move(from), client, *this);
     connections_.insert(made);
+    order_.join(*made);
     made->start();
 }
 
 void http_door::remove(const std::shared_ptr<connection>& gone) {
     connections_.erase(gone);
+    order_.leave(*gone);
     door_metrics::drop(metrics_.open_connections);
     accept();
 }
 
 void http_door::let_go() {
-    for (const auto& each : connections_) each->leave_door();
+    for (const auto& each : connections_) {
+        order_.leave(*each);
+        each->leave_door();
+    }
     connections_.clear();
 }
 
@@ -137,6 +140,7 @@ void http_door::stop(std::function<void()> done) {
     stop_at_ = std::chrono::steady_clock::now() + settings_.drain_timeout;
     error_code ignored;
     acceptor_.close(ignored);
+    newcomer_.reset();
     const std::vector<std::shared_ptr<connection>> all(connections_.begin(), connections_.end());
     for (const auto& each : all) each->drain();
 }

@@ -4,6 +4,7 @@
 #include "serving/doors/configuration/settings.hpp"
 #include "serving/doors/counting/door_metrics.hpp"
 #include "serving/doors/http/door_access.hpp"
+#include "serving/doors/http/idle_order.hpp"
 #include "serving/doors/servers/served_model.hpp"
 
 #include <accel_transport/status.hpp>
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_set>
 
@@ -71,13 +73,15 @@ class http_door {
         if (bytes > 0) metrics_.memory->give(bytes);
     }
     void remove(const std::shared_ptr<connection>& gone);
+    /// Which of them wait for their client.
+    [[nodiscard]] idle_order<connection>& order() { return order_; }
 
   private:
     void accept();
-    void await_newcomer();
-    void on_accept(boost::asio::ip::tcp::socket from);
+    void admit();
+    void take(boost::asio::ip::tcp::socket from, const boost::asio::ip::address& client);
     /// Makes room for a newcomer: the connection that is idle for the longest time ends, of all or of one client.
-    /// False: a request is under way on each of them.
+    /// False: a request is under way on each of those that it looked at.
     [[nodiscard]] bool close_longest_idle(const boost::asio::ip::address* client);
     void tick();
     void expire();
@@ -90,6 +94,8 @@ class http_door {
     door_settings settings_;
     door_access access_;
     std::unordered_set<std::shared_ptr<connection>> connections_;
+    idle_order<connection> order_;
+    std::optional<boost::asio::ip::tcp::socket> newcomer_;  ///< waits for room
     door_counts counts_{};
     door_metrics metrics_;
     bool accepting_ = false;

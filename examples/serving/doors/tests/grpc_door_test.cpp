@@ -8,6 +8,7 @@
 #include "serving/doors/grpc/writer.hpp"
 
 #include <array>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -426,7 +427,7 @@ std::vector<clients::line> silent_lines(const door_rig& door, std::size_t count)
 }
 
 TEST(grpc_door, a_newcomer_is_served_while_silent_connections_fill_the_door) {
-    const door_rig door{{"--max-connections", "64", "--address-connections", "64", "--handshake-timeout", "600s"}};
+    const door_rig door{{"--max-connections", "64", "--address-connections", "1000", "--handshake-timeout", "600s"}};
     const auto silent = silent_lines(door, 200);
     for (int i = 0; i < 10; ++i) {
         grpc_client one{door.grpc()};
@@ -435,7 +436,7 @@ TEST(grpc_door, a_newcomer_is_served_while_silent_connections_fill_the_door) {
 }
 
 TEST(grpc_door, a_connection_with_a_call_does_not_end_for_a_newcomer) {
-    const door_rig door{{"--max-connections", "8", "--address-connections", "8", "--handshake-timeout", "600s",
+    const door_rig door{{"--max-connections", "8", "--address-connections", "1000", "--handshake-timeout", "600s",
                          "--idle-timeout", "600s", "--body-rate", "0", "--body-timeout", "600s"}};
     const auto busy = slow_client(door, infer);
     const auto stream = std::make_unique<grpc_client>(door.grpc());
@@ -451,6 +452,28 @@ TEST(grpc_door, a_connection_with_a_call_does_not_end_for_a_newcomer) {
     EXPECT_EQ(busy->wire().code(), ok) << busy->wire().sentence();
 }
 
+TEST(grpc_door, a_request_that_waits_in_a_machine_that_stands_still_is_served) {
+    const door_rig door{{"--max-connections", "16", "--address-connections", "1000", "--handshake-timeout", "600s"}};
+    std::vector<std::unique_ptr<grpc_client>> clients;
+    for (int i = 0; i < 8; ++i) {
+        clients.push_back(std::make_unique<grpc_client>(door.grpc()));
+        ASSERT_EQ(clients.back()->infer("double", 1), ok);
+    }
+    ASSERT_EQ(::kill(door.id(), SIGSTOP), 0);
+    for (const auto& each : clients) {
+        each->wire().open(method("ServerLive"));  // the server has given the door up meanwhile
+        each->wire().send(framed(""), true);
+        EXPECT_TRUE(each->flush());
+    }
+    const auto silent = silent_lines(door, 100);
+    std::this_thread::sleep_for(1s);  // longer than a connection without a call is left alone
+    ASSERT_EQ(::kill(door.id(), SIGCONT), 0);
+    for (const auto& each : clients) {
+        EXPECT_TRUE(each->finish());
+        EXPECT_EQ(each->wire().code(), ok) << each->wire().sentence();
+    }
+}
+
 TEST(grpc_door, an_address_has_its_share_of_the_connections) {
     const door_rig door{
         {"--max-connections", "100", "--address-connections", "2", "--body-rate", "0", "--body-timeout", "600s"}};
@@ -463,6 +486,21 @@ TEST(grpc_door, an_address_has_its_share_of_the_connections) {
         ASSERT_TRUE(each->finish());
         EXPECT_EQ(each->wire().code(), ok) << each->wire().sentence();
     }
+}
+
+TEST(grpc_door, the_longest_idle_connection_of_an_address_ends_at_its_limit) {
+    const door_rig door{{"--max-connections", "100", "--address-connections", "4", "--handshake-timeout", "600s",
+                         "--idle-timeout", "600s"}};
+    grpc_client idle{door.grpc()};
+    ASSERT_EQ(idle.infer("double", 1), ok);
+    std::vector<clients::line> others;
+    bool ended = false;
+    for (int i = 0; i < 1000 && !ended; ++i) {
+        auto one = clients::line::connect(door.grpc());
+        if (one) others.push_back(std::move(*one));
+        ended = idle.closed(50ms);
+    }
+    EXPECT_TRUE(ended);
 }
 
 /// Pings, and waits for the answer and `pause`. False: the connection ended.

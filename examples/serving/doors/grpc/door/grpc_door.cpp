@@ -28,8 +28,6 @@ constexpr std::size_t longest_number_bytes = 10;       // of a varint
 constexpr int streams_of_a_connection = 256;
 /// How exact the deadlines of clients are.
 constexpr std::chrono::milliseconds tick_time{100};
-/// How soon a connection that has ended is counted so.
-constexpr std::chrono::seconds between_connection_sweeps{1};
 constexpr int max_header_bytes = 8 << 10;
 constexpr std::string_view health_watch_path = "/grpc.health.v1.Health/Watch";
 constexpr std::size_t most_watches = 128;
@@ -206,9 +204,7 @@ void grpc_door::expire() {
     const auto now = std::chrono::steady_clock::now();
     for (const auto& each : late_calls(now)) each->expire();
     for (const auto& each : slow_calls(now)) each.end();
-    if (now < sweep_at_) return;
-    listener_.sweep();
-    sweep_at_ = now + between_connection_sweeps;
+    listener_.tick();
 }
 
 void grpc_door::look_after_watches() {

@@ -114,7 +114,6 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     std::shared_ptr<const access::token_list> tokens_;  ///< which gRPC's threads read
     door_counts counts_{};
     boost::asio::steady_timer timer_;
-    std::chrono::steady_clock::time_point sweep_at_{};
     std::atomic<std::size_t> calls_{0};
     std::recursive_mutex open_lock_;  ///< gRPC may end a call within `break_off`
     std::unordered_set<rpc*> open_;   ///< none of them is done before it has left

@@ -4,14 +4,17 @@
 #include "serving/doors/http/listener.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
+#include <iterator>
 #include <optional>
 #include <utility>
 
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,13 +26,19 @@ using boost::system::error_code;
 
 namespace {
 
-/// How soon a connection that ends makes room, where there is none.
-constexpr std::chrono::milliseconds between_sweeps{50};
+/// How soon a newcomer that found no room tries again.
+constexpr std::chrono::milliseconds between_tries{20};
 
-/// Of a connection that is closed for a newcomer: what has just arrived may be a request that gRPC has not read yet.
-constexpr std::chrono::milliseconds least_silence{200};
+/// How many ticks a connection that is closed for a newcomer was silent: gRPC may have read a request that it has not
+/// made a call of yet. Ticks and no time, because time goes on where the program stands still.
+constexpr std::uint64_t least_silence = 3;
 /// How many connections that were closed for newcomers gRPC may still have.
 constexpr std::size_t most_ending = 16;
+/// How many connections a newcomer without room, and a tick, may cost a look.
+constexpr std::size_t looks_of_newcomer = 64;
+constexpr std::size_t looks_of_tick = 128;
+/// Of very many, a tick looks at this part.
+constexpr std::size_t ticks_of_sweep = 64;
 
 std::optional<std::uint64_t> inode_of(int fd) noexcept {
     struct stat about {};
@@ -37,12 +46,16 @@ std::optional<std::uint64_t> inode_of(int fd) noexcept {
     return about.st_ino;
 }
 
-/// How long nothing has come or gone.
-std::optional<std::chrono::milliseconds> silence_of(int socket) noexcept {
-    tcp_info about{};
+/// How many bytes have been read from a socket, and taken by its client. Nothing: some are unread.
+std::optional<std::uint64_t> moved_by(int socket) noexcept {
+    // The kernel's `tcp_info`, whose end libc's lacks; `tcpi_bytes_acked` and `tcpi_bytes_received` are the last two.
+    std::array<std::uint64_t, 17> about{};
     socklen_t length = sizeof about;
-    if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &about, &length) != 0) return std::nullopt;
-    return std::chrono::milliseconds{std::min(about.tcpi_last_data_recv, about.tcpi_last_data_sent)};
+    int unread = 0;
+    // In this order: what arrives between the two is unread, or is more the next time.
+    if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, about.data(), &length) != 0) return std::nullopt;
+    if (::ioctl(socket, FIONREAD, &unread) != 0 || unread > 0) return std::nullopt;
+    return about[15] + about[16];
 }
 
 }  // namespace
@@ -64,9 +77,6 @@ class grpc_listener::held_socket {
     held_socket& operator=(const held_socket&) = delete;
     ~held_socket() {
         if (fd_ >= 0) ::close(fd_);
-    }
-    [[nodiscard]] std::optional<std::chrono::milliseconds> silence() const noexcept {
-        return is_it_ ? silence_of(fd_) : std::nullopt;
     }
     /// gRPC reads its end, and closes it.
     void end() const noexcept {
@@ -96,75 +106,125 @@ result<void> grpc_listener::start(std::unique_ptr<::grpc::experimental::External
 void grpc_listener::stop() {
     error_code ignored;
     acceptor_.close(ignored);
+    newcomer_.reset();
     timer_.cancel();
 }
 
 void grpc_listener::accept() {
     if (!acceptor_.is_open()) return;
-    if (is_full()) return await_newcomer();
     acceptor_.async_accept([this](const error_code& failed, tcp::socket from) {
+        if (!acceptor_.is_open()) return;
         if (failed) return accept_later();  // descriptors are short
-        hand_over(std::move(from));
-        accept();
+        newcomer_.emplace(std::move(from));
+        admit();
     });
 }
 
 void grpc_listener::accept_later() {
-    timer_.expires_after(between_sweeps);
+    timer_.expires_after(between_tries);
     timer_.async_wait([this](const error_code& failed) {
-        if (!failed) accept();
+        if (failed) return;
+        if (newcomer_) return admit();
+        accept();
     });
 }
 
-void grpc_listener::await_newcomer() {
-    acceptor_.async_wait(tcp::acceptor::wait_read, [this](const error_code& failed) {
-        if (failed) return accept_later();
-        sweep();
-        if (!is_full() || (given_.size() < most_ + most_ending && end_longest_idle(nullptr))) return accept();
-        accept_later();
-    });
+/// One newcomer at a time, which may have to wait for room.
+void grpc_listener::admit() {
+    tcp::socket from = std::move(*newcomer_);
+    newcomer_.reset();
+    error_code failed;
+    const tcp::endpoint at = from.remote_endpoint(failed);
+    const room found = failed ? room::never : make_room(client_of(at));
+    if (found == room::later) {
+        newcomer_.emplace(std::move(from));
+        return accept_later();
+    }
+    if (found == room::there) hand_over(std::move(from), at);
+    accept();
+}
+
+/// A client's share comes first: one that has more than that costs no other client a connection.
+grpc_listener::room grpc_listener::make_room(const boost::asio::ip::address& client) {
+    const auto is_over = [&] { return order_.count(client) >= most_of_one_; };
+    if (!is_over() && !is_full()) return room::there;
+    sweep(looks_of_newcomer);
+    if (!is_over() && !is_full()) return room::there;
+    if (!can_end_more()) return room::later;
+    if (end_longest_idle(is_over() ? &client : nullptr)) return room::there;
+    return is_over() ? room::never : room::later;
+}
+
+bool grpc_listener::can_end_more() {
+    for (const auto& each : std::vector(ending_))
+        if (inode_of(each->fd) != each->inode) forget(each);
+    return ending_.size() < most_ending;
+}
+
+bool grpc_listener::is_silent(given& one) const {
+    const auto moved = moved_by(one.fd);
+    if (moved == one.moved && !calls_.any(one.port)) return true;
+    one.moved = moved.value_or(one.moved);
+    one.since = ticks_;
+    return false;
+}
+
+bool grpc_listener::may_end(given& one) const {
+    return is_silent(one) && ticks_ - one.since >= least_silence;
 }
 
 bool grpc_listener::end_longest_idle(const boost::asio::ip::address* client) {
-    auto longest = given_.end();
-    auto silence = least_silence;
-    for (auto each = given_.begin(); each != given_.end(); ++each) {
-        if (each->ending || (client != nullptr && each->client != *client) || calls_.any(each->port)) continue;
-        const auto silent = held_socket{*each}.silence();
-        if (!silent || *silent < silence) continue;
-        silence = *silent;
-        longest = each;
-    }
-    if (longest == given_.end()) return false;
+    given* const longest = order_.longest(client, [this](given& each) { return may_end(each); });
+    if (longest == nullptr) return false;
     held_socket{*longest}.end();
     longest->ending = true;
-    ++ending_;
+    order_.leave(*longest);
+    ending_.push_back(longest->self);
     return true;
 }
 
-void grpc_listener::hand_over(tcp::socket from) {
+void grpc_listener::hand_over(tcp::socket from, const tcp::endpoint& at) {
     error_code failed;
-    const tcp::endpoint at = from.remote_endpoint(failed);
-    const auto client = client_of(at);
-    const auto same =
-        std::ranges::count_if(given_, [&](const given& each) { return !each.ending && each.client == client; });
-    if (static_cast<std::size_t>(same) >= most_of_one_ && !end_longest_idle(&client)) return;
     from.set_option(tcp::no_delay{true}, failed);
     from.native_non_blocking(true, failed);
     const auto inode = inode_of(from.native_handle());
     if (failed || !inode) return;
     ::grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters made;
     made.fd = from.release(failed);
-    given_.push_back({.fd = made.fd, .inode = *inode, .client = client, .port = at.port()});
+    given& one = given_.emplace_back(client_of(at));
+    one.fd = made.fd;
+    one.inode = *inode;
+    one.port = at.port();
+    one.since = ticks_;
+    one.self = std::prev(given_.end());
+    order_.join(one);
+    order_.set_idle(one);
     door_metrics::add(counting_.connections, 1);
     door_metrics::add(counting_.open_connections, 1);
     to_->HandleNewConnection(&made);
 }
 
-void grpc_listener::sweep() {
-    const auto gone = std::erase_if(given_, [](const given& each) { return inode_of(each.fd) != each.inode; });
-    ending_ = static_cast<std::size_t>(std::ranges::count(given_, true, &given::ending));
-    door_metrics::drop(counting_.open_connections, gone);
+void grpc_listener::tick() {
+    ++ticks_;
+    sweep(std::max(looks_of_tick, given_.size() / ticks_of_sweep));
+}
+
+void grpc_listener::sweep(std::size_t most) {
+    for (std::size_t left = std::min(most, given_.size()); left > 0; --left) {
+        if (swept_ == given_.end()) swept_ = given_.begin();
+        const auto at = swept_++;
+        if (inode_of(at->fd) != at->inode)
+            forget(at);
+        else if (!at->ending && !is_silent(*at))
+            order_.set_idle(*at);
+    }
+}
+
+void grpc_listener::forget(std::list<given>::iterator gone) {
+    if (std::erase(ending_, gone) == 0) order_.leave(*gone);
+    if (swept_ == gone) ++swept_;
+    given_.erase(gone);
+    door_metrics::drop(counting_.open_connections);
 }
 
 }  // namespace accel::examples::serving::doors

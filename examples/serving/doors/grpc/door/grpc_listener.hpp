@@ -4,12 +4,15 @@
 #include "serving/doors/configuration/settings.hpp"
 #include "serving/doors/counting/door_metrics.hpp"
 #include "serving/doors/grpc/door/open_calls.hpp"
+#include "serving/doors/http/idle_order.hpp"
 
 #include <accel_transport/status.hpp>
 
 #include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <boost/asio/io_context.hpp>
@@ -33,30 +36,43 @@ class grpc_listener {
     /// Hands connections to `to` from here on. `system_error`.
     [[nodiscard]] result<void> start(std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> to);
     void stop();
-    /// Forgets connections that have ended.
-    void sweep();
+    /// Looks at some of the connections, at all in turn: forgets those that have ended. To be called again and again.
+    void tick();
     /// Calls are to be told to it.
     [[nodiscard]] open_calls& calls() { return calls_; }
     [[nodiscard]] const boost::asio::ip::tcp::acceptor& acceptor() const { return acceptor_; }
 
   private:
     /// A connection that was handed over. gRPC does not say when it ends; its descriptor is another file's then.
-    struct given {
-        int fd;
-        std::uint64_t inode;
-        boost::asio::ip::address client;  ///< of `client_of`
-        std::uint16_t port;
-        bool ending = false;  ///< for a newcomer
+    struct given : idle_entry {
+        using idle_entry::idle_entry;
+        int fd = -1;
+        std::uint64_t inode = 0;
+        std::uint16_t port = 0;
+        std::list<given>::iterator self{};
+        std::uint64_t moved = 0;  ///< bytes that gRPC had read, and its client had taken, when it was looked at
+        std::uint64_t since = 0;  ///< the tick at which that was seen first
+        bool ending = false;      ///< for a newcomer
     };
     class held_socket;
+    enum class room : std::uint8_t { there, later, never };
 
-    [[nodiscard]] bool is_full() const { return given_.size() - ending_ >= most_; }
+    [[nodiscard]] bool is_full() const { return given_.size() - ending_.size() >= most_; }
     void accept();
     void accept_later();
-    void await_newcomer();
-    /// Of all or of one client. False: there is none.
+    void admit();
+    [[nodiscard]] room make_room(const boost::asio::ip::address& client);
+    /// False: gRPC has still to end others.
+    [[nodiscard]] bool can_end_more();
+    /// Of all or of one client. False: there is none among those that it looked at.
     [[nodiscard]] bool end_longest_idle(const boost::asio::ip::address* client);
-    void hand_over(boost::asio::ip::tcp::socket from);
+    /// False: gRPC may have bytes of a request in its hands.
+    [[nodiscard]] bool may_end(given& one) const;
+    /// Nothing has moved since the last look.
+    [[nodiscard]] bool is_silent(given& one) const;
+    void hand_over(boost::asio::ip::tcp::socket from, const boost::asio::ip::tcp::endpoint& at);
+    void sweep(std::size_t most);
+    void forget(std::list<given>::iterator gone);
 
     boost::asio::ip::tcp::acceptor acceptor_;
     boost::asio::steady_timer timer_;
@@ -64,8 +80,12 @@ class grpc_listener {
     const std::size_t most_of_one_;
     door_metrics& counting_;
     std::unique_ptr<::grpc::experimental::ExternalConnectionAcceptor> to_;
-    std::vector<given> given_;
-    std::size_t ending_ = 0;  ///< of these
+    std::optional<boost::asio::ip::tcp::socket> newcomer_;  ///< waits for room
+    std::list<given> given_;
+    std::list<given>::iterator swept_ = given_.end();  ///< the next one to look at
+    std::vector<std::list<given>::iterator> ending_;
+    idle_order<given> order_;
+    std::uint64_t ticks_ = 0;
     open_calls calls_;
 };
 
