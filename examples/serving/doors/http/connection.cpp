@@ -8,6 +8,7 @@
 
 #include <accel_transport/config.hpp>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -174,7 +175,10 @@ void connection::next_request() {
 }
 
 void connection::read_head() {
+    // The first one is due since the connection began.
+    const auto due = parser_ ? clock::time_point::max() : deadline_;
     enter(stage::head, door_.settings().head_timeout);
+    deadline_ = std::min(deadline_, due);
     head_only_ = false;
     began_ = clock::now();
     parser_.emplace();

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one client takes from others is bounded: readers that are slow, JSON that is not sent to its end, connections,
 and calls at the end."""
+import contextlib
 import json
 import os
 import resource
@@ -14,6 +15,8 @@ import time
 from pair import ECHOED, LARGE, MODELS, Pair, binary_request, binary_values, expect, post
 
 VALUES = list(range(8))
+# Nobody ends because of the time.
+UNHURRIED = ["--head-timeout", "600s", "--idle-timeout", "600s", "--body-timeout", "600s", "--body-rate", "0"]
 READY = b"GET /v2/health/live HTTP/1.1\r\nHost: d\r\n\r\n"
 
 
@@ -169,18 +172,19 @@ def check_connections(programs):
 
 def check_newcomers(programs):
     """Of a full door, the connection that is idle for the longest time ends for each newcomer."""
-    with Pair(*programs, "--max-connections", "4", "--address-connections", "9", "--body-timeout", "100s",
-              "--body-rate", "0") as pair:
+    with Pair(*programs, "--max-connections", "4", "--address-connections", "9", *UNHURRIED) as pair:
         with pair.connect() as busy:
             busy.begin(binary_request("double", VALUES), left_out=4)
             silent = [pair.connect() for _ in range(2)]
             with pair.connect() as cut:
                 cut.send(READY[:10])
+                newcomers = []
                 for each in silent:
-                    with pair.connect() as one:
-                        expect(one.ask(READY)[0] == 200, "a newcomer is served")
-                        expect(each.closed(), "in the place of the oldest")
-                    each.socket.close()
+                    newcomers.append(pair.connect())
+                    expect(newcomers[-1].ask(READY)[0] == 200, "a newcomer is served")
+                    expect(each.closed(), "in the place of the oldest")
+            for one in silent + newcomers:
+                one.socket.close()
             kept = [pair.connect() for _ in range(3)]
             for _ in range(3):
                 expect(all(one.ask(READY)[0] == 200 for one in kept), "three have room")
@@ -192,7 +196,7 @@ def check_newcomers(programs):
 
 def check_addresses(programs):
     """An address has its share of the connections: its own longest idle one ends, or its newcomer."""
-    with Pair(*programs, "--max-connections", "8", "--body-timeout", "100s", "--body-rate", "0") as pair:
+    with Pair(*programs, "--max-connections", "8", *UNHURRIED) as pair:
         with pair.connect() as other:
             expect(other.ask(READY)[0] == 200, "another is there first")
             many = [pair.connect(source="127.0.0.2") for _ in range(10)]
@@ -203,24 +207,51 @@ def check_addresses(programs):
             with pair.connect(source="127.0.0.2") as one:
                 expect(one.closed(), "no request of the same address ends for a newcomer")
             expect(other.ask(READY)[0] == 200, "others stay")
-            for each in many:
+            third = [pair.connect(source="127.0.0.3") for _ in range(3)]
+            expect(all(one.ask(READY)[0] == 200 for one in third), "the door is full")
+            with pair.connect(source="127.0.0.2") as one:
+                expect(one.closed(), "a newcomer of a client that has its share")
+            for each in [other, *third]:
+                expect(each.ask(READY)[0] == 200, "costs nobody else a connection")
+            for each in many + third:
                 each.socket.close()
 
 
 def check_silence(programs):
     """More connections than the door has room for never send anything: it serves others all the time."""
-    with Pair(*programs) as pair:
+    with Pair(*programs, *UNHURRIED) as pair:
         silent = [pair.connect(source=f"127.0.0.{2 + n % 3}") for n in range(1100)]
         for _ in range(20):
             with pair.connect() as one:
                 expect(one.ask(READY)[0] == 200, "served at once")
         for each in silent:
             each.socket.close()
-    with Pair(*programs, "--head-timeout", "1s", "--idle-timeout", "100s") as pair:
-        with pair.connect() as silent, pair.connect() as other:
+
+
+def check_first_header(programs):
+    """Its time begins with the connection, and not once more with its first byte."""
+    with Pair(*programs, "--head-timeout", "3s", "--idle-timeout", "600s") as pair:
+        with pair.connect() as other:
             expect(other.ask(READY)[0] == 200, "one that asks")
-            expect(silent.closed(), "the first byte has a deadline of its own")
-            expect(other.ask(READY)[0] == 200, "goes on")
+            with pair.connect() as slow, pair.connect() as silent:
+                time.sleep(1)
+                with contextlib.suppress(ConnectionError):
+                    slow.send(READY[:1])
+                expect(silent.closed(), "the first byte has a deadline of its own")
+                expect(other.ask(READY)[0] == 200, "goes on")
+                expect(has_ended(slow), "the door waits for the older one no longer than for the younger one")
+
+
+def has_ended(one):
+    """True: the door has answered or closed it already."""
+    one.socket.setblocking(False)
+    try:
+        one.socket.recv(1)
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        pass
+    return True
 
 
 def check_drain(programs):
@@ -260,8 +291,8 @@ def main():
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     programs = sys.argv[1:3]
-    for check in (check_slow_readers, check_slow_bodies, check_model_requests, check_descriptors,
-                  check_json_memory, check_connections, check_newcomers, check_addresses, check_silence, check_drain,
+    for check in (check_slow_readers, check_slow_bodies, check_model_requests, check_descriptors, check_json_memory,
+                  check_connections, check_newcomers, check_addresses, check_silence, check_first_header, check_drain,
                   check_drain_delay):
         check(programs)
         print(check.__name__, "good", flush=True)
