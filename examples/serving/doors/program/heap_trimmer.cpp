@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <fstream>
+#include <system_error>
 
 #include <malloc.h>
 #include <unistd.h>
@@ -34,7 +35,12 @@ void trim_heap(std::int64_t& settled) {
 
 }  // namespace
 
-heap_trimmer::heap_trimmer(std::chrono::milliseconds between) : between_(between), thread_([this] { run(); }) {}
+heap_trimmer::heap_trimmer(std::chrono::milliseconds between) : between_(between) {
+    try {
+        thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error&) {  // then the heap keeps what it has
+    }
+}
 
 heap_trimmer::~heap_trimmer() {
     {
@@ -42,13 +48,17 @@ heap_trimmer::~heap_trimmer() {
         ends_ = true;
     }
     ended_.notify_one();
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
+}
+
+bool heap_trimmer::ends_within(std::chrono::milliseconds time) {
+    std::unique_lock lock{lock_};
+    return ended_.wait_for(lock, time, [this] { return ends_; });
 }
 
 void heap_trimmer::run() {
     std::int64_t settled = unused_bytes();
-    std::unique_lock lock{lock_};
-    while (!ended_.wait_for(lock, between_, [this] { return ends_; })) trim_heap(settled);
+    while (!ends_within(between_)) trim_heap(settled);
 }
 
 }  // namespace accel::examples::serving::doors
