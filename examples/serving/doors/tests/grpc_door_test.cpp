@@ -459,6 +459,7 @@ TEST(grpc_door, a_request_that_waits_in_a_machine_that_stands_still_is_served) {
         clients.push_back(std::make_unique<grpc_client>(door.grpc()));
         ASSERT_EQ(clients.back()->infer("double", 1), ok);
     }
+    std::this_thread::sleep_for(1s);  // longer than a connection without a call is left alone
     ASSERT_EQ(::kill(door.id(), SIGSTOP), 0);
     for (const auto& each : clients) {
         each->wire().open(method("ServerLive"));  // the server has given the door up meanwhile
@@ -466,7 +467,7 @@ TEST(grpc_door, a_request_that_waits_in_a_machine_that_stands_still_is_served) {
         EXPECT_TRUE(each->flush());
     }
     const auto silent = silent_lines(door, 100);
-    std::this_thread::sleep_for(1s);  // longer than a connection without a call is left alone
+    std::this_thread::sleep_for(500ms);
     ASSERT_EQ(::kill(door.id(), SIGCONT), 0);
     for (const auto& each : clients) {
         EXPECT_TRUE(each->finish());
