@@ -7,6 +7,7 @@
 #include "held_exchanges.hpp"
 #include "payload.hpp"
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -84,7 +85,7 @@ struct server_behind {
 
 class forwarding : public ::testing::Test {
   protected:
-    forwarding() {
+    explicit forwarding(std::size_t queue = 0) : passing_(8, queue) {
         server_options options;
         options.workers = 0;
         handler take = [this](exchange one) { passing_.take(way_, std::move(one)); };
@@ -147,7 +148,7 @@ class forwarding : public ::testing::Test {
     gateway::reach_settings chosen_;  // round robin: the first request is meant for the first server
     std::vector<gateway::route> ways_{gateway::route{"", chosen_}};
     gateway::route& way_ = ways_.front();
-    gateway::forwarder passing_{8, 0};
+    gateway::forwarder passing_;
     std::unique_ptr<server> front_;
     std::optional<channel> client_;
 };
@@ -216,13 +217,81 @@ TEST_P(forwarding_of_unseen, waits_for_a_slot_of_the_other_server) {
 INSTANTIATE_TEST_SUITE_P(answers, forwarding_of_unseen, ::testing::Values(status::closed, status::not_found),
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
-TEST_F(forwarding, passes_on_what_a_handler_says_was_not_found) {
-    server_behind& first = add_server([](exchange one) { (void)one.fail(status::not_found, 0, "no such key"); });
+/// One that has come back from the first server waits for the second, which is full.
+class forwarding_past_the_returned : public forwarding {
+  protected:
+    forwarding_past_the_returned() : forwarding(2) {
+        add_server(held_.keeper());
+        add_server();
+        take_slots(1);
+        send(1);
+        EXPECT_TRUE(held_.wait_for(1));
+    }
+    void take_slots(std::size_t server) {
+        channel& path = servers_[server].lines().front().path;
+        call_view each;
+        while (path.begin(each) == status::ok) taken_.emplace_back(&path, each.id);
+    }
+    void return_first() {
+        const std::uint64_t before = counted().queued;
+        (void)held_.take().fail(status::closed, unseen_code, "not here");
+        EXPECT_TRUE(eventually(patience(20s), [&] {
+            poll_servers();
+            return counted().queued == before + 1;
+        }));
+    }
+    /// What the first server has got next.
+    void answer_at_first() {
+        ASSERT_TRUE(held_.wait_for(1));
+        answer_changed(held_.take());
+        EXPECT_EQ(answer(), status::ok);
+    }
+
+    /// The only one that is left.
+    void answer_returned() {
+        EXPECT_EQ(passing_.open(), 1U);
+        for (const auto& [path, id] : taken_) EXPECT_EQ(path->release(id), status::ok);
+        passing_.look_after(ways_);
+        EXPECT_EQ(answer(), status::ok);
+        EXPECT_EQ(passing_.open(), 0U);
+    }
+
+    held_exchanges held_;
+    std::vector<std::pair<channel*, call_id>> taken_;
+};
+
+TEST_F(forwarding_past_the_returned, a_new_request_goes_to_the_server_that_is_free) {
+    return_first();
+    send(2);
+    answer_at_first();
+    EXPECT_EQ(counted().queued, 1U);
+    answer_returned();
+}
+
+TEST_F(forwarding_past_the_returned, one_that_waits_goes_to_the_server_that_is_free) {
+    take_slots(0);
+    send(2);
+    EXPECT_EQ(counted().queued, 1U);
+    return_first();
+    answer_at_first();
+    answer_returned();
+}
+
+TEST_F(forwarding, passes_on_what_a_handler_itself_answers) {
+    static constexpr std::array said{status::not_found, status::closed};
+    server_behind& first = add_server([next = 0U](exchange one) mutable {
+        (void)one.fail(said.at(next / 2), next % 2 * 7, "of the handler");
+        ++next;
+    });
     server_behind& second = add_server();
-    send(1);
-    EXPECT_EQ(answer(), status::not_found);
-    EXPECT_EQ(first.asked, 1);
-    EXPECT_EQ(second.asked, 0);
+    for (int i = 0; i < 4; ++i) {
+        send(1);  // round robin: to the first
+        EXPECT_EQ(answer(), said.at(static_cast<std::size_t>(i) / 2));
+        EXPECT_EQ(first.asked, i + 1);
+        send(2);
+        EXPECT_EQ(answer(), status::ok);
+        EXPECT_EQ(second.asked, i + 1);
+    }
 }
 
 TEST_F(forwarding, asks_a_server_without_the_model_once_in_a_while) {

@@ -200,6 +200,43 @@ TEST(doors_losses, only_an_answer_that_no_handler_has_given_goes_to_another_serv
     }
 }
 
+/// Two servers with one slot each, and a request that the first has given back. The second is full.
+class doors_returned : public ::testing::Test {
+  protected:
+    doors_returned() {
+        first_ = rig_.ask();
+        second_ = rig_.ask();
+        next_ = rig_.ask();
+        returned_request request;
+        EXPECT_TRUE(rig_.model().take_back(ended(status::closed), first_->held.at(0), 1, request));
+        EXPECT_EQ(next_->held.size(), 1U) << "the first has a slot for it";
+        returned_ = rig_.ask({.past = request.past()});
+        last_ = rig_.ask();
+    }
+    static void release(const waiting_caller& from) { from.held.at(0).on->release(from.held.at(0).id); }
+    [[nodiscard]] std::size_t server_of(const waiting_caller& of) const { return rig_.server_of(of.held.at(0)); }
+
+    backend_rig rig_{2, 1};
+    std::shared_ptr<waiting_caller> first_, second_, next_, returned_, last_;
+};
+
+TEST_F(doors_returned, others_pass_it_to_the_server_that_it_comes_from) {
+    release(*next_);
+    ASSERT_EQ(last_->held.size(), 1U);
+    EXPECT_EQ(returned_->held.size(), 0U);
+    const auto further = rig_.ask();
+    release(*last_);
+    EXPECT_EQ(further->held.size(), 1U);
+    EXPECT_EQ(returned_->held.size(), 0U);
+}
+
+TEST_F(doors_returned, it_comes_before_those_that_wait_for_any_server) {
+    release(*second_);
+    ASSERT_EQ(returned_->held.size(), 1U);
+    EXPECT_EQ(server_of(*returned_), server_of(*second_));
+    EXPECT_EQ(last_->held.size(), 0U);
+}
+
 /// Two servers, of which the first has unloaded the model.
 TEST(doors_losses, a_model_is_ready_while_one_server_may_have_it) {
     backend_rig rig(2);

@@ -51,8 +51,9 @@ void forwarder::take(route& way, exchange one) noexcept {
     if (taken == nullptr) return fail(one, status::overloaded, 0, "the gateway's queue is full");
     taken->way = &way;
     taken->one.emplace(std::move(one));
-    // Those that wait are older.
-    const sending done = way.oldest == nullptr ? send(*taken) : sending::full;
+    // Those that wait are older. But where all of them have come back from a server, that one may have free slots.
+    const bool may_pass = way.oldest == nullptr || way.youngest->past.last != nullptr;
+    const sending done = may_pass ? send(*taken) : sending::full;
     if (done == sending::full) wait(*taken);
 }
 
@@ -68,7 +69,10 @@ forwarder::sending forwarder::send(passage& one) noexcept {
     bool last_resort = false;
     const auto ask = [&](std::size_t i) {
         const std::size_t which = first + i;
-        return way.may_ask(which, one.past, last_resort) ? give(one, way.server(which), described, why) : offer::away;
+        if (!way.may_ask(which, one.past, last_resort)) return offer::away;
+        const offer said = give(one, way.server(which), described, why);
+        if (said == offer::taken) way.asked(which);
+        return said;
     };
     offered outcome = offer_in_turn(way.size(), one.past.losses, ask);
     last_resort = outcome.what == offer::away;
@@ -166,7 +170,7 @@ void forwarder::wait(passage& one) noexcept {
     way.youngest = &one;
 }
 
-/// One that a server has given back is older than those that wait, and was counted in.
+/// One that a server has given back is older than those that wait, and was counted in. So those come first.
 void forwarder::wait_first(passage& one) noexcept {
     ++counts_.queued;
     ++waiting_;
@@ -244,14 +248,24 @@ void forwarder::fail(exchange& one, status why, std::uint32_t code, std::string_
 
 // What waits.
 
+/// One that has come back waits for another server than that; meanwhile it is passed by those that go anywhere.
 void forwarder::send_waiting(route& way) noexcept {
-    while (way.oldest != nullptr) {
-        passage& one = *way.oldest;
+    passage** at = &way.oldest;
+    passage* before = nullptr;
+    while (*at != nullptr) {
+        passage& one = **at;
         passage* const behind = one.next;
-        if (send(one) == sending::full) return;
-        // Sent or ended: in either case it waits no longer.
-        way.oldest = behind;
-        --waiting_;
+        const bool as_before = before != nullptr && before->past.last == one.past.last;
+        if (!as_before && send(one) != sending::full) {
+            // Sent or ended: in either case it waits no longer.
+            *at = behind;
+            if (behind == nullptr) way.youngest = before;
+            --waiting_;
+            continue;
+        }
+        if (one.past.last == nullptr) return;
+        before = &one;
+        at = &one.next;
     }
 }
 

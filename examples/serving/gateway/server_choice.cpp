@@ -45,14 +45,15 @@ std::size_t server_choice::first_for(std::uint64_t key) noexcept {
     return best;
 }
 
-bool server_choice::may_ask(std::size_t i, const past_offers& of, bool last_resort) noexcept {
-    place& one = servers_[i % servers_.size()];
+bool server_choice::may_ask(std::size_t i, const past_offers& of, bool last_resort) const noexcept {
+    const place& one = at(i);
     if (one.server == of.last && (of.said == status::not_found || !last_resort)) return false;
-    if (!one.lacks || last_resort) return true;
-    const auto now = std::chrono::steady_clock::now();
-    if (now < one.ask_again) return false;
-    one.ask_again = now + between_questions;
-    return true;
+    return !one.lacks || last_resort || std::chrono::steady_clock::now() >= one.ask_again;
+}
+
+void server_choice::asked(std::size_t i) noexcept {
+    place& one = servers_[i % servers_.size()];
+    if (one.lacks) one.ask_again = std::chrono::steady_clock::now() + between_questions;
 }
 
 bool server_choice::has_other(const past_offers& of) const noexcept {

@@ -26,7 +26,9 @@ class server_choice {
     /// Whether the server at `i` may be given the request. At first not the one that gave it back, and none that lacks
     /// the model; where no other is there, as a `last_resort`, these as well. Of those that lack the model, one request
     /// in `between_questions` finds out whether they still do.
-    [[nodiscard]] bool may_ask(std::size_t i, const past_offers& of, bool last_resort) noexcept;
+    [[nodiscard]] bool may_ask(std::size_t i, const past_offers& of, bool last_resort) const noexcept;
+    /// The server at `i` has taken the request.
+    void asked(std::size_t i) noexcept;
     /// True: a request that has met this may be offered once more, to a server that is connected.
     [[nodiscard]] bool has_other(const past_offers& of) const noexcept;
 

@@ -25,6 +25,11 @@ door_channel& channel_of(const gateway::line& one) {
     return *static_cast<door_channel*>(one.user);
 }
 
+/// It waits for another server than that which it comes from.
+bool came_back(const slot_wish& wish) {
+    return wish.past.last != nullptr;
+}
+
 /// As `backend::begin`, at this server.
 status begin_at(gateway::upstream& server, const slot_wish& wish, call_slot& to) {
     const auto parts_on = [&](const gateway::line& one) { return std::min(wish.parts, channel_of(one).most_parts()); };
@@ -52,8 +57,12 @@ status begin_at(gateway::upstream& server, const slot_wish& wish, call_slot& to)
 }  // namespace
 
 void backend::ask_slot(const std::shared_ptr<caller>& who, slot_wish wish) {
-    waiting_.push_back({who, wish});
-    if (waiting_.size() == 1 || waiting_.front().wish.is_shared()) serve_waiting();
+    // One that has come back is older than all that have not.
+    const auto at =
+        came_back(wish) ? std::ranges::find_if_not(waiting_, came_back, &waiting_call::wish) : waiting_.end();
+    waiting_.insert(at, {who, wish});
+    const slot_wish& first = waiting_.front().wish;
+    if (waiting_.size() == 1 || first.is_shared() || came_back(first)) serve_waiting();
     if (!waiting_.empty()) all_.watch_waiting();
 }
 
@@ -78,6 +87,7 @@ status backend::begin_in_turn(std::size_t first, const slot_wish& wish, bool las
     for (std::size_t i = first; i < first + servers_.size(); ++i) {
         if (!servers_.may_ask(i, wish.past, last_resort)) continue;
         const status why = begin_at(servers_.server(i), wish, to);
+        if (why == status::ok) servers_.asked(i);
         if (why == status::ok) return why;
         if (why == status::again || (why == status::overloaded && out != status::again)) out = why;
     }
@@ -128,12 +138,18 @@ void backend::serve_waiting() {
 bool backend::serve_next() {
     bool parts_left = true;
     bool bodies_left = true;
+    const gateway::upstream* full_but = nullptr;
     for (auto next = waiting_.begin(); next != waiting_.end(); ++next) {
         const slot_wish wish = next->wish;
         if ((wish.parts > 0 && !parts_left) || (wish.body_follows && !bodies_left)) continue;
+        if (came_back(wish) && wish.past.last == full_but) continue;
         call_slot slot;
         const status got = begin(next->who->sticky_key(), wish, slot);
-        if (got == status::again) return false;
+        if (got == status::again && !came_back(wish)) return false;
+        if (got == status::again) {
+            full_but = wish.past.last;  // which others may go to
+            continue;
+        }
         if (got == status::overloaded) {
             parts_left = parts_left && wish.parts == 0;
             bodies_left = bodies_left && !wish.body_follows;
