@@ -5,6 +5,7 @@
 #include "serving/doors/http/http_text.hpp"
 #include "serving/doors/http/tls.hpp"
 #include "serving/doors/oip/documents.hpp"
+#include "serving/doors/servers/region_submit.hpp"
 
 #include <accel_transport/config.hpp>
 
@@ -97,6 +98,7 @@ void connection::expire(clock::time_point now) {
             break;
         case stage::slot:
             model_->to->forget(*this);
+            if (returned_.time().is_over(now)) return refuse(deadline_passed());
             reply(429, "no call to this model became free in time", "Retry-After: 1\r\n");
             break;
         case stage::call:  // which has a deadline of its own

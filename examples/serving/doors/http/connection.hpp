@@ -124,6 +124,7 @@ class connection final : public caller, public idle_entry, public std::enable_sh
             return failed ? std::size_t{0} : longest_read;
         };
     }
+    void enter_slot();
     /// The request was taken back from a server: asks for a slot at another one.
     void offer_again();
     /// Gives the slot back, if there is one.

@@ -153,8 +153,7 @@ void connection::read_inputs() {
         shared_memory::call_regions::open(door_.regions(), request_.regions, request_.outputs, model_->description);
     if (!regions) return refuse(regions.error());
     regions_ = std::move(regions).value();
-    enter(stage::slot, door_.settings().slot_timeout);
-    counted_.enter(request_stage::slot);
+    enter_slot();
     const bool all_here = coding_ != coding::content_coding::identity || read_ahead_.size() >= plan_.binary_bytes;
     model_->to->ask_slot(shared_from_this(), {.parts = parts_wanted(), .body_follows = !all_here});
 }
@@ -177,10 +176,17 @@ void connection::give_json() {
     plain_bytes_ = plain_taken_ = 0;
 }
 
+void connection::enter_slot() {
+    counted_.enter(request_stage::slot);
+    const auto patience = returned_.time().begin_wait(door_.settings().slot_timeout);
+    enter(stage::slot, std::chrono::ceil<std::chrono::milliseconds>(patience));
+}
+
 void connection::on_slot(status got, const call_slot& slot) {
     const bool waits = stage_ == stage::slot;
     if (got == status::ok) slot_ = slot;
     if (!waits) return abandon();
+    returned_.time().end_wait();
     if (got != status::ok) return reply(oip::http_status_of(got), "the model's server is out of reach");
     if (slot.request.size() < request_.payload.bytes()) {
         abandon();
@@ -193,7 +199,7 @@ void connection::on_slot(status got, const call_slot& slot) {
 
 void connection::offer_again() {
     slot_.reset();
-    enter(stage::slot, door_.settings().slot_timeout);
+    enter_slot();
     model_->to->ask_slot(shared_from_this(), {.parts = parts_wanted(), .past = returned_.past()});
 }
 
@@ -241,8 +247,11 @@ void connection::submit() {
     stage_ = stage::call;
     counted_.enter(request_stage::call);
     auto options = options_of(request_.timeout, slot_->parts, door_.settings());
+    const auto left = returned_.time().begin_call(options.timeout);
+    options.timeout = left.value_or(options.timeout);
     options.trace = trace();
-    const auto sent = submit_request(*model_, request_.payload, *slot_, options, regions_, shared_from_this());
+    const auto sent = left ? submit_request(*model_, request_.payload, *slot_, options, regions_, shared_from_this())
+                           : result<void>{deadline_passed()};
     if (sent && read_ahead_.size() == 0) watch();
     if (sent) return;
     if (model_->to->take_back_unsent(sent.code(), *slot_, request_.payload.bytes(), returned_)) return offer_again();

@@ -47,6 +47,10 @@ submit_options options_of(std::chrono::nanoseconds timeout, std::uint32_t parts,
     return out;
 }
 
+error deadline_passed() {
+    return oip::refusal(status::timed_out, "the deadline has passed");
+}
+
 result<void> submit_request(const served_model& model, const oip::request_payload& payload, const call_slot& slot,
                             submit_options options, shared_memory::call_regions& regions,
                             const std::shared_ptr<caller>& who) {

@@ -27,6 +27,9 @@ namespace accel::examples::serving::doors {
 [[nodiscard]] submit_options options_of(std::chrono::nanoseconds timeout, std::uint32_t parts,
                                         const door_settings& settings);
 
+/// The deadline has passed.
+[[nodiscard]] error deadline_passed();
+
 /// Submits a request whose inputs lie in its slot, or in regions: those are lent to the channel, or copied to the slot
 /// where that cannot be. BYTES are copied and checked, because their client may change its memory meanwhile. `options`:
 /// from `options_of`. On failure the call stays begun, and nothing was sent.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "serving/doors/servers/door_channel.hpp"
+#include "serving/doors/servers/offer_time.hpp"
 #include "serving/gateway/offering.hpp"
 
 #include <cstddef>
@@ -25,10 +26,13 @@ class returned_request {
     void move_to(const call_slot& next);
     /// Of this request, for the next offer.
     [[nodiscard]] gateway::past_offers& past() noexcept { return past_; }
+    /// Of all its offers, the first one included.
+    [[nodiscard]] offer_time& time() noexcept { return time_; }
 
   private:
     std::vector<std::byte> bytes_;
     gateway::past_offers past_;
+    offer_time time_;
     bool kept_ = false;
 };
 

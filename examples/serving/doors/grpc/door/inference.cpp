@@ -81,16 +81,15 @@ result<void> inference::read(const ::grpc::ByteBuffer& message) {
 void inference::begin(std::uint32_t parts) {
     parts_ = parts;
     if (auto opened = open_regions(); !opened) return fail(opened.error());
-    stage_ = stage::slot;
-    counted_.enter(request_stage::slot);
-    model_->to->ask_slot(shared_from_this(), {.parts = parts});
-    if (stage_ == stage::slot) expect_slot();
+    ask_slot();
 }
 
-void inference::offer_again() {
+void inference::ask_slot() {
     stage_ = stage::slot;
+    counted_.enter(request_stage::slot);
+    const auto patience = returned_.time().begin_wait(door_.settings().slot_timeout);
     model_->to->ask_slot(shared_from_this(), {.parts = parts_, .past = returned_.past()});
-    if (stage_ == stage::slot) expect_slot();
+    if (stage_ == stage::slot) expect_slot(patience);
 }
 
 result<void> inference::open_regions() {
@@ -111,6 +110,7 @@ void inference::on_slot(status got, const call_slot& slot) {
         return;
     }
     timer_.cancel();
+    returned_.time().end_wait();
     if (got != status::ok) return fail(wire::grpc_status_of(got), "the model's server is out of reach");
     slot_ = slot;
     const std::size_t bytes = request_.payload.bytes();
@@ -129,15 +129,17 @@ void inference::on_slot(status got, const call_slot& slot) {
 }
 
 void inference::submit() {
-    const auto left = time_left(client_.deadline, request_.timeout);
+    auto left = time_left(client_.deadline, request_.timeout);
     stage_ = stage::call;
     counted_.enter(request_stage::call);
     auto options = options_of(left.value_or(std::chrono::nanoseconds{}), slot_.parts, door_.settings());
+    if (left) left = returned_.time().begin_call(options.timeout);
+    options.timeout = left.value_or(options.timeout);
     options.trace = client_.trace;
     const auto sent = left ? submit_request(*model_, request_.payload, slot_, options, regions_, shared_from_this())
-                           : result<void>{oip::refusal(status::timed_out, "the deadline has passed")};
+                           : result<void>{deadline_passed()};
     if (sent) return;
-    if (model_->to->take_back_unsent(sent.code(), slot_, request_.payload.bytes(), returned_)) return offer_again();
+    if (model_->to->take_back_unsent(sent.code(), slot_, request_.payload.bytes(), returned_)) return ask_slot();
     release(slot_.id);
     fail(sent.error());
 }
@@ -145,7 +147,7 @@ void inference::submit() {
 void inference::on_answer(door_channel& on, const completion& from) {
     model_->to->heard(on, from);
     const bool unseen = stage_ == stage::call && !has_part_;
-    if (unseen && model_->to->take_back(from, slot_, request_.payload.bytes(), returned_)) return offer_again();
+    if (unseen && model_->to->take_back(from, slot_, request_.payload.bytes(), returned_)) return ask_slot();
     has_part_ = from.more;
     if (stage_ == stage::call)
         take(from);
@@ -171,8 +173,8 @@ void inference::leave() {
     end();
 }
 
-void inference::expect_slot() {
-    timer_.expires_after(door_.settings().slot_timeout);
+void inference::expect_slot(std::chrono::nanoseconds patience) {
+    timer_.expires_after(patience);
     timer_.async_wait([self = shared_from_this()](const boost::system::error_code& failed) {
         if (!failed && self->stage_ == stage::slot) self->expire();
     });
@@ -180,6 +182,7 @@ void inference::expect_slot() {
 
 void inference::expire() {
     model_->to->forget(*this);
+    if (returned_.time().is_over()) return fail(deadline_passed());
     fail(oip::refusal(status::overloaded, "no call to this model became free in time"));
 }
 

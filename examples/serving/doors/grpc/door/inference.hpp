@@ -89,10 +89,10 @@ class inference final : public caller, public std::enable_shared_from_this<infer
 
     [[nodiscard]] result<void> open_regions();
     void submit();
-    /// The request was taken back from a server: asks for a slot at another one.
-    void offer_again();
+    /// At another server, if the request was taken back from one.
+    void ask_slot();
     void take(const completion& from);
-    void expect_slot();
+    void expect_slot(std::chrono::nanoseconds patience);
     void expire();
     void fail(const error& why);
     void fail(int code, const std::string& sentence);
