@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -56,7 +57,9 @@ class backend_rig {
             const std::string uri = "local://doors-backend-" + std::to_string(next_name++);
             const handler service = [this](exchange one) {
                 ++requests_;
-                (void)one.reply(0);
+                if (!holds_) return void(one.reply(0));
+                const std::lock_guard lock(mutex_);
+                held_.push_back(std::move(one));
             };
             servers_.push_back(server::listen(ctx_, {uri}, service).value());
             ups_.push_back(&all_.add_server(gateway::upstream(uri, {})));
@@ -73,6 +76,14 @@ class backend_rig {
             if (ups_[i] == &slot.on->server()) return i;
         return ups_.size();
     }
+    /// From now on nothing is answered.
+    void hold() { holds_ = true; }
+    void answer_held() {
+        holds_ = false;
+        const std::lock_guard lock(mutex_);
+        for (exchange& each : held_) (void)each.reply(0);
+        held_.clear();
+    }
     void lose(std::size_t server) {
         for (gateway::line& each : ups_[server]->lines()) each.path.close();
     }
@@ -82,6 +93,7 @@ class backend_rig {
         model_->ask_slot(who, wish);
         return who;
     }
+    void run_for(std::chrono::milliseconds time) { loop_.run_for(time); }
     template <typename Done>
     bool run_until(Done done) {
         const auto until = std::chrono::steady_clock::now() + 20s;
@@ -93,6 +105,9 @@ class backend_rig {
     static inline std::atomic<int> next_name{0};
 
     std::atomic<int> requests_{0};
+    std::atomic<bool> holds_{false};
+    std::mutex mutex_;
+    std::vector<exchange> held_;
     context ctx_;
     std::vector<server> servers_;
     boost::asio::io_context loop_{1};
@@ -255,6 +270,18 @@ TEST(doors_losses, a_model_is_ready_while_one_server_may_have_it) {
     // The servers have it again: the door asks by itself.
     EXPECT_TRUE(rig.run_until([&] { return rig.model().ready(); }));
     EXPECT_GE(rig.requests(), 1);
+}
+
+TEST(doors_losses, a_server_is_asked_for_its_model_by_one_question_at_a_time) {
+    backend_rig rig(1);
+    const auto who = rig.ask();
+    rig.hold();
+    rig.model().heard(*who->held[0].on, ended(status::not_found));
+    ASSERT_TRUE(rig.run_until([&] { return rig.requests() == 1; }));
+    rig.run_for(4 * backends::between_questions);
+    EXPECT_EQ(rig.requests(), 1);
+    rig.answer_held();
+    EXPECT_TRUE(rig.run_until([&] { return rig.model().ready(); }));
 }
 
 TEST(doors_losses, a_server_that_is_lost_or_busy_says_nothing_of_its_models) {

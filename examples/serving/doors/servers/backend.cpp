@@ -17,8 +17,6 @@ namespace {
 
 /// How soon one that waits learns that a server has come back, or that all are lost.
 constexpr std::chrono::milliseconds between_looks{20};
-/// How soon a door that nobody asks notices that a model is loaded again.
-constexpr std::chrono::milliseconds between_questions{250};
 constexpr std::chrono::seconds answer_patience{5};
 
 door_channel& channel_of(const gateway::line& one) {
@@ -95,7 +93,16 @@ status backend::begin_in_turn(std::size_t first, const slot_wish& wish, bool las
 }
 
 void backend::heard(const door_channel& on, const completion& end) {
-    servers_.heard(on.server(), end);
+    heard(on.server(), end);
+}
+
+void backend::end_question(std::size_t server, const completion& end) {
+    questioned_[server] = false;
+    heard(servers_.server(server), end);
+}
+
+void backend::heard(const gateway::upstream& from, const completion& end) {
+    servers_.heard(from, end);
     if (servers_.lacking() > 0) all_.watch_lacking();
 }
 
@@ -119,9 +126,10 @@ bool backend::keep(status why, const call_slot& slot, std::size_t length, return
 void backend::ask_lacking() {
     for (std::size_t i = 0; i < servers_.size(); ++i) {
         call_slot slot;
-        if (!servers_.lacks(i) || begin_at(servers_.server(i), {}, slot) != status::ok) continue;
+        if (questioned_[i] || !servers_.lacks(i) || begin_at(servers_.server(i), {}, slot) != status::ok) continue;
         const submit_options options{.timeout = answer_patience, .target = target_};
-        const status sent = slot.on->submit(slot.id, 0, options, std::make_shared<model_question>(*this));
+        const status sent = slot.on->submit(slot.id, 0, options, std::make_shared<model_question>(*this, i));
+        questioned_[i] = sent == status::ok;
         if (sent != status::ok) slot.on->release(slot.id);
     }
 }

@@ -8,6 +8,7 @@
 
 #include <accel_transport/target.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -25,7 +26,10 @@ namespace accel::examples::serving::doors {
 class backend {
   public:
     backend(backends& all, gateway::balance how, accel::target target) : all_(all), servers_(how), target_(target) {}
-    void add(gateway::upstream& server) { servers_.add(server); }
+    void add(gateway::upstream& server) {
+        servers_.add(server);
+        questioned_.push_back(false);
+    }
 
     /// Gives a slot: now, or when one is free, in the order of asking. Keeps `who` alive until then. For an answer in
     /// parts, or as many as the channel can have, there are as many slots free besides. Calls that wait for a share of
@@ -35,6 +39,8 @@ class backend {
     void forget(const caller& who);
     /// A call at this server has ended with this.
     void heard(const door_channel& on, const completion& end);
+    /// So has the question whether the server at `server` lacks the model.
+    void end_question(std::size_t server, const completion& end);
     /// True: `why` says that the request in `slot` was not sent, and it goes to another server: as `take_back`.
     [[nodiscard]] bool take_back_unsent(status why, const call_slot& slot, std::size_t length, returned_request& to);
     /// True: `end` says that no handler has seen the request in `slot`, and there is another server for it. Its first
@@ -60,6 +66,7 @@ class backend {
         slot_wish wish;
     };
 
+    void heard(const gateway::upstream& from, const completion& end);
     void serve_waiting();
     [[nodiscard]] bool serve_next();
     /// A slot at the server that a call with this key is meant for, else at another one. `overloaded`: slots are free,
@@ -67,13 +74,14 @@ class backend {
     [[nodiscard]] status begin(std::uint64_t key, const slot_wish& wish, call_slot& to);
     [[nodiscard]] status begin_in_turn(std::size_t first, const slot_wish& wish, bool last_resort, call_slot& to);
     [[nodiscard]] bool keep(status why, const call_slot& slot, std::size_t length, returned_request& to);
-    /// Asks servers that lack the model whether they still do.
+    /// Asks servers that lack the model whether they still do: each by one question at a time.
     void ask_lacking();
 
     backends& all_;
     gateway::server_choice servers_;
     accel::target target_;
     std::deque<waiting_call> waiting_;
+    std::vector<bool> questioned_;  ///< by server: a question is open
     bool serving_ = false;
 };
 
@@ -83,6 +91,9 @@ class backends {
     backends(boost::asio::io_context& loop, const gateway::reach_settings& reach);
     backends(const backends&) = delete;
     backends& operator=(const backends&) = delete;
+
+    /// How soon a door that nobody asks notices that a model is loaded again.
+    static constexpr std::chrono::milliseconds between_questions{250};
 
     gateway::upstream& add_server(gateway::upstream made) { return servers_.emplace_back(std::move(made)); }
     /// A model that these servers have.

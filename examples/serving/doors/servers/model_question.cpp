@@ -6,7 +6,7 @@
 namespace accel::examples::serving::doors {
 
 void model_question::on_answer(door_channel& on, const completion& answer) {
-    of_.heard(on, answer);
+    of_.end_question(server_, answer);
     on.release(answer.id);
 }
 

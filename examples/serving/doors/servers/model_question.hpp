@@ -3,6 +3,8 @@
 
 #include "serving/doors/servers/door_channel.hpp"
 
+#include <cstddef>
+
 namespace accel::examples::serving::doors {
 
 class backend;
@@ -11,12 +13,14 @@ class backend;
 /// that is so, no model sees it. The first answer of another kind, an error as well, tells that the model is there.
 class model_question final : public caller {
   public:
-    explicit model_question(backend& of) : of_(of) {}
+    /// `server`: where it is asked.
+    model_question(backend& of, std::size_t server) : of_(of), server_(server) {}
     void on_slot(status, const call_slot&) override {}
     void on_answer(door_channel& on, const completion& answer) override;
 
   private:
     backend& of_;
+    std::size_t server_;
 };
 
 }  // namespace accel::examples::serving::doors
