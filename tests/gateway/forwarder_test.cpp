@@ -217,6 +217,22 @@ TEST_P(forwarding_of_unseen, waits_for_a_slot_of_the_other_server) {
 INSTANTIATE_TEST_SUITE_P(answers, forwarding_of_unseen, ::testing::Values(status::closed, status::not_found),
                          [](const auto& info) { return std::string(to_string(info.param)); });
 
+TEST_F(forwarding, says_not_found_only_if_no_server_has_the_model) {
+    server_behind& first = add_server([](exchange one) { (void)one.fail(status::not_found, unseen_code, "not here"); });
+    server_behind& second = add_server();
+    send(1);
+    EXPECT_EQ(answer(), status::ok);
+    second.serves.reset();
+    ASSERT_TRUE(eventually(patience(20s), [&] {
+        poll_servers();
+        return !servers_[1].connected();
+    }));
+    send(2);
+    EXPECT_EQ(answer(), status::peer_lost) << "it restarts, and has the model";
+    EXPECT_EQ(first.asked, 2);
+    EXPECT_EQ(second.asked, 1);
+}
+
 /// One that has come back from the first server waits for the second, which is full.
 class forwarding_past_the_returned : public forwarding {
   protected:

@@ -264,7 +264,9 @@ TEST(doors_losses, a_model_is_ready_while_one_server_may_have_it) {
     int at_first = 0;
     for (int i = 0; i < 4; ++i) at_first += rig.server_of(rig.ask()->held.at(0)) == rig.server_of(who->held[0]) ? 1 : 0;
     EXPECT_LE(at_first, (std::chrono::steady_clock::now() - began) / gateway::server_choice::between_questions);
+    EXPECT_EQ(rig.model().without_server(status::not_found), status::peer_lost) << "the other one may have it";
     rig.model().heard(*other->held[0].on, unloaded);
+    EXPECT_EQ(rig.model().without_server(status::not_found), status::not_found);
     EXPECT_FALSE(rig.model().ready());
     EXPECT_EQ(rig.ask()->held.size(), 1U) << "it is asked all the same";
     // The servers have it again: the door asks by itself.

@@ -13,6 +13,7 @@ namespace {
 /// For requests without a deadline; a day is as good as none.
 constexpr std::chrono::nanoseconds longest_call = std::chrono::hours{24};
 constexpr std::size_t longest_text = 256;
+constexpr std::string_view no_server = "no server of this model is connected to the gateway";
 
 }  // namespace
 
@@ -90,8 +91,7 @@ forwarder::sending forwarder::send(passage& one) noexcept {
         case offer::away:
             break;
     }
-    const status last = one.past.said == status::ok ? status::peer_lost : one.past.said;
-    return end(one, last, "no server of this model is connected to the gateway");
+    return end(one, way.without_server(one.past.said), no_server);
 }
 
 offer forwarder::give(passage& one, upstream& to, std::size_t described, status& why) noexcept {
@@ -192,6 +192,8 @@ void forwarder::finish(line& on, const completion& c) noexcept {
     }
     if (c.status == status::ok) {
         answer(*done.one, on, c);
+    } else if (c.unseen() && way.without_server(c.status) != c.status) {
+        fail(*done.one, way.without_server(c.status), 0, no_server);
     } else {
         // The text may lie in the client's room for the response, and goes there again.
         std::array<char, longest_text> text;

@@ -63,6 +63,11 @@ bool server_choice::has_other(const past_offers& of) const noexcept {
            });
 }
 
+status server_choice::without_server(status said) const noexcept {
+    const bool unknown = said == status::ok || (said == status::not_found && lacking_ < servers_.size());
+    return unknown ? status::peer_lost : said;
+}
+
 void server_choice::heard(const upstream& from, const completion& end) noexcept {
     const bool lacks = end.unseen() && end.status == status::not_found;
     if (!lacks && (lacking_ == 0 || !is_answer(end))) return;

@@ -32,6 +32,10 @@ class server_choice {
     /// True: a request that has met this may be offered once more, to a server that is connected.
     [[nodiscard]] bool has_other(const past_offers& of) const noexcept;
 
+    /// What a client is told where no server takes its request and the last one has said this: `not_found` only if all
+    /// servers lack the model. Else one that may have it is away: `peer_lost`.
+    [[nodiscard]] status without_server(status said) const noexcept;
+
     /// A call there has ended with this.
     void heard(const upstream& from, const completion& end) noexcept;
     /// The server at `i` has said that it lacks the model, and nothing else since.

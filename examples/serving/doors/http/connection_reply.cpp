@@ -47,9 +47,9 @@ void connection::on_answer(door_channel& on, const completion& from) {
 
 void connection::answer(door_channel& on, const completion& from) {
     if (from.status != status::ok) {
-        const std::string why = failure_text(from);
+        const error why = failure_of(*model_, from);
         abandon();
-        return reply(oip::http_status_of(from.status), why);
+        return refuse(why);
     }
     const auto& model = model_->description;
     auto outputs = oip::answered_tensors(model, on.tensors(from), from.response);

@@ -70,7 +70,7 @@ void connection::take_end(door_channel& on, const completion& from) {
 /// The document of the last part; empty: there is none.
 result<std::string> connection::end_of(door_channel& on, const completion& from) {
     if (broken_) return *std::exchange(broken_, std::nullopt);
-    if (from.status != status::ok) return oip::refusal(from.status, failure_text(from));
+    if (from.status != status::ok) return failure_of(*model_, from);
     const bool whole = is_stream() || !document_.empty();
     if (from.response.empty() && whole) return std::string{};
     if (!document_.empty()) return several_parts();

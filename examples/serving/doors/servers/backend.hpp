@@ -47,6 +47,8 @@ class backend {
     /// `length` bytes are kept, and the slot is released; `ask_slot` with `to.past()` is next.
     [[nodiscard]] bool take_back(const completion& end, const call_slot& slot, std::size_t length,
                                  returned_request& to);
+    /// What a client is told of an unseen end with this, where `take_back` gives it to no other server.
+    [[nodiscard]] status without_server(status said) const { return servers_.without_server(said); }
     /// A server is connected, and has the model as far as is known.
     [[nodiscard]] bool ready() const { return servers_.ready(); }
     [[nodiscard]] std::size_t servers() const { return servers_.size(); }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/servers/served_model.hpp"
 
+#include "serving/doors/oip/refusal.hpp"
+
 #include <algorithm>
+#include <utility>
 
 namespace accel::examples::serving::doors {
 namespace {
@@ -24,11 +27,13 @@ std::uint32_t parts_of(const served_model& model, const door_settings& settings)
     return static_cast<std::uint32_t>(std::min<std::size_t>(settings.stream_parts, max_parts));
 }
 
-std::string failure_text(const completion& from) {
+error failure_of(const served_model& model, const completion& from) {
+    const status told = from.unseen() ? model.to->without_server(from.status) : from.status;
+    if (told != from.status) return oip::refusal(told, "no server that has the model is connected");
     std::string out = "the model's server answered " + std::string{to_string(from.status)};
     const auto text = from.response;
     if (!text.empty()) out += ": " + std::string(reinterpret_cast<const char*>(text.data()), text.size());
-    return out;
+    return oip::refusal(told, std::move(out));
 }
 
 void count_success(oip::model_counts& to, std::chrono::nanoseconds took, const timeline& stages) {

@@ -8,6 +8,7 @@
 #include "serving/doors/servers/backend.hpp"
 
 #include <accel_transport/completion.hpp>
+#include <accel_transport/status.hpp>
 #include <accel_transport/target.hpp>
 #include <accel_transport/timeline.hpp>
 
@@ -38,8 +39,8 @@ using model_table = std::map<std::string, served_model, std::less<>>;
 /// How many unread parts an answer of this model may have; 0: it comes in one piece.
 [[nodiscard]] std::uint32_t parts_of(const served_model& model, const door_settings& settings);
 
-/// What a client reads of a call that failed at the model's server.
-[[nodiscard]] std::string failure_text(const completion& from);
+/// What a client is told of a call that failed at the model's server.
+[[nodiscard]] error failure_of(const served_model& model, const completion& from);
 
 /// Counts a request that took so long in the door.
 void count_success(oip::model_counts& to, std::chrono::nanoseconds took, const timeline& stages);

@@ -160,9 +160,9 @@ void inference::take(const completion& from) {
     counted_.enter(request_stage::answer);
     const auto owner = from.more ? owner_ : end();
     if (from.status == status::ok) return owner->on_response(*this, from);
-    const std::string why = failure_text(from);
+    const error why = failure_of(*model_, from);
     release(from.id);
-    owner->on_failure(*this, wire::grpc_status_of(from.status), why);
+    owner->on_failure(*this, wire::grpc_status_of(why.code), why.message);
 }
 
 /// While a server may write to a client's memory, its call goes on until it has answered.
