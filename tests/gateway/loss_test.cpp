@@ -5,6 +5,7 @@
 #include "payload.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -128,6 +129,34 @@ TEST(gateway_losses, no_call_fails_while_one_of_two_servers_restarts_eight_times
     EXPECT_EQ(seen.at("errors"), nlohmann::json::object());
     RecordProperty("calls", std::to_string(load.done()));
     RecordProperty("retried", seen.at("retried").dump());
+}
+
+/// A server ends when the gateway has the other one back.
+TEST(gateway_losses, no_call_fails_while_two_servers_restart_in_turn) {
+    auto ctx = context::open({.log = log_level::off});
+    ASSERT_TRUE(ctx);
+    std::array<std::atomic<std::uint64_t>, 2> seen{};
+    const auto counting = [&seen](std::size_t which) -> handler {
+        return [&count = seen.at(which)](exchange one) {
+            ++count;
+            answer_changed(std::move(one));
+        };
+    };
+    server_of_a_gateway first(*ctx, any_uri("tcp"), counting(0));
+    server_of_a_gateway second(*ctx, any_uri("tcp"), counting(1));
+    gateway_process between({"--listen", any_uri("tcp"), "--to", first.uri(), "--to", second.uri()});
+    callers load(*ctx, between.uri(), 4);
+    for (std::size_t round = 0; round < 8; ++round) {
+        const std::array<std::uint64_t, 2> before{seen[0], seen[1]};
+        ASSERT_TRUE(eventually(
+            patience(300s), [&] { return seen[0] >= before[0] + 100 && seen[1] >= before[1] + 100; }, 1ms))
+            << "both are used";
+        server_of_a_gateway& ends = round % 2 == 0 ? first : second;
+        ends.end();
+        ends.start_again(*ctx, counting(round % 2));
+    }
+    load.end();
+    EXPECT_EQ(load.failed(), 0U) << load.last_failure();
 }
 
 TEST(gateway_losses, a_server_that_ends_and_comes_back_is_used_again) {
