@@ -51,8 +51,9 @@ completion ended(status with, std::uint32_t code = unseen_code) {
 /// So many servers of one model, each with one channel.
 class backend_rig {
   public:
-    explicit backend_rig(int servers, std::uint32_t slots = 8)
-        : ctx_(context::open({.log = log_level::off}).value()), all_(loop_, {.channels = 1, .slots = slots}) {
+    explicit backend_rig(int servers, std::uint32_t slots = 8, std::size_t most_kept = 1'000)
+        : ctx_(context::open({.log = log_level::off}).value()),
+          all_(loop_, {.channels = 1, .slots = slots}, most_kept) {
         for (int i = 0; i < servers; ++i) {
             const std::string uri = "local://doors-backend-" + std::to_string(next_name++);
             const handler service = [this](exchange one) {
@@ -213,6 +214,25 @@ TEST(doors_losses, only_an_answer_that_no_handler_has_given_goes_to_another_serv
             << "a handler's " << to_string(said);
         EXPECT_EQ(rig.model().take_back(ended(said), who->held[0], 1, request), unseen) << to_string(said);
     }
+}
+
+TEST(doors_losses, requests_that_come_back_have_a_bounded_memory) {
+    backend_rig rig(2, 8, 10);
+    const auto one = rig.ask();
+    const auto other = rig.ask();
+    returned_request first;
+    ASSERT_TRUE(rig.model().take_back(ended(status::closed), one->held.at(0), 6, first));
+    {
+        returned_request second;
+        EXPECT_FALSE(rig.model().take_back(ended(status::closed), other->held.at(0), 5, second));
+        EXPECT_FALSE(second.is_kept());
+    }
+    const auto next = rig.ask({.past = first.past()});
+    first.move_to(next->held.at(0));
+    returned_request second;
+    EXPECT_TRUE(rig.model().take_back(ended(status::closed), other->held.at(0), 10, second)) << "it is free again";
+    second = {};
+    EXPECT_TRUE(rig.model().take_back(ended(status::closed), next->held.at(0), 10, first)) << "its client has left";
 }
 
 /// Two servers with one slot each, and a request that the first has given back. The second is full.

@@ -117,7 +117,7 @@ bool backend::take_back(const completion& end, const call_slot& slot, std::size_
 bool backend::keep(status why, const call_slot& slot, std::size_t length, returned_request& to) {
     to.past() = {to.past().losses + 1, &slot.on->server(), why};
     if (!servers_.has_other(to.past())) return false;
-    to.keep(slot, length);
+    if (!to.keep(slot, length, all_.kept())) return false;
     all_.count_taken_back();
     slot.on->release(slot.id);
     return true;
@@ -171,8 +171,13 @@ bool backend::serve_next() {
     return false;
 }
 
-backends::backends(boost::asio::io_context& loop, const gateway::reach_settings& reach)
-    : loop_(loop), reach_(reach), timer_(loop), questions_(loop), opened_(loop) {}
+backends::backends(boost::asio::io_context& loop, const gateway::reach_settings& reach, std::size_t most_kept)
+    : loop_(loop),
+      reach_(reach),
+      kept_(std::make_shared<memory_budget>(most_kept)),
+      timer_(loop),
+      questions_(loop),
+      opened_(loop) {}
 
 backend& backends::add(std::span<gateway::upstream* const> servers, accel::target target) {
     backend& made = models_.emplace_back(*this, reach_.balance, target);

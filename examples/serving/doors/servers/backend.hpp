@@ -43,8 +43,8 @@ class backend {
     void end_question(std::size_t server, const completion& end);
     /// True: `why` says that the request in `slot` was not sent, and it goes to another server: as `take_back`.
     [[nodiscard]] bool take_back_unsent(status why, const call_slot& slot, std::size_t length, returned_request& to);
-    /// True: `end` says that no handler has seen the request in `slot`, and there is another server for it. Its first
-    /// `length` bytes are kept, and the slot is released; `ask_slot` with `to.past()` is next.
+    /// True: `end` says that no handler has seen the request in `slot`, there is another server for it, and memory. Its
+    /// first `length` bytes are kept, and the slot is released; `ask_slot` with `to.past()` is next.
     [[nodiscard]] bool take_back(const completion& end, const call_slot& slot, std::size_t length,
                                  returned_request& to);
     /// What a client is told of an unseen end with this, where `take_back` gives it to no other server.
@@ -90,7 +90,8 @@ class backend {
 /// All servers behind the doors of a program, in a loop of Asio. Servers that are away join when they are reached.
 class backends {
   public:
-    backends(boost::asio::io_context& loop, const gateway::reach_settings& reach);
+    /// `most_kept`: bytes of requests that were taken back and wait for a slot.
+    backends(boost::asio::io_context& loop, const gateway::reach_settings& reach, std::size_t most_kept);
     backends(const backends&) = delete;
     backends& operator=(const backends&) = delete;
 
@@ -110,6 +111,7 @@ class backends {
     void watch_lacking();
     /// Requests that were taken back from a server; each was copied twice.
     [[nodiscard]] std::uint64_t taken_back() const noexcept { return taken_back_; }
+    [[nodiscard]] const std::shared_ptr<memory_budget>& kept() const noexcept { return kept_; }
     void count_taken_back() noexcept { ++taken_back_; }
 
   private:
@@ -118,6 +120,7 @@ class backends {
 
     boost::asio::io_context& loop_;
     gateway::reach_settings reach_;
+    std::shared_ptr<memory_budget> kept_;
     boost::asio::steady_timer timer_;
     boost::asio::steady_timer questions_;
     bool watching_ = false;

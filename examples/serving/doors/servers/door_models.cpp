@@ -113,8 +113,9 @@ result<wanted> wanted_of(std::span<const model_place> places, std::span<const mo
     return out;
 }
 
-door_models made_of(boost::asio::io_context& loop, wanted&& from, const gateway::reach_settings& reach) {
-    door_models out{.servers = std::make_unique<backends>(loop, reach), .models = {}};
+door_models made_of(boost::asio::io_context& loop, wanted&& from, const choices& chosen) {
+    const std::size_t most_kept = chosen.limits.max_json_memory;
+    door_models out{.servers = std::make_unique<backends>(loop, chosen.reach, most_kept), .models = {}};
     std::map<std::string, gateway::upstream*> by_uri;
     for (auto& [uri, each] : from.servers)
         by_uri[uri] = &out.servers->add_server(gateway::upstream(uri, std::move(each.targets), each.needs));
@@ -134,7 +135,7 @@ door_models made_of(boost::asio::io_context& loop, wanted&& from, const gateway:
 result<door_models> connect_models(boost::asio::io_context& loop, context& ctx, const choices& chosen) {
     auto models = wanted_of(chosen.models, chosen.described);
     if (!models) return models.error();
-    door_models out = made_of(loop, std::move(models).value(), chosen.reach);
+    door_models out = made_of(loop, std::move(models).value(), chosen);
     if (auto reached = out.servers->open(ctx); !reached) return reached.error();
     return out;
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/doors/counting/memory_budget.hpp"
 #include "serving/doors/servers/door_channel.hpp"
 #include "serving/doors/servers/offer_time.hpp"
 #include "serving/gateway/offering.hpp"
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
@@ -17,8 +19,8 @@ namespace accel::examples::serving::doors {
 /// into the next one.
 class returned_request {
   public:
-    /// Copies the first `length` bytes out of the slot, which may be released then.
-    void keep(const call_slot& from, std::size_t length);
+    /// Copies the first `length` bytes out of the slot, which may be released then. False: `of` has not so much left.
+    [[nodiscard]] bool keep(const call_slot& from, std::size_t length, std::shared_ptr<memory_budget> of);
     /// True: the bytes are here, and wait for a slot.
     [[nodiscard]] bool is_kept() const noexcept { return kept_; }
     [[nodiscard]] std::size_t size() const noexcept { return bytes_.size(); }
@@ -30,6 +32,7 @@ class returned_request {
     [[nodiscard]] offer_time& time() noexcept { return time_; }
 
   private:
+    memory_share share_;  ///< before what it is for
     std::vector<std::byte> bytes_;
     gateway::past_offers past_;
     offer_time time_;
