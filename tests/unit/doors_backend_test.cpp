@@ -138,6 +138,7 @@ TEST(doors_slots, bodies_that_follow_hold_half_of_them_at_most) {
 TEST(doors_slots, a_body_that_is_whole_gives_its_share_back_before_it_is_answered) {
     backend_rig rig(1, 8);
     std::vector<std::shared_ptr<waiting_caller>> slow;
+    slow.reserve(5);
     for (int i = 0; i < 5; ++i) slow.push_back(rig.ask({.body_follows = true}));
     ASSERT_EQ(slow[4]->held.size(), 0U);
     ASSERT_EQ(send(slow[0]->held[0], 0, slow[0]), status::ok);
