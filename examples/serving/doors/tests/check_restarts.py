@@ -21,6 +21,14 @@ PATIENCE = 300  # seconds, for hangs alone
 IMAGE = [float(i % 16) / 16 for i in range(64)]
 
 
+started = []
+
+
+def start(command, **pipes):
+    started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **pipes))
+    return started[-1]
+
+
 class Server:
     """model_server at a fixed URI; a life ends with SIGTERM."""
 
@@ -30,8 +38,8 @@ class Server:
         self.start()
 
     def start(self):
-        self.process = subprocess.Popen([self.program, self.uri, "--model", "digits", "--control", "--json"],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = start([self.program, self.uri, "--model", "digits", "--control", "--json"],
+                             stdin=subprocess.PIPE)
         self.uri = json.loads(first_line(self.process))["endpoints"][0] + "?insecure=true"
 
     def obey(self, command):
@@ -108,8 +116,7 @@ class Load:
     """The process of `load`."""
 
     def __init__(self, python, door, address):
-        self.process = subprocess.Popen([python, __file__, "load", door, address], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
+        self.process = start([python, __file__, "load", door, address], stdin=subprocess.PIPE)
         self.done = 0
 
     def go_on(self, requests):
@@ -181,7 +188,7 @@ def run(gateway, program, door, requests, python):
     command = [gateway, f"--{door}", "127.0.0.1:0", "--json"]
     for each in servers:
         command += ["--model", "digits=" + each.uri]
-    front = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    front = start(command)
     address = json.loads(first_line(front))["endpoints"][0].split("//")[1]
     clients = Load(python, door, address)
     share = requests // (RESTARTS + 2)
@@ -217,7 +224,11 @@ def main():
     if python is None:
         print("skipped: PyPI is out of reach, and tritonclient comes from there")
         return SKIPPED
-    return run(*words[:3], int(words[3]) if len(words) > 3 else 4000, python)
+    try:
+        return run(*words[:3], int(words[3]) if len(words) > 3 else 4000, python)
+    finally:
+        for each in started:  # those that a failure has left
+            each.kill()
 
 
 if __name__ == "__main__":
