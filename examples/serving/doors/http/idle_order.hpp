@@ -65,7 +65,7 @@ class idle_order {
     template <typename Order>
     using list = boost::intrusive::list<idle_entry, boost::intrusive::base_hook<idle_hook<Order>>,
                                         boost::intrusive::constant_time_size<false>>;
-    struct share {
+    struct client_share {
         std::size_t count = 0;
         list<idle_of_client> idle;
     };
@@ -81,7 +81,7 @@ class idle_order {
     }
 
     list<idle_of_all> idle_;
-    std::map<boost::asio::ip::address, share> shares_;
+    std::map<boost::asio::ip::address, client_share> shares_;
 };
 
 }  // namespace accel::examples::serving::doors
