@@ -121,7 +121,7 @@ void count_record(int sending, int, int kind, const void* type, std::size_t, SSL
     auto& counted = *static_cast<traffic_notes*>(notes);
     const auto content = *static_cast<const unsigned char*>(type);
     if (content == SSL3_RT_APPLICATION_DATA)
-        counted.sent += sending != 0 ? 1 : 0;
+        ++(sending != 0 ? counted.sent : counted.received);
     else if (sending == 0 && content != SSL3_RT_ALERT && SSL_is_init_finished(ssl) == 1) {
         ++counted.renewals;
         SSL_set_shutdown(ssl, SSL_get_shutdown(ssl) | SSL_RECEIVED_SHUTDOWN);

@@ -55,6 +55,7 @@ struct traffic_notes {
     std::string refused;             ///< the key or certificate of a peer that was refused
     traffic_secret sending;          ///< of what this end sends on a data connection; for the kernel's TLS
     std::uint64_t sent = 0;          ///< records of application data
+    std::uint64_t received = 0;      ///< …, which is what a peer costs
     std::uint64_t renewals = 0;      ///< received after the handshake: records that change keys; the first is the last
     find_token find;                 ///< server: of the sessions that a client may show
     std::optional<session_key> key;  ///< client: of its session; server: that the client has shown
