@@ -27,13 +27,13 @@ class record_forge {
     static constexpr std::size_t tag_bytes = 16;
     static constexpr std::size_t sha256_bytes = 32;
 
-    /// Before its handshake: `stream` will know its secrets, whatever its protocol is.
+    /// Before its handshake: `stream` will know its secret, whatever its protocol is.
     static void watch(const core::tls_stream& stream) {
         SSL_CTX_set_keylog_callback(SSL_get_SSL_CTX(stream.get()), note);
     }
     /// After its handshake; from now on nothing else writes through it.
     explicit record_forge(const core::tls_stream& own) {
-        const core::traffic_secret& mine = SSL_is_server(own.get()) == 1 ? own.traffic().server : own.traffic().client;
+        const core::traffic_secret& mine = own.traffic().sending;
         require(mine.length == secret_.size(), "the first cipher suite was taken");
         std::copy_n(mine.bytes.begin(), secret_.size(), secret_.begin());
         set_keys();
@@ -66,8 +66,8 @@ class record_forge {
     static void note(const SSL* of, const char* line) {
         auto* notes = static_cast<core::traffic_notes*>(SSL_get_app_data(of));
         const std::string_view text = line;
-        if (text.starts_with("CLIENT_TRAFFIC_SECRET_0 ")) read(text, notes->client);
-        if (text.starts_with("SERVER_TRAFFIC_SECRET_0 ")) read(text, notes->server);
+        const std::string_view own = SSL_is_server(of) == 1 ? "SERVER_TRAFFIC_SECRET_0 " : "CLIENT_TRAFFIC_SECRET_0 ";
+        if (text.starts_with(own)) read(text, notes->sending);
     }
     static void read(std::string_view line, core::traffic_secret& out) {
         const std::string_view text = line.substr(line.rfind(' ') + 1);
