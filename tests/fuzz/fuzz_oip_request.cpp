@@ -92,9 +92,11 @@ std::uint64_t binary_bytes_of(std::uint64_t body_bytes, std::string_view field) 
     require(plan->json_bytes + plan->binary_bytes == body_bytes && plan->json_bytes <= body_bytes,
             "the parts are the body");
     require(!plan->is_raw() || plan->binary_bytes == body_bytes, "a raw body is all tensor");
+    // Tensors beside JSON are not read before it, which tells what is wrong with them.
     if (oip::check_body(*plan, served(), longest_json))
-        require(plan->json_bytes <= longest_json && plan->binary_bytes <= oip::binary_input_bytes(served()),
-                "no body is longer than the model's");
+        require(plan->json_bytes <= longest_json &&
+                    (!plan->is_raw() || plan->binary_bytes <= oip::binary_input_bytes(served())),
+                "no JSON is longer than the limit, and no raw body than the model's");
     return plan->binary_bytes;
 }
 
