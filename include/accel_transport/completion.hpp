@@ -19,8 +19,8 @@ struct call_id {
     friend constexpr auto operator<=>(call_id, call_id) noexcept = default;
 };
 
-/// The `code` beside `closed` and `not_found` where no handler has seen the call. A handler that fails with both asks
-/// for the same: that the call goes to another server.
+/// The `code` of a completion with `closed` or `not_found` whose call no handler has seen. A handler that fails with
+/// such a status and this code asks for the same: that the call goes to another server.
 inline constexpr std::uint32_t unseen_code = 1;
 
 /// The result of a call, from `channel::poll`: for every accepted call exactly one without `more`, its last. With

@@ -234,9 +234,9 @@ TEST_F(forwarding, says_not_found_only_if_no_server_has_the_model) {
 }
 
 /// One that has come back from the first server waits for the second, which is full.
-class forwarding_past_the_returned : public forwarding {
+class forwarding_beside_a_returned_request : public forwarding {
   protected:
-    forwarding_past_the_returned() : forwarding(2) {
+    forwarding_beside_a_returned_request() : forwarding(2) {
         add_server(held_.keeper());
         add_server();
         take_slots(1);
@@ -276,7 +276,7 @@ class forwarding_past_the_returned : public forwarding {
     std::vector<std::pair<channel*, call_id>> taken_;
 };
 
-TEST_F(forwarding_past_the_returned, a_new_request_goes_to_the_server_that_is_free) {
+TEST_F(forwarding_beside_a_returned_request, a_new_request_goes_to_the_free_server) {
     return_first();
     send(2);
     answer_at_first();
@@ -284,7 +284,7 @@ TEST_F(forwarding_past_the_returned, a_new_request_goes_to_the_server_that_is_fr
     answer_returned();
 }
 
-TEST_F(forwarding_past_the_returned, one_that_waits_goes_to_the_server_that_is_free) {
+TEST_F(forwarding_beside_a_returned_request, a_waiting_request_goes_to_the_free_server) {
     take_slots(0);
     send(2);
     EXPECT_EQ(counted().queued, 1U);

@@ -237,9 +237,9 @@ TEST(doors_losses, requests_that_come_back_have_a_bounded_memory) {
 }
 
 /// Two servers with one slot each, and a request that the first has given back. The second is full.
-class doors_returned : public ::testing::Test {
+class doors_returned_request : public ::testing::Test {
   protected:
-    doors_returned() {
+    doors_returned_request() {
         first_ = rig_.ask();
         second_ = rig_.ask();
         next_ = rig_.ask();
@@ -256,7 +256,7 @@ class doors_returned : public ::testing::Test {
     std::shared_ptr<waiting_caller> first_, second_, next_, returned_, last_;
 };
 
-TEST_F(doors_returned, others_pass_it_to_the_server_that_it_comes_from) {
+TEST_F(doors_returned_request, does_not_keep_others_from_its_old_server) {
     release(*next_);
     ASSERT_EQ(last_->held.size(), 1U);
     EXPECT_EQ(returned_->held.size(), 0U);
@@ -266,7 +266,7 @@ TEST_F(doors_returned, others_pass_it_to_the_server_that_it_comes_from) {
     EXPECT_EQ(returned_->held.size(), 0U);
 }
 
-TEST_F(doors_returned, it_comes_before_those_that_wait_for_any_server) {
+TEST_F(doors_returned_request, is_served_before_those_that_can_go_anywhere) {
     release(*second_);
     ASSERT_EQ(returned_->held.size(), 1U);
     EXPECT_EQ(server_of(*returned_), server_of(*second_));

@@ -83,7 +83,7 @@ client_identity stranger_at(const std::string& address) {
     return server_connection(1, {}, address, {}).client;
 }
 
-TEST(strangers, of_one_ipv6_network_count_as_one) {
+TEST(strangers, in_one_ipv6_network_count_as_one) {
     const client_identity one = stranger_at("2001:db8:0:1::1");
     const client_identity neighbour = stranger_at("2001:db8:0:1::2");
     EXPECT_EQ(one.place(), neighbour.place());

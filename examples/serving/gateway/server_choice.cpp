@@ -14,7 +14,7 @@ namespace {
     return key ^ (key >> 31);
 }
 
-/// What is no answer of the model's server says nothing of the model.
+/// False: the call ended without an answer, which says nothing about the model.
 [[nodiscard]] bool is_answer(const completion& end) noexcept {
     switch (end.status) {
         case status::peer_lost:

@@ -38,7 +38,7 @@ namespace accel::core {
 [[nodiscard]] std::string numeric_host(const socket_address& address);
 /// The peer's address as text, without its port; an IPv4 one is written as such, whatever the socket's family.
 [[nodiscard]] std::string peer_address(int fd);
-/// Of an IPv6 address the /64 that it lies in: whoever has one address of it has all. Empty: it is no such address.
+/// The /64 network of an IPv6 address, as text; who has one address of it usually has them all. Empty for other text.
 [[nodiscard]] std::string network_of(std::string_view address);
 
 /// Starts to connect a non-blocking socket. 0: `out` connects or is connected; else errno.

@@ -27,8 +27,8 @@ struct body_plan {
 /// number up to `body_bytes`.
 [[nodiscard]] result<body_plan> plan_body(std::uint64_t body_bytes, std::optional<std::string_view> header_length);
 
-/// Says whether a body is no longer than a request for this model may be. `message_too_large`. Of tensors that follow
-/// JSON the JSON tells more: it is wrong where they are too long.
+/// Checks the lengths of a body against what this model takes: `message_too_large`. Tensors that follow JSON are not
+/// checked here, because the JSON tells what is wrong with them.
 [[nodiscard]] result<void> check_body(const body_plan& plan, const model_description& model, std::uint64_t max_json);
 
 /// Bytes of all input tensors, without what lies between them: the most that a binary section may have.

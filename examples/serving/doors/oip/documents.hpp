@@ -34,8 +34,8 @@ struct allowed_memory {
 };
 /// Names of the extensions that these are.
 [[nodiscard]] std::vector<std::string_view> shared_memory_extensions(const allowed_memory& allowed);
-// The answers to GET: JSON texts.
-// Of health: Triton's clients read the status alone, KServe's these.
+
+// The answers to GET: JSON texts. Of health, Triton's clients read only the status, and KServe's read these.
 [[nodiscard]] std::string live_document();
 [[nodiscard]] std::string ready_document();
 [[nodiscard]] std::string model_ready_document(std::string_view model);

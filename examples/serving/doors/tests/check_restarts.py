@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two servers of one model behind a door under load: one restarts eight times, and unloads its model. No request may
-fail. Then both unload it, and readiness follows the model. For a longer run:
+"""A door under load has two servers of one model. One of them restarts eight times, and then unloads the model. No
+request may fail. Then both unload it, and readiness follows the model. For a longer run:
 python3 check_restarts.py GATEWAY MODEL_SERVER http|grpc REQUESTS"""
 import collections
 import http.client
@@ -13,9 +13,10 @@ import threading
 import time
 
 from client_environment import SKIPPED, client_python
-from pair import expect, first_line
+from pair import PATIENT, expect, first_line
 
 RESTARTS = 8
+QUERY = f"insecure=true&{PATIENT}"
 CLIENTS = 8
 PATIENCE = 300  # seconds, for hangs alone
 IMAGE = [float(i % 16) / 16 for i in range(64)]
@@ -34,13 +35,13 @@ class Server:
 
     def __init__(self, program):
         self.program = program
-        self.uri = "tcp://127.0.0.1:0?insecure=true"
+        self.uri = "tcp://127.0.0.1:0?" + QUERY
         self.start()
 
     def start(self):
         self.process = start([self.program, self.uri, "--model", "digits", "--control", "--json"],
                              stdin=subprocess.PIPE)
-        self.uri = json.loads(first_line(self.process))["endpoints"][0] + "?insecure=true"
+        self.uri = json.loads(first_line(self.process))["endpoints"][0] + "?" + QUERY
 
     def obey(self, command):
         self.process.stdin.write(command + "\n")
@@ -187,7 +188,7 @@ def run(gateway, program, door, requests, python):
     servers = [Server(program), Server(program)]
     command = [gateway, f"--{door}", "127.0.0.1:0", "--json"]
     for each in servers:
-        command += ["--model", "digits=" + each.uri]
+        command += ["--model", "digits=" + each.uri + "&call_timeout=60s"]
     front = start(command)
     address = json.loads(first_line(front))["endpoints"][0].split("//")[1]
     clients = Load(python, door, address)

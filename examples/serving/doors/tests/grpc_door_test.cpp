@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gRPC door, asked with frames of HTTP/2 that are made by hand: what no stock client sends, and without one.
-#include "door_rig.hpp"
+#include "grpc_requests.hpp"
 #include "sanitizers.hpp"
 #include "serving/doors/clients/infer_talk.hpp"
 #include "serving/doors/clients/line.hpp"
@@ -26,78 +26,6 @@ namespace accel::examples::serving::doors::tests {
 namespace {
 
 using namespace std::chrono_literals;
-
-// Codes of gRPC.
-constexpr int ok = 0;
-constexpr int invalid_argument = 3;
-constexpr int deadline_exceeded = 4;
-constexpr int not_found = 5;
-constexpr int resource_exhausted = 8;
-constexpr int unimplemented = 12;
-constexpr int internal = 13;
-constexpr int unauthenticated = 16;
-
-const std::string infer{clients::infer_path};
-constexpr std::size_t begun_bytes = 25;  // of a message that does not go on
-
-std::string method(std::string_view name) {
-    return std::string{service} + std::string{name};
-}
-
-/// A ModelInferRequest of `double`, of which everything can be another.
-struct request {
-    std::string name = "x";
-    std::string type = "FP32";
-    std::vector<std::uint64_t> shape{8};
-    std::size_t bytes = 32;
-    std::string version{};
-    std::string model = "double";
-
-    [[nodiscard]] std::string message() const {
-        wire::writer input;
-        input.text(1, name);
-        input.text(2, type);
-        input.packed(3, shape);
-        wire::writer out;
-        out.text(1, model);
-        out.text(2, version);
-        out.message(5, input);
-        out.entry(7, std::string(bytes, '\0'));
-        return out.take();
-    }
-};
-
-/// The five bytes before a message, which say its length.
-std::string prefix(std::uint32_t length) {
-    std::string out(1, '\0');
-    for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>((length >> shift) & 0xff);
-    return out;
-}
-
-std::string framed(const std::string& message) {
-    return prefix(static_cast<std::uint32_t>(message.size())) + message;
-}
-
-/// Opens a call and sends the begin of a message.
-std::unique_ptr<grpc_client> slow_client(const door_rig& door, const std::string& path) {
-    auto out = std::make_unique<grpc_client>(door.grpc());
-    out->wire().open(path);
-    out->wire().send(framed(request{}.message()).substr(0, begun_bytes), false);
-    EXPECT_TRUE(out->flush());
-    return out;
-}
-
-/// Sends a request over its stream, and has the answer.
-bool ask_in_stream(grpc_client& one) {
-    const std::size_t before = one.wire().body().size();
-    one.wire().send(framed(request{}.message()), false);
-    if (!one.flush()) return false;
-    const auto deadline = std::chrono::steady_clock::now() + 20s;
-    while (one.wire().body().size() == before && std::chrono::steady_clock::now() < deadline)
-        if (one.finish(20ms)) return false;
-    return one.wire().body().size() > before;
-}
-
 /// Those whose call has ended with `deadline_exceeded` within 20 s are taken away, until so many are left.
 void wait_for_ends(std::vector<std::unique_ptr<grpc_client>>& slow, std::size_t left) {
     const auto until = std::chrono::steady_clock::now() + 20s;
@@ -132,15 +60,6 @@ class limits_file {
   private:
     std::filesystem::path path_;
 };
-
-/// gRPC tells the door that a call has ended a moment after it has told the client.
-std::optional<int> infer_when_free(grpc_client& one, const char* model) {
-    const auto deadline = std::chrono::steady_clock::now() + 10s;
-    std::optional<int> code = one.infer(model, 3);
-    while (code == resource_exhausted && std::chrono::steady_clock::now() < deadline) code = one.infer(model, 3);
-    return code;
-}
-
 TEST(grpc_door, a_client_that_is_made_by_hand_gets_answers) {
     const door_rig door;
     grpc_client one{door.grpc()};
@@ -173,21 +92,21 @@ TEST(grpc_door, mistakes_have_their_code_and_a_sentence) {
         std::string method;
         std::string message;
     } mistakes[] = {
-        {invalid_argument, "FP32", infer, request{.type = "INT32"}.message()},
-        {invalid_argument, "shape", infer, request{.shape = {4}}.message()},
-        {invalid_argument, "negative", infer, request{.shape = {std::uint64_t{1} << 63}}.message()},
-        {invalid_argument, "", infer, request{.shape = {~std::uint64_t{7}}}.message()},
-        {invalid_argument, "", infer, request{.shape = {std::uint64_t{1} << 62, 8}}.message()},
-        {invalid_argument, "bytes", infer, request{.bytes = 31}.message()},
-        {invalid_argument, "no input", infer, request{.name = "z"}.message()},
-        {not_found, "no version", infer, request{.version = "2"}.message()},
-        {not_found, "no model", infer, request{.model = "nobody"}.message()},
-        {invalid_argument, "", infer, request{}.message() + std::string(40, '\x0b')},
+        {invalid_argument, "FP32", infer, infer_request{.type = "INT32"}.message()},
+        {invalid_argument, "shape", infer, infer_request{.shape = {4}}.message()},
+        {invalid_argument, "negative", infer, infer_request{.shape = {std::uint64_t{1} << 63}}.message()},
+        {invalid_argument, "", infer, infer_request{.shape = {~std::uint64_t{7}}}.message()},
+        {invalid_argument, "", infer, infer_request{.shape = {std::uint64_t{1} << 62, 8}}.message()},
+        {invalid_argument, "bytes", infer, infer_request{.bytes = 31}.message()},
+        {invalid_argument, "no input", infer, infer_request{.name = "z"}.message()},
+        {not_found, "no version", infer, infer_request{.version = "2"}.message()},
+        {not_found, "no model", infer, infer_request{.model = "nobody"}.message()},
+        {invalid_argument, "", infer, infer_request{}.message() + std::string(40, '\x0b')},
         {invalid_argument, "", infer, std::string{"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f"}},
-        {internal, "on fire", infer, request{.model = "failing"}.message()},
-        {internal, "not the outputs", infer, request{.model = "short"}.message()},
+        {internal, "on fire", infer, infer_request{.model = "failing"}.message()},
+        {internal, "not the outputs", infer, infer_request{.model = "short"}.message()},
         {unimplemented, "no such method", method("RepositoryIndex"), {}},
-        {resource_exhausted, "", infer, request{.bytes = 1 << 20}.message()},
+        {resource_exhausted, "", infer, infer_request{.bytes = 1 << 20}.message()},
     };
     for (const auto& each : mistakes) {
         EXPECT_EQ(one.call(each.method, each.message), each.code) << each.word << one.wire().sentence();
@@ -217,7 +136,7 @@ TEST(grpc_door, without_a_token_only_its_health_is_told) {
 TEST(grpc_door, a_message_that_is_cut_is_refused) {
     const door_rig door;
     grpc_client one{door.grpc()};
-    const std::string whole = request{}.message();
+    const std::string whole = infer_request{}.message();
     const auto length = static_cast<std::uint32_t>(whole.size());
     for (const std::string& body : {prefix(length) + whole.substr(1), prefix(length + 1) + whole, prefix(length),
                                     std::string{"\0\0", 2}, std::string{}}) {
@@ -233,7 +152,7 @@ TEST(grpc_door, a_message_that_is_cut_is_refused) {
 /// More of them than there are slots.
 TEST(grpc_door, slow_bodies_hold_no_slot_and_end_in_time) {
     const door_rig door{{"--body-timeout", "1s"}};
-    const std::string message = request{}.message();
+    const std::string message = infer_request{}.message();
     std::vector<std::unique_ptr<grpc_client>> slow;
     for (int i = 0; i < 40; ++i) {
         slow.push_back(std::make_unique<grpc_client>(door.grpc()));
@@ -262,7 +181,7 @@ TEST(grpc_door, slow_messages_leave_half_of_the_calls_to_others) {
     grpc_client other{door.grpc()};
     for (int i = 0; i < 50; ++i) ASSERT_EQ(infer_when_free(other, "double"), ok) << other.wire().sentence();
     for (const auto& each : slow) {
-        each->wire().send(framed(request{}.message()).substr(begun_bytes), true);
+        each->wire().send(framed(infer_request{}.message()).substr(begun_bytes), true);
         ASSERT_TRUE(each->finish()) << "the others may go on";
         EXPECT_EQ(each->wire().code(), ok) << each->wire().sentence();
     }
@@ -289,13 +208,13 @@ TEST(grpc_door, streams_that_wait_for_a_message_leave_half_of_the_calls_to_other
 }
 
 TEST(grpc_door, inflated_messages_have_a_bound_on_their_memory_together) {
-    const std::string packed = deflated(request{}.message());
+    const std::string packed = deflated(infer_request{}.message());
     const limits_file none{R"({"json_memory": 1024})"};
     const door_rig tight{{"--config", none.path()}};
     grpc_client one{tight.grpc()};
     EXPECT_EQ(one.call(infer, packed), resource_exhausted);
     EXPECT_NE(one.wire().sentence().find("compressed"), std::string::npos) << one.wire().sentence();
-    EXPECT_EQ(one.call(infer, request{}.message()), ok) << "others need none of it";
+    EXPECT_EQ(one.call(infer, infer_request{}.message()), ok) << "others need none of it";
     const limits_file some{R"({"json_memory": 20000})"};
     const door_rig door{{"--config", some.path()}};
     grpc_client other{door.grpc()};
@@ -346,7 +265,7 @@ TEST(grpc_door, a_message_is_no_longer_than_its_own_model_may_need) {
     // `echo` lets gRPC read a longer message than `double` may have.
     wire::writer unknown;
     unknown.entry(15, std::string(100'000, 'x'));
-    const std::string longer = request{}.message() + unknown.take();
+    const std::string longer = infer_request{}.message() + unknown.take();
     for (const auto& [path, message] : {std::pair{infer, longer}, {method("ModelReady"), longer}}) {
         EXPECT_EQ(one.call(path, message), resource_exhausted) << path;
         EXPECT_NE(one.wire().sentence().find("longer than"), std::string::npos) << one.wire().sentence();
@@ -356,7 +275,7 @@ TEST(grpc_door, a_message_is_no_longer_than_its_own_model_may_need) {
 
 TEST(grpc_door, clients_that_leave_in_a_message_leave_nothing) {
     const door_rig door;
-    const std::string message = request{}.message();
+    const std::string message = infer_request{}.message();
     for (int i = 0; i < 40; ++i) {
         grpc_client one{door.grpc()};
         one.wire().open(infer);
@@ -407,186 +326,6 @@ TEST(grpc_door, calls_beyond_the_most_are_refused) {
         code = third.infer("double", 8);
     EXPECT_EQ(code, ok) << "the others have ended";
 }
-
-TEST(grpc_door, a_connection_without_calls_ends) {
-    const door_rig door{{"--idle-timeout", "1s"}};
-    grpc_client one{door.grpc()};
-    ASSERT_EQ(one.infer("double", 9), ok);
-    EXPECT_TRUE(one.closed(10s));
-}
-
-/// Clients that say nothing, as many as a full door has and more.
-std::vector<clients::line> silent_lines(const door_rig& door, std::size_t count) {
-    std::vector<clients::line> out;
-    for (std::size_t i = 0; i < count; ++i) {
-        auto one = clients::line::connect(door.grpc());
-        if (one) out.push_back(std::move(*one));
-    }
-    EXPECT_EQ(out.size(), count);
-    return out;
-}
-
-TEST(grpc_door, a_newcomer_is_served_while_silent_connections_fill_the_door) {
-    const door_rig door{{"--max-connections", "64", "--address-connections", "1000", "--handshake-timeout", "600s"}};
-    const auto silent = silent_lines(door, 200);
-    for (int i = 0; i < 10; ++i) {
-        grpc_client one{door.grpc()};
-        ASSERT_EQ(one.infer("double", 1), ok) << one.wire().sentence();
-    }
-}
-
-TEST(grpc_door, a_connection_with_a_call_does_not_end_for_a_newcomer) {
-    const door_rig door{{"--max-connections", "8", "--address-connections", "1000", "--handshake-timeout", "600s",
-                         "--idle-timeout", "600s", "--body-rate", "0", "--body-timeout", "600s"}};
-    const auto busy = slow_client(door, infer);
-    const auto stream = std::make_unique<grpc_client>(door.grpc());
-    stream->wire().open(method("ModelStreamInfer"));
-    ASSERT_TRUE(ask_in_stream(*stream));
-    grpc_client idle{door.grpc()};
-    ASSERT_EQ(idle.infer("double", 1), ok);
-    const auto silent = silent_lines(door, 100);
-    EXPECT_TRUE(idle.closed(60s)) << "one without a call ends";
-    EXPECT_TRUE(ask_in_stream(*stream));
-    busy->wire().send(framed(request{}.message()).substr(begun_bytes), true);
-    ASSERT_TRUE(busy->finish());
-    EXPECT_EQ(busy->wire().code(), ok) << busy->wire().sentence();
-}
-
-TEST(grpc_door, a_request_that_waits_in_a_machine_that_stands_still_is_served) {
-    const door_rig door{{"--max-connections", "16", "--address-connections", "1000", "--handshake-timeout", "600s"}};
-    std::vector<std::unique_ptr<grpc_client>> clients;
-    for (int i = 0; i < 8; ++i) {
-        clients.push_back(std::make_unique<grpc_client>(door.grpc()));
-        ASSERT_EQ(clients.back()->infer("double", 1), ok);
-    }
-    std::this_thread::sleep_for(1s);  // longer than a connection without a call is left alone
-    ASSERT_EQ(::kill(door.id(), SIGSTOP), 0);
-    for (const auto& each : clients) {
-        each->wire().open(method("ServerLive"));  // the server has given the door up meanwhile
-        each->wire().send(framed(""), true);
-        EXPECT_TRUE(each->flush());
-    }
-    const auto silent = silent_lines(door, 100);
-    std::this_thread::sleep_for(500ms);
-    ASSERT_EQ(::kill(door.id(), SIGCONT), 0);
-    for (const auto& each : clients) {
-        EXPECT_TRUE(each->finish());
-        EXPECT_EQ(each->wire().code(), ok) << each->wire().sentence();
-    }
-}
-
-TEST(grpc_door, an_address_has_its_share_of_the_connections) {
-    const door_rig door{
-        {"--max-connections", "100", "--address-connections", "2", "--body-rate", "0", "--body-timeout", "600s"}};
-    const auto first = slow_client(door, infer);
-    const auto second = slow_client(door, infer);
-    grpc_client third{door.grpc()};
-    EXPECT_TRUE(third.closed(60s)) << "the others have calls";
-    for (const auto& each : {first.get(), second.get()}) {
-        each->wire().send(framed(request{}.message()).substr(begun_bytes), true);
-        ASSERT_TRUE(each->finish());
-        EXPECT_EQ(each->wire().code(), ok) << each->wire().sentence();
-    }
-}
-
-TEST(grpc_door, the_longest_idle_connection_of_an_address_ends_at_its_limit) {
-    const door_rig door{{"--max-connections", "100", "--address-connections", "4", "--handshake-timeout", "600s",
-                         "--idle-timeout", "600s"}};
-    grpc_client idle{door.grpc()};
-    ASSERT_EQ(idle.infer("double", 1), ok);
-    std::vector<clients::line> others;
-    bool ended = false;
-    for (int i = 0; i < 1000 && !ended; ++i) {
-        auto one = clients::line::connect(door.grpc());
-        if (one) others.push_back(std::move(*one));
-        ended = idle.closed(50ms);
-    }
-    EXPECT_TRUE(ended);
-}
-
-/// Pings, and waits for the answer and `pause`. False: the connection ended.
-bool ping_well(grpc_client& one, std::chrono::milliseconds pause) {
-    const std::size_t before = one.wire().pings_answered();
-    one.wire().ping();
-    const auto until = std::chrono::steady_clock::now() + 20s;
-    while (one.wire().pings_answered() == before && std::chrono::steady_clock::now() < until)
-        if (!one.flush() || one.closed(20ms)) return false;
-    return one.wire().pings_answered() > before && !one.closed(pause);
-}
-
-TEST(grpc_door, pings_keep_a_silent_stream_alive) {
-    const door_rig door{{"--ping-interval", "50ms"}};
-    grpc_client one{door.grpc()};
-    one.wire().open(method("ModelStreamInfer"));
-    ASSERT_TRUE(ask_in_stream(one));
-    for (int i = 0; i < 10; ++i) ASSERT_TRUE(ping_well(one, 100ms)) << i;
-    EXPECT_TRUE(ask_in_stream(one));
-    grpc_client idle{door.grpc()};
-    ASSERT_EQ(idle.infer("double", 1), ok);
-    for (int i = 0; i < 10; ++i) ASSERT_TRUE(ping_well(idle, 100ms)) << i;
-    EXPECT_EQ(idle.infer("double", 1), ok) << "also without a call";
-}
-
-TEST(grpc_door, pings_that_come_too_soon_end_the_connection) {
-    const door_rig door{{"--ping-interval", "600s"}};
-    grpc_client one{door.grpc()};
-    ASSERT_EQ(one.infer("double", 1), ok);
-    int answered = 0;
-    while (answered < 10 && ping_well(one, 1ms)) ++answered;
-    EXPECT_LE(answered, 4);
-}
-
-TEST(grpc_door, a_client_that_gives_no_sign_of_life_ends_with_its_stream) {
-    const door_rig door{{"--keepalive-time", "1s", "--keepalive-timeout", "5s"}};
-    grpc_client good{door.grpc()};
-    grpc_client gone{door.grpc()};
-    gone.wire().be_deaf();
-    for (grpc_client* each : {&good, &gone}) {
-        each->wire().open(method("ModelStreamInfer"));
-        ASSERT_TRUE(ask_in_stream(*each));
-    }
-    bool ended = false;
-    const auto until = std::chrono::steady_clock::now() + 60s;
-    while ((!ended || good.wire().pings_taken() < 4) && std::chrono::steady_clock::now() < until) {
-        ended = ended || gone.closed(1ms);
-        ASSERT_TRUE(good.flush() && !good.closed(20ms));
-    }
-    EXPECT_TRUE(ended);
-    EXPECT_GE(good.wire().pings_taken(), 4U) << "silent streams are asked again and again";
-    EXPECT_TRUE(ask_in_stream(good));
-}
-
-/// Of a process in memory.
-std::size_t resident_mib(pid_t process) {
-    std::ifstream from{"/proc/" + std::to_string(process) + "/statm"};
-    std::size_t all = 0;
-    std::size_t resident = 0;
-    from >> all >> resident;
-    return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) >> 20;
-}
-
-/// gRPC reads calls faster than it forgets those that were reset: for a while they take hundreds of MiB.
-TEST(grpc_door, memory_of_calls_that_were_reset_is_given_back) {
-    if (accel::tests::address_sanitizer) GTEST_SKIP() << "it keeps what was freed";
-    constexpr std::size_t enough = 96;
-    const door_rig door;
-    const std::size_t before = resident_mib(door.id());
-    for (int i = 0; i < 200 && resident_mib(door.id()) < before + 2 * enough; ++i) {
-        grpc_client one{door.grpc()};
-        for (int n = 0; n < 20'000; ++n) {
-            one.wire().open(infer);
-            one.wire().reset();
-            if (n % 1000 == 999 && !one.flush()) break;
-        }
-    }
-    const auto until = std::chrono::steady_clock::now() + 120s;
-    while (resident_mib(door.id()) > before + enough && std::chrono::steady_clock::now() < until)
-        std::this_thread::sleep_for(100ms);
-    EXPECT_LE(resident_mib(door.id()), before + enough);
-    grpc_client other{door.grpc()};
-    EXPECT_EQ(infer_when_free(other, "double"), ok) << other.wire().sentence();
-}
-
 TEST(grpc_door, a_drain_waits_for_no_client_beyond_its_time) {
     door_rig door{{"--drain-timeout", "1s", "--body-timeout", "60s"}};
     grpc_client one{door.grpc()};

@@ -29,9 +29,9 @@ namespace {
 /// How soon a newcomer that found no room tries again.
 constexpr std::chrono::milliseconds between_tries{20};
 
-/// How many ticks a connection that is closed for a newcomer was silent: gRPC may have read a request that it has not
-/// made a call of yet. Ticks and no time, because time goes on where the program stands still.
-constexpr std::uint64_t least_silence = 3;
+/// A connection is closed for a newcomer after so many silent ticks, a second: gRPC may have read a request and not
+/// made a call of it yet. Ticks stand still with the program, time does not.
+constexpr std::uint64_t least_silence = 10;
 /// How many connections that were closed for newcomers gRPC may still have.
 constexpr std::size_t most_ending = 16;
 /// How many connections a newcomer without room, and a tick, may cost a look.

@@ -23,8 +23,8 @@
 
 namespace accel::examples::serving::doors {
 
-/// Takes the connections of a gRPC server, and bounds them, which gRPC itself does not. Where there is no room, the
-/// connection without a call that was silent for the longest time ends for a newcomer. Belongs to the loop's thread.
+/// Accepts connections for a gRPC server, and limits how many there are, which gRPC itself does not. If there is no
+/// room for a new one, the one that has been silent longest without a call is closed. Belongs to the loop's thread.
 class grpc_listener {
   public:
     grpc_listener(boost::asio::io_context& loop, boost::asio::ip::tcp::acceptor at, const door_settings& limits,
