@@ -62,6 +62,16 @@ TEST_P(listening, all_uris_or_none) {
     EXPECT_TRUE(third) << third.error().message;
 }
 
+/// A server that has never listened has nothing to drain.
+TEST_P(listening, a_refusal_does_not_wait_for_a_drain) {
+    rig r(GetParam());
+    server_options options = calm_server();
+    options.drain_timeout = std::chrono::hours{1};
+    EXPECT_FALSE(server::listen(r.ctx(), {r.uri()}, echo, options)) << r.uri() << " is taken";
+    options.workers = 0;
+    EXPECT_FALSE(server::listen(r.ctx(), {r.uri()}, echo, options)) << r.uri() << " is taken";
+}
+
 TEST_P(listening, an_address_can_be_used_again_after_stop) {
     std::string uri;
     context ctx = quiet_context();

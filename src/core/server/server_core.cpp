@@ -91,6 +91,7 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
         for (const std::string& each : names) metrics->name_target(each);
         metrics->add(*made);
     }
+    made->listens_ = true;
     return made;
 }
 
@@ -373,8 +374,8 @@ void server_core::stop_later(std::shared_ptr<server_core> stopped) noexcept {
 
 void server_core::stop() {
     std::call_once(stopped_, [this] {
-        worker* const driven = options_.workers == 0 ? workers_.front() : nullptr;
-        if (drain_by(driven, options_.drain_timeout) != status::ok)
+        worker* const driven = options_.workers == 0 && listens_ ? workers_.front() : nullptr;
+        if (listens_ && drain_by(driven, options_.drain_timeout) != status::ok)
             log().warn("server stops while handlers still hold exchanges; their answers go nowhere");
         for (worker* each : workers_) each->stop();
         std::vector<std::unique_ptr<entrance>> doors;

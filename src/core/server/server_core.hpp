@@ -170,6 +170,7 @@ class server_core : private session_observer, private metrics_source {
     std::uint64_t lost_ = 0;
     server_statistics counted_;  ///< by workers that have ended, and their time
     bool draining_ = false;
+    bool listens_ = false;  ///< `listen` has returned it: it may have sessions, and its workers run
     std::once_flag stopped_;
     std::atomic<bool> stops_later_{false};
 };
