@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -127,7 +128,12 @@ std::size_t proxy_thread::loop::size() noexcept {
 
 void proxy_thread::loop::take_news() noexcept {
     const std::lock_guard lock(mutex_);
-    served_ = wanted_;
+    try {
+        sleep_on_.reserve(1 + 2 * wanted_.size());
+        served_ = wanted_;
+    } catch (const std::bad_alloc&) {
+        return;  // the next round tries again; a shorter list needs no memory
+    }
     sleep_on_.resize(1);
     for (const served_rings* each : served_) {
         sleep_on_.push_back({each->news_fd(), POLLIN, 0});

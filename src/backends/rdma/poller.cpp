@@ -111,8 +111,9 @@ result<verbs::completion_queue*> rdma_poller::admit(std::uint32_t completions) {
         found = queues_.begin() + queues_made_ - 1;
         wake();
     }
-    found->needed += completions;
+    failed_.reserve(links_alive_ + std::size_t{1});
     ++links_alive_;
+    found->needed += completions;
     return found->queue.get();
 }
 

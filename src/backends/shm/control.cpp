@@ -4,6 +4,7 @@
 #include "core/log.hpp"
 
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include <sys/socket.h>
@@ -135,7 +136,17 @@ void shm_link::activate() {
                            std::move(shared_.responses_fd)});
 }
 
+/// Without memory for it the connection ends, and with it the session at the client.
+void shm_link::adopt_arrival(core::unique_fd socket) noexcept {
+    try {
+        adopt(std::move(socket));
+    } catch (const std::bad_alloc&) {
+        core::limited_log("memory").error("no memory is left for the connection of session {}", config_.session_id);
+    }
+}
+
 void shm_link::adopt(core::unique_fd socket) {
+    poller_.make_room();
     socket_ = std::move(socket);
     state_ = shared_.requests != nullptr || copies_ != nullptr ? state::open_to_gpu : state::open;
     if (!poller_.add(*this)) lose(status::system_error);

@@ -75,7 +75,11 @@ void shm_poller::unwatch(const shm_link& link) noexcept {
     if (link.fd() >= 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, link.fd(), nullptr);
 }
 
-bool shm_poller::add(shm_link& link) {
+void shm_poller::make_room() {
+    if (links_.size() == links_.capacity()) links_.reserve(std::max<std::size_t>(1, 2 * links_.size()));
+}
+
+bool shm_poller::add(shm_link& link) noexcept {
     links_.push_back(&link);
     publish();
     return watch(link.fd(), &link);
@@ -89,7 +93,7 @@ void shm_poller::remove(shm_link& link) noexcept {
 }
 
 void shm_poller::take_arrivals() noexcept {
-    for (arrivals::arrival& each : door_->take_all()) each.link->adopt(std::move(each.connection));
+    for (arrivals::arrival& each : door_->take_all()) each.link->adopt_arrival(std::move(each.connection));
 }
 
 std::size_t shm_poller::poll(std::span<link_event> out) noexcept {

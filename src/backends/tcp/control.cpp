@@ -4,11 +4,13 @@
 #include "backends/tcp/poller.hpp"
 #include "backends/tcp/wire.hpp"
 #include "core/control/data_preamble.hpp"
+#include "core/log.hpp"
 #include "core/net/socket.hpp"
 #include "core/tls/kernel_tls.hpp"
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <span>
 #include <thread>
 #include <utility>
@@ -133,19 +135,28 @@ void tcp_link::activate() {
     start();
 }
 
-void tcp_link::adopt(core::data_connection made) {
+/// Without memory for it the connection ends, and with it the session at the client.
+void tcp_link::adopt(core::data_connection made) noexcept {
     fd_ = std::move(made.socket);
     core::tune_data_socket(fd_.get());
     const bool ready = pace();
-    secure(std::move(made.tls));
-    start();
+    try {
+        secure(std::move(made.tls));
+        start();
+    } catch (const std::bad_alloc&) {
+        core::limited_log("memory").error("no memory is left for the connection of session {}", config_.session_id);
+        tls_.reset();
+        return fd_.reset();
+    }
     if (!ready) fail(status::system_error);
 }
 
+/// Throws before anything has changed.
 void tcp_link::start() {
-    state_ = state::open;
+    poller_.make_room();
     // The kernel would pin plain bytes, and encrypted ones are a copy anyway.
     if (config_.zerocopy && !encrypted_) zerocopy_.enable(fd_.get(), config_.geometry.slots);
+    state_ = state::open;
     if (!poller_.add(*this)) fail(status::system_error);
     reads_sleep_ = fd_.open() && core::let_reads_sleep(fd_.get());
 }

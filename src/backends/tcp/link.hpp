@@ -46,7 +46,7 @@ class tcp_link final : public core::link {
     // For the poller.
     [[nodiscard]] std::uint64_t session_id() const noexcept { return config_.session_id; }
     /// Takes the connection that its client has made.
-    void adopt(core::data_connection made);
+    void adopt(core::data_connection made) noexcept;
     /// Moves bytes both ways; returns how many events it wrote. `out` has room for at least 2.
     [[nodiscard]] std::size_t progress(std::span<core::link_event> out) noexcept;
     /// True if `progress` has something to do without a new event from the kernel.

@@ -72,10 +72,13 @@ void tcp_poller::take_arrivals() noexcept {
     for (arrivals::arrival& each : arrivals_->take_all()) each.link->adopt(std::move(each.connection));
 }
 
-bool tcp_poller::add(tcp_link& link) {
-    // Room ahead of time, so that polling never allocates for links.
+/// For one more link: polling never allocates for links.
+void tcp_poller::make_room() {
     if (links_.size() == links_.capacity()) links_.reserve(links_.size() * 2 + few_links);
     hot_.reserve(links_.capacity());
+}
+
+bool tcp_poller::add(tcp_link& link) noexcept {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.ptr = &link;

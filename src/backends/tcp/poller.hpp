@@ -42,8 +42,9 @@ class tcp_poller final : public core::poller {
     [[nodiscard]] bool has_to_encrypt() const noexcept;
     /// Server: where the link waits for its client.
     [[nodiscard]] arrivals& door() noexcept { return *arrivals_; }
-    /// From now on the link is polled. False: the kernel cannot watch it.
-    [[nodiscard]] bool add(tcp_link& link);
+    void make_room();
+    /// From now on the link is polled. False: the kernel cannot watch it. After `make_room`.
+    [[nodiscard]] bool add(tcp_link& link) noexcept;
     /// Nothing is polled or awaited for the link any more; its socket is still open. Idempotent.
     void remove(tcp_link& link) noexcept;
     /// The kernel no longer watches the link.

@@ -86,21 +86,25 @@ void reconnector::run() {
             wanted_ = false;
         }
         pauses_.ended_after(now() - connected_at_);
-        while (pause(pauses_.take())) {
-            auto made = guarded([this] { return try_hosts(); });
-            if (made) {
-                connected_at_ = now();
-                const std::lock_guard lock(mutex_);
-                made_ = std::move(*made);
-                ready_.store(true, std::memory_order_release);
-                signal_.set();
-                break;
-            }
-            limited_log(request_.peer.host)
-                .info("connecting to {} again in {} ms: {}", request_.peer.text(), pauses_.coming().count() / 1'000'000,
-                      made.error().message);
-        }
+        while (pause(pauses_.take()))
+            if (guarded([this] { return connect(); })) break;
     }
+}
+
+result<void> reconnector::connect() {
+    auto made = guarded([this] { return try_hosts(); });
+    if (!made) {
+        limited_log(request_.peer.host)
+            .info("connecting to {} again in {} ms: {}", request_.peer.text(), pauses_.coming().count() / 1'000'000,
+                  made.error().message);
+        return made.error();
+    }
+    connected_at_ = now();
+    const std::lock_guard lock(mutex_);
+    made_ = std::move(*made);
+    ready_.store(true, std::memory_order_release);
+    signal_.set();
+    return {};
 }
 
 }  // namespace accel::core

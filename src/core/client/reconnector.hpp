@@ -45,6 +45,8 @@ class reconnector {
     /// Certificates may have been renewed. Files that cannot be used, or have just been written, change nothing.
     void load_keys();
     /// Tries each host once, in order.
+    /// One attempt, for `take`. A failure is told.
+    [[nodiscard]] result<void> connect();
     [[nodiscard]] result<channel_connection> try_hosts();
     /// Sleeps; false when it is time to stop.
     bool pause(nanoseconds duration);

@@ -3,9 +3,11 @@
 
 #include <accel_transport/completion.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace accel::core {
@@ -27,6 +29,7 @@ class cancel_outbox {
     /// Up to `most` of them. More may be `pending`.
     [[nodiscard]] std::vector<call_id> take(std::size_t most) {
         std::vector<call_id> taken;
+        taken.reserve(std::min(most, generations_.size()));
         pending_.store(false, std::memory_order_seq_cst);
         for (std::uint32_t slot = 0; slot < generations_.size(); ++slot) {
             if (generations_[slot].load(std::memory_order_seq_cst) == 0) continue;
@@ -37,6 +40,14 @@ class cancel_outbox {
             taken.push_back({slot, generations_[slot].exchange(0, std::memory_order_acq_rel)});
         }
         return taken;
+    }
+    /// Those that could not be told, unless their slots have newer ones.
+    void put_back(std::span<const call_id> untold) noexcept {
+        for (const call_id& each : untold) {
+            std::uint32_t none = 0;
+            generations_[each.slot].compare_exchange_strong(none, each.generation, std::memory_order_release);
+        }
+        pending_.store(true, std::memory_order_seq_cst);
     }
 
   private:

@@ -54,8 +54,13 @@ void client_connection::ask(std::shared_ptr<waiting_call> call) {
     const waiting_call& question = *call;
     calls_.emplace(request, std::move(call));
     finished_ = false;
-    if (state_ == state::ready) send_question(request, question);
-    if (state_ == state::disconnected && now() >= connect_at_) connect();
+    try {
+        if (state_ == state::ready) send_question(request, question);
+        if (state_ == state::disconnected && now() >= connect_at_) connect();
+    } catch (...) {
+        calls_.erase(request);
+        throw;
+    }
 }
 
 void client_connection::use(std::vector<socket_address> found) {
@@ -65,18 +70,24 @@ void client_connection::use(std::vector<socket_address> found) {
 bool client_connection::close_session(std::uint64_t session_id, const session_watch* watch) {
     const auto found = sessions_.find(session_id);
     if (found == sessions_.end() || found->second.watch.get() != watch) return false;
-    sessions_.erase(found);
     send({0, goodbye{session_id, status::closed}});
+    sessions_.erase(found);
     if (sessions_.empty()) idle_since_ = now();
     return true;
 }
 
-void client_connection::end() {
-    send({0, goodbye{0, status::closed}});
-    if (state_ == state::ready) stream_.finish();
+/// Where memory is short, the server learns of it by the end of the connection.
+void client_connection::end() noexcept {
+    error why{status::closed, 0, "context closed"};
+    try {
+        why.message = "the context was closed while a channel connected";
+        send({0, goodbye{0, status::closed}});
+        if (state_ == state::ready) stream_.finish();
+    } catch (const std::bad_alloc&) {
+    }
     for (auto& [id, session] : sessions_) session.watch->end(status::closed);
     sessions_.clear();
-    fail_calls({status::closed, 0, "the context was closed while a channel connected"});
+    fail_calls(why);
     disconnect();
 }
 
@@ -267,8 +278,16 @@ void client_connection::send_heartbeat() {
 void client_connection::send_cancels(nanoseconds at) {
     for (auto& [id, session] : sessions_) {
         while (session.watch->cancels.pending() && cancel_messages_.take(at)) {
-            cancel_calls message{id, session.watch->cancels.take(max_cancels)};
-            if (!message.calls.empty()) send({0, std::move(message)});
+            cancel_outbox& cancels = session.watch->cancels;
+            const control_message message{0, cancel_calls{id, cancels.take(max_cancels)}};
+            const std::vector<call_id>& calls = std::get<cancel_calls>(message.body).calls;
+            if (calls.empty()) continue;
+            try {
+                send(message);
+            } catch (const std::bad_alloc&) {
+                cancels.put_back(calls);
+                throw;
+            }
         }
     }
 }
@@ -380,9 +399,9 @@ void client_connection::update_clock(const clock_stamps& stamps, nanoseconds rec
     for (auto& [id, session] : sessions_) session.watch->clock_offset_ns.store(offset, std::memory_order_relaxed);
 }
 
-void client_connection::fail_calls(const error& why) {
+void client_connection::fail_calls(const error& why) noexcept {
     const auto failed = std::exchange(calls_, {});
-    for (const auto& [request, call] : failed) call->complete(why);
+    for (const auto& [request, call] : failed) call->fail(why);
     idle_since_ = now();
 }
 

@@ -8,11 +8,13 @@
 #include "core/control/security.hpp"
 #include "core/net/socket.hpp"
 
+#include <cerrno>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -52,6 +54,14 @@ class waiting_call {
         done_.notify_one();
         return true;
     }
+    /// Without memory for the text the caller is told that.
+    void fail(const error& why) noexcept {
+        try {
+            complete(why);
+        } catch (const std::bad_alloc&) {
+            complete(error{status::out_of_memory, ENOMEM, "out of memory"});
+        }
+    }
     /// The caller waits no longer, unless there is an answer.
     void leave() noexcept {
         const std::lock_guard lock{mutex_};
@@ -90,7 +100,7 @@ class client_connection {
     /// False: no such session here, or it is not the one of `watch`.
     bool close_session(std::uint64_t session_id, const session_watch* watch);
     /// Says goodbye if the connection still stands.
-    void end();
+    void end() noexcept;
 
     /// The events to wait for; a descriptor of -1 while there is nothing.
     [[nodiscard]] pollfd poll_item() const noexcept;
@@ -142,7 +152,7 @@ class client_connection {
     void send_cancels(nanoseconds at);
     [[nodiscard]] bool cancels_wait() const noexcept;
     [[nodiscard]] std::shared_ptr<waiting_call> take_call(std::uint64_t request);
-    void fail_calls(const error& why);
+    void fail_calls(const error& why) noexcept;
     void expire_calls(nanoseconds at);
     void judge_silence();
     void judge_certificate();

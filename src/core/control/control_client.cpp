@@ -16,6 +16,7 @@
 #include <mutex>
 #include <new>
 #include <stop_token>
+#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -63,8 +64,7 @@ class control_client::impl {
             const std::lock_guard lock{mutex_};
             if (watch->left_session != 0) return;
             watch->left_session = session_id;
-            watch->next_left = std::exchange(left_, nullptr);
-            left_ = std::move(watch);
+            add_left(std::move(watch));
         }
         wake_.set();
     }
@@ -90,35 +90,38 @@ class control_client::impl {
     }
 
   private:
-    void run() {
+    void run() noexcept {
         nanoseconds next = never;
-        std::vector<pollfd> items;
         while (!stopping_.load()) {
-            items.assign(1, {wake_.fd(), POLLIN, 0});
-            for (const auto& each : connections_) items.push_back(each.poll_item());
-            const nanoseconds start = now();
-            const nanoseconds until = std::min(next, start + longest_sleep);
-            sleep_on(items, until);
-            if ((items.front().revents & POLLIN) != 0) wake_.clear();
-            listening_.advance(now(), std::max(until - start, nanoseconds{0}));
+            sleep(next);
             try {
-                next = run_round(items);
+                next = run_round();
             } catch (const std::bad_alloc&) {
                 limited_log("memory").error("no memory is left for the control plane; it tries again");
                 next = now() + pause_without_memory;
             }
         }
-        run_commands();
+        (void)run_commands();
         for (auto& each : connections_) each.end();
         connections_.clear();
     }
 
+    /// Until `next`, or until there is something to do.
+    void sleep(nanoseconds next) noexcept {
+        items_.assign(1, {wake_.fd(), POLLIN, 0});
+        for (const auto& each : connections_) items_.push_back(each.poll_item());
+        const nanoseconds start = now();
+        const nanoseconds until = std::min(next, start + longest_sleep);
+        sleep_on(items_, until);
+        if ((items_.front().revents & POLLIN) != 0) wake_.clear();
+        listening_.advance(now(), std::max(until - start, nanoseconds{0}));
+    }
+
     /// One round; returns when the next one is due.
-    nanoseconds run_round(const std::vector<pollfd>& items) {
+    nanoseconds run_round() {
         std::size_t place = 1;
-        for (auto& each : connections_) each.progress(items[place++].revents);
-        run_commands();
-        nanoseconds next = never;
+        for (auto& each : connections_) each.progress(items_[place++].revents);
+        nanoseconds next = run_commands() ? never : now() + pause_without_memory;
         for (auto& each : connections_) {
             next = std::min(next, each.run_timers());
             if (each.has_more()) next = nanoseconds{0};
@@ -127,7 +130,13 @@ class control_client::impl {
         return next;
     }
 
-    void run_commands() {
+    void add_left(std::shared_ptr<session_watch> watch) noexcept {
+        watch->next_left = std::exchange(left_, nullptr);
+        left_ = std::move(watch);
+    }
+
+    /// False: some are to be tried again, because memory has run out.
+    bool run_commands() noexcept {
         std::vector<ask_command> taken;
         std::shared_ptr<session_watch> left;
         {
@@ -136,12 +145,38 @@ class control_client::impl {
             left = std::exchange(left_, nullptr);
         }
         // Before questions: a new session may need the place of the one that was left.
+        bool done = true;
         while (left != nullptr) {
-            for (auto& open : connections_)
-                if (open.close_session(left->left_session, left.get())) break;
-            left = std::exchange(left->next_left, nullptr);
+            std::shared_ptr<session_watch> rest = std::exchange(left->next_left, nullptr);
+            if (!close_session(*left)) {
+                done = false;
+                const std::lock_guard lock{mutex_};
+                add_left(std::move(left));
+            }
+            left = std::move(rest);
         }
-        for (ask_command& each : taken) connection_to(std::move(each.address)).ask(std::move(each.call));
+        for (ask_command& each : taken) ask_server(std::move(each));
+        return done;
+    }
+
+    /// False: memory has run out.
+    bool close_session(const session_watch& left) noexcept {
+        try {
+            for (auto& each : connections_)
+                if (each.close_session(left.left_session, &left)) break;
+            return true;
+        } catch (const std::bad_alloc&) {
+            return false;
+        }
+    }
+
+    static_assert(std::is_nothrow_move_constructible_v<ask_command>);
+    void ask_server(ask_command asked) noexcept {
+        try {
+            connection_to(std::move(asked.address)).ask(asked.call);
+        } catch (const std::bad_alloc&) {
+            asked.call->fail({status::out_of_memory, ENOMEM, "out of memory"});
+        }
     }
 
     client_connection& connection_to(server_address address) {
@@ -150,6 +185,7 @@ class control_client::impl {
             each.use(std::move(address.addresses));
             return each;
         }
+        items_.reserve(1 + connections_.size() + 1);
         return connections_.emplace_back(std::move(address), listening_);
     }
 
@@ -160,6 +196,7 @@ class control_client::impl {
     std::atomic<bool> stopping_{false};
     listening_clock listening_;
     std::list<client_connection> connections_;
+    std::vector<pollfd> items_{1};  ///< room for `wake_` and each connection
     std::thread thread_;
 };
 

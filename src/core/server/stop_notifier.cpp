@@ -52,7 +52,7 @@ void stop_notifier::end() {
     if (thread_.joinable()) thread_.join();
 }
 
-void stop_notifier::run() {
+void stop_notifier::run() noexcept {
     nanoseconds next = never;
     while (stop_some(next)) {
         pollfd woken{wake_->fd(), POLLIN, 0};
@@ -62,32 +62,36 @@ void stop_notifier::run() {
     }
 }
 
-/// False: the end has come. `next`: the next deadline. Callbacks run without the lock.
-bool stop_notifier::stop_some(nanoseconds& next) {
+/// False: the end has come, and nothing is due. `next`: when it is to be called again. Callbacks run without the lock.
+bool stop_notifier::stop_some(nanoseconds& next) noexcept {
     bool ends = false;
-    std::vector<std::stop_source> due;
+    due_stops due;
     {
         const std::lock_guard lock{mutex_};
-        ends = ending_;
-        due = take_due(next);
+        take_due(due, next);
+        ends = ending_ && !due.back();
     }
-    for (std::stop_source& each : due) each.request_stop();
+    for (auto& each : due)
+        if (each) each->request_stop();
     return !ends;
 }
 
-std::vector<std::stop_source> stop_notifier::take_due(nanoseconds& next) {
-    std::vector<std::stop_source> due;
+void stop_notifier::take_due(due_stops& due, nanoseconds& next) noexcept {
+    auto free = due.begin();
     next = never;
     const nanoseconds at = now();
     for (auto& [key, each] : watched_) {
         if (each.told) continue;
+        if (free == due.end()) {
+            next = at;
+            return;
+        }
         each.told = each.deadline <= at || key.first->cancelled({key.second, each.generation});
         if (each.told)
-            due.push_back(each.source);
+            *free++ = each.source;
         else
             next = std::min(next, each.deadline);
     }
-    return due;
 }
 
 }  // namespace accel::core

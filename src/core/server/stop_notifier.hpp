@@ -6,6 +6,7 @@
 
 #include <accel_transport/completion.hpp>
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -13,7 +14,6 @@
 #include <stop_token>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace accel::core {
 
@@ -46,10 +46,13 @@ class stop_notifier {
         bool told = false;
     };
 
+    /// Those of one round: the thread allocates nothing.
+    using due_stops = std::array<std::optional<std::stop_source>, 32>;
+
     void start();
-    void run();
-    [[nodiscard]] bool stop_some(nanoseconds& next);
-    [[nodiscard]] std::vector<std::stop_source> take_due(nanoseconds& next);
+    void run() noexcept;
+    [[nodiscard]] bool stop_some(nanoseconds& next) noexcept;
+    void take_due(due_stops& due, nanoseconds& next) noexcept;
 
     std::mutex mutex_;
     std::optional<wake_signal> wake_;  ///< from the first watch on
