@@ -158,11 +158,11 @@ class serving {
     }
 
   private:
-    static const std::shared_ptr<server_security>& insecure() {
-        static const std::shared_ptr<server_security> made = [] {
+    static const std::shared_ptr<live_security>& insecure() {
+        static const std::shared_ptr<live_security> made = [] {
             security_options options;
             options.insecure = true;
-            return *server_security::load(options);
+            return *live_security::of_server(options);
         }();
         return made;
     }

@@ -30,7 +30,7 @@ class key_ring {
         security_options options;
         options.key_file = file("server.key");
         options.authorized_keys = file("authorized");
-        server = *core::server_security::load(options);
+        server = *core::live_security::of_server(options);
     }
     ~key_ring() { std::filesystem::remove_all(folder_); }
     key_ring(const key_ring&) = delete;
@@ -54,7 +54,7 @@ class key_ring {
         return made;
     }
 
-    std::shared_ptr<core::server_security> server;
+    std::shared_ptr<core::live_security> server;
     std::string client_name;
     std::string stranger_name;
 

@@ -260,7 +260,6 @@ TEST_F(certificates, of_authorities_that_expire_end_sessions) {
 }
 
 TEST_F(certificates, of_authorities_that_are_renewed_in_time_end_nothing) {
-    keep_authority();
     std::unique_ptr<good_client> client;
     do {
         ASSERT_LE(lasts_, longest);
@@ -271,9 +270,13 @@ TEST_F(certificates, of_authorities_that_are_renewed_in_time_end_nothing) {
                 return end;
             },
             "good.client");
+        const core::testing::log_capture clients_log(log_level::info);
         authority_.renew();
         server_->tell("reload");
         EXPECT_EQ(server_->line(), "ok");
+        EXPECT_TRUE(eventually(patience(180s), [&] {
+            return clients_log.text().find("loaded again") != std::string::npos || core::wall_now() >= end_;
+        }));
     } while (core::wall_now() >= end_);
     std::this_thread::sleep_until(end_ + 1s);
     const std::uint64_t before = client->calls();
@@ -299,6 +302,18 @@ TEST_F(certificates, that_are_renewed_connect_a_channel_again) {
     const auto served = [&] { return client->call(request).ok() && client->statistics().reconnects > 0; };
     EXPECT_TRUE(eventually(patience(60s), served));
     EXPECT_EQ(client->resolve("nothing").code(), status::not_found) << "over the control plane";
+}
+
+TEST_F(certificates, of_servers_that_are_revoked_end_their_sessions) {
+    static_cast<void>(serve_as("localhost"));
+    good_client guest(client_uri(authority_, "good.client"), options());
+    EXPECT_TRUE(eventually(patience(2s), [&] { return guest.calls() > 0; })) << guest.trouble();
+    authority_.revoke({"localhost"});
+    EXPECT_TRUE(eventually(patience(10s), [&] { return !guest.trouble().empty(); }));
+    EXPECT_THAT(guest.trouble(), ::testing::AnyOf(HasSubstr("peer_lost"), HasSubstr("unauthorized")));
+    EXPECT_EQ(log_.text().find("not authorised"), std::string::npos) << "the client has ended it";
+    context ctx = *context::open({.log = log_level::off});
+    EXPECT_EQ(channel::connect(ctx, client_uri(authority_, "good.client"), options()).code(), status::unauthorized);
 }
 
 TEST_F(certificates, that_are_revoked_lose_their_sessions) {

@@ -139,7 +139,7 @@ std::optional<wire> wire::open(const std::string& source, const target& to, cons
     const int on = 1;
     ::setsockopt(socket.get(), IPPROTO_TCP, 1 /* TCP_NODELAY */, &on, sizeof on);
     wire made(std::move(socket));
-    if (keys == nullptr || keys->insecure) return made;
+    if (keys == nullptr || keys->insecure()) return made;
     auto tls = core::tls_stream::connect(keys->keys, made.fd(), to.host, protocol);
     if (!tls) return std::nullopt;
     made.stream_.encrypt(std::move(*tls));

@@ -167,6 +167,11 @@ class key_folder {
     [[nodiscard]] std::string file(const std::string& name) const { return (path_ / name).string(); }
     /// The public key as text.
     [[nodiscard]] const std::string& key(const std::string& name) { return names_[name]; }
+    /// Another key in the place of a client's `server_key`, or the same once more, as a whole.
+    void replace(const std::string& server_pub, const std::string& by) {
+        std::filesystem::copy_file(file(by), file("new.pub"));
+        std::filesystem::rename(file("new.pub"), file(server_pub));
+    }
     /// Writes `authorized` as a whole, as a careful administrator does.
     void authorize(const std::vector<std::string>& names) {
         {
@@ -202,10 +207,10 @@ inline security_options insecure() {
     return options;
 }
 
-/// What the library logs while this lives, warnings and errors, whatever the process logged before.
+/// What the library logs while this lives, from this level on, whatever the process logged before.
 class log_capture {
   public:
-    log_capture() { logger::set_level(log_level::warning); }
+    explicit log_capture(log_level level = log_level::warning) { logger::set_level(level); }
     log_capture(const log_capture&) = delete;
     log_capture& operator=(const log_capture&) = delete;
     /// All that was logged before the call.
@@ -229,7 +234,7 @@ class control_test : public ::testing::Test {
   protected:
     void listen(const security_options& options, nanoseconds peer_timeout = 2s,
                 const std::string& at = own_loopback()) {
-        auto loaded = server_security::load(options);
+        auto loaded = live_security::of_server(options);
         ASSERT_TRUE(loaded.ok()) << loaded.error().message;
         security = *loaded;
         auto listening = control_server::listen(at, 0, security, peer_timeout, host, limits);
@@ -260,7 +265,7 @@ class control_test : public ::testing::Test {
     fake_host host;
     std::shared_ptr<context_state> context = std::make_shared<context_state>();
     std::shared_ptr<session_watch> watch = std::make_shared<session_watch>();
-    std::shared_ptr<server_security> security;
+    std::shared_ptr<live_security> security;
     control_limits limits;
     std::unique_ptr<control_server> server;
 };

@@ -49,7 +49,7 @@ TEST_F(control_hostile_test, keys_count_no_longer_than_their_server) {
     server.reset();
     // Another server of the context, with other clients.
     folder.authorize({"stranger"});
-    auto other = server_security::load(folder.server());
+    auto other = live_security::of_server(folder.server());
     ASSERT_TRUE(other.ok());
     auto again = control_server::listen(own_loopback(), port, *other, 2s, host);
     ASSERT_TRUE(again.ok()) << again.error().message;

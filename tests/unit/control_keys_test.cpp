@@ -158,7 +158,7 @@ TEST_F(control_keys_test, only_a_missing_key_is_to_be_made) {
 TEST_F(control_keys_test, files_are_found_again_from_another_folder) {
     const std::filesystem::path before = std::filesystem::current_path();
     std::filesystem::current_path(std::filesystem::path(folder.file("x")).parent_path());
-    auto loaded = server_security::load({.key_file = "server.key", .authorized_keys = "authorized"});
+    auto loaded = live_security::of_server({.key_file = "server.key", .authorized_keys = "authorized"});
     std::filesystem::current_path(before);
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     EXPECT_TRUE((*loaded)->reload().ok());
@@ -220,7 +220,7 @@ TEST_F(control_keys_test, a_bad_line_of_authorized_keys_is_named) {
 
 TEST_F(control_keys_test, a_server_that_would_let_nobody_in_does_not_start) {
     folder.authorize({});
-    const auto refused = server_security::load(folder.server());
+    const auto refused = live_security::of_server(folder.server());
     ASSERT_EQ(refused.code(), status::unauthorized);
     EXPECT_NE(refused.error().message.find("no client could connect"), std::string::npos);
 }

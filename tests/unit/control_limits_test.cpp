@@ -285,6 +285,54 @@ TEST_F(control_limits_test, a_key_that_is_taken_out_loses_its_sessions) {
     EXPECT_EQ(open(keys(folder.client("stranger")), wish()).code(), status::unauthorized);
 }
 
+/// Two clients with one key, which know their server by files of their own.
+struct known_servers : control_limits_test {
+    known_servers() {
+        folder.replace("other.pub", "server.pub");
+        listen(folder.server());
+    }
+    [[nodiscard]] result<session_grant> open_other() {
+        return context->control().open_session(own_loopback(), server->port(),
+                                               keys(folder.client("client", "other.pub")), wish(), other_watch,
+                                               deadline_after(patience));
+    }
+    key_folder folder;
+    std::shared_ptr<session_watch> other_watch = std::make_shared<session_watch>();
+};
+
+TEST_F(known_servers, end_sessions_when_another_key_takes_their_place) {
+    const auto grant = open(keys(folder.client()), wish());
+    const auto other = open_other();
+    ASSERT_TRUE(grant.ok() && other.ok());
+    const log_capture log;
+    folder.replace("server.pub", "stranger.pub");
+    EXPECT_TRUE(eventually([&] { return watch->ended() == status::unauthorized; }));
+    EXPECT_TRUE(eventually([&] { return host.ended(grant->session_id) == status::peer_lost; }))
+        << to_string(host.ended(grant->session_id));
+    EXPECT_NE(log.text().find("is not trusted any more"), std::string::npos) << log.text();
+    EXPECT_EQ(other_watch->ended(), status::ok) << "its file has not changed";
+    EXPECT_EQ(host.ended(other->session_id), status::ok);
+    EXPECT_EQ(open(keys(folder.client()), wish()).code(), status::unauthorized);
+}
+
+TEST_F(known_servers, keep_sessions_when_their_files_are_written_again) {
+    ASSERT_TRUE(open(keys(folder.client()), wish()).ok());
+    const log_capture log(log_level::info);
+    folder.replace("server.pub", "other.pub");
+    ASSERT_TRUE(eventually([&] { return log.text().find("loaded again") != std::string::npos; })) << log.text();
+    ASSERT_TRUE(open_other().ok()) << "after the thread has judged";
+    EXPECT_EQ(watch->ended(), status::ok);
+}
+
+TEST_F(known_servers, keep_sessions_when_their_files_cannot_be_read) {
+    ASSERT_TRUE(open(keys(folder.client()), wish()).ok());
+    const log_capture log;
+    std::filesystem::remove(folder.file("server.pub"));
+    ASSERT_TRUE(eventually([&] { return log.text().find("stays in force") != std::string::npos; })) << log.text();
+    ASSERT_TRUE(open_other().ok()) << "after the thread has judged";
+    EXPECT_EQ(watch->ended(), status::ok);
+}
+
 TEST_F(control_limits_test, a_reload_that_fails_keeps_what_was_loaded) {
     key_folder folder;
     listen(folder.server());

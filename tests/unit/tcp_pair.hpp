@@ -76,7 +76,7 @@ inline world_security with_keys(encryption at_server, encryption at_client) {
     security_options client = keys.client();
     server.encrypt = at_server;
     client.encrypt = at_client;
-    auto loaded = core::server_security::load(server);
+    auto loaded = core::live_security::of_server(server);
     auto opened = core::load_client_security(client);
     EXPECT_TRUE(loaded.ok() && opened.ok());
     return {(*loaded)->current(), *opened};

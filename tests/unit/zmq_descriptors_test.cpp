@@ -39,7 +39,7 @@ int judge(const error& why) {
 int open_session(bool insecure) {
     const auto backend = make_backend();
     auto security = std::make_shared<core::security_identity>();
-    security->insecure = insecure;
+    security->options.insecure = insecure;
     core::poller_options options;
     options.role = core::link_role::server;
     options.host = "127.0.0.1";

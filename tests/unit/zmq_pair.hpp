@@ -61,7 +61,7 @@ class zmq_test : public ::testing::Test {
 
     [[nodiscard]] static std::shared_ptr<const core::security_identity> security(bool insecure) {
         auto made = std::make_shared<core::security_identity>();
-        made->insecure = insecure;
+        made->options.insecure = insecure;
         return made;
     }
 

@@ -61,7 +61,7 @@ bool tcp_poller::encrypts() const noexcept {
 }
 
 bool tcp_poller::has_to_encrypt() const noexcept {
-    return security_ != nullptr && security_->encrypt == encryption::required;
+    return security_ != nullptr && security_->options.encrypt == encryption::required;
 }
 
 result<void> tcp_poller::take_connection(core::data_connection& made) {

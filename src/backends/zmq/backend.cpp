@@ -41,7 +41,7 @@ class zmq_backend final : public core::backend {
         auto zmq = shared();
         if (!zmq) return zmq.error();
         if (options.role == core::link_role::server) return server_poller::open(*zmq, options);
-        return client_poller::open(std::move(*zmq), options.security->insecure);
+        return client_poller::open(std::move(*zmq), options.security->insecure());
     }
 
   private:

@@ -238,7 +238,7 @@ result<std::unique_ptr<core::poller>> server_poller::open(const std::shared_ptr<
     auto router = owned_socket::open(zmq->get(), ZMQ_ROUTER);
     if (!router) return router.error();
     std::optional<key_pair> keys;
-    if (!options.security->insecure) {
+    if (!options.security->insecure()) {
         auto made = key_pair::make();
         if (!made) return made.error();
         keys = std::move(*made);

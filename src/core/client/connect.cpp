@@ -246,7 +246,6 @@ result<connect_request> resolve_connection(std::shared_ptr<context_state> contex
         auto security = load_client_security(needs_keys ? request.options.security : no_keys());
         if (!security) return security.error();
         request.security = std::move(*security);
-        request.options.security = with_absolute_paths(std::move(request.options.security));
     }
     if (request.peer.scheme == "auto") {
         if (auto chosen = choose_scheme(request); !chosen) return chosen.error();

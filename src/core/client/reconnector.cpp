@@ -51,8 +51,8 @@ bool reconnector::pause(nanoseconds duration) {
 }
 
 void reconnector::load_keys() {
-    if (request_.security == nullptr || request_.security->insecure) return;
-    const security_options& options = request_.options.security;
+    if (request_.security == nullptr || request_.security->insecure()) return;
+    const security_options& options = request_.security->options;
     const std::string files = stamp_of_files(options);
     if (files == request_.security->files || !pause(key_look_interval) || files != stamp_of_files(options)) return;
     if (auto loaded = load_client_security(options))

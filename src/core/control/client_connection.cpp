@@ -47,7 +47,11 @@ std::optional<waiting_call::answer> waiting_call::wait() {
 }
 
 client_connection::client_connection(server_address address, const listening_clock& listening)
-    : address_(std::move(address)), listening_(listening), boot_(read_boot_identity()), idle_since_(now()) {}
+    : address_(std::move(address)),
+      listening_(listening),
+      boot_(read_boot_identity()),
+      keys_(address_.security),
+      idle_since_(now()) {}
 
 void client_connection::ask(std::shared_ptr<waiting_call> call) {
     const std::uint64_t request = ++last_request_;
@@ -159,8 +163,9 @@ void client_connection::progress(short events) {
 void client_connection::on_connected() {
     if (const int failure = connect_outcome(stream_.fd()); failure != 0) return connect_next(failure);
     if (!is_own_user(stream_.fd())) return refuse(another_users_process(address_.host));
-    if (address_.security->insecure) return greet();
-    auto tls = tls_stream::connect(address_.security->keys, stream_.fd(), address_.host, control_protocol);
+    if (address_.security->insecure()) return greet();
+    key_generation_ = keys_.generation();
+    auto tls = tls_stream::connect(keys_.current()->keys, stream_.fd(), address_.host, control_protocol);
     if (!tls) return refuse(tls.error());
     stream_.encrypt(std::move(*tls));
     state_ = state::shaking;
@@ -445,12 +450,20 @@ void client_connection::judge_silence() {
     }
 }
 
-/// Trust in a server ends with its certificate, or with that of an authority.
-void client_connection::judge_certificate() {
-    if (wall_now() < trusted_until_) return;
+/// Trust in a server ends when a certificate expires, or when keys have changed and it is not among them.
+void client_connection::judge_server() {
+    keys_.look_at_files();
+    if (wall_now() < trusted_until_ && key_generation_ == keys_.generation()) return;
+    key_generation_ = keys_.generation();
+    auto until = stream_.tls()->admitted_by(*keys_.current()->keys);
+    if (until.code() == status::out_of_memory) until = wall_now() + pause_to_judge_again;
+    if (until) {
+        trusted_until_ = *until;
+        return;
+    }
     if (!sessions_.empty())
-        log().warn("the certificate of the server at {}, or its authority's, has expired; {} sessions are ended",
-                   name(), sessions_.size());
+        log().warn("the server at {} is not trusted any more ({}); {} sessions are ended", name(),
+                   until.error().message, sessions_.size());
     send({0, goodbye{0, status::unauthorized}});
     lose(status::unauthorized);
 }
@@ -459,7 +472,7 @@ nanoseconds client_connection::run_timers() {
     const nanoseconds at = now();
     expire_calls(at);
     if (state_ == state::ready && !sessions_.empty()) judge_silence();
-    if (state_ == state::ready) judge_certificate();
+    if (state_ == state::ready) judge_server();
     if (state_ == state::connecting && at >= connect_by_) connect_next(ETIMEDOUT);
     if (state_ == state::shaking && at >= connect_by_) lose(status::peer_lost);
     if (state_ == state::disconnected && !calls_.empty() && at >= connect_at_) connect();
@@ -481,6 +494,7 @@ nanoseconds client_connection::next_look(nanoseconds at) const {
     const bool idle = calls_.empty() && sessions_.empty();
     nanoseconds next = idle ? idle_since_ + idle_lifetime : never;
     if (state_ == state::ready) next = std::min({next, next_beat_, time_to_look(trusted_until_, at)});
+    if (state_ == state::ready && keys_.has_files()) next = std::min(next, at + key_look_interval);
     if (cancels_wait()) next = std::min(next, at + cancel_messages_.time_until(1));
     next = std::min(next, connect_by_);
     if (state_ == state::disconnected && !calls_.empty()) next = std::min(next, std::max(connect_at_, at));

@@ -155,7 +155,7 @@ class client_connection {
     void fail_calls(const error& why) noexcept;
     void expire_calls(nanoseconds at);
     void judge_silence();
-    void judge_certificate();
+    void judge_server();
     [[nodiscard]] nanoseconds next_look(nanoseconds at) const;
     void update_clock(const clock_stamps& stamps, nanoseconds received);
     [[nodiscard]] std::string name() const { return host_and_port(address_.host, address_.port); }
@@ -179,8 +179,10 @@ class client_connection {
     std::map<std::uint64_t, std::shared_ptr<waiting_call>> calls_;
     std::uint64_t last_request_ = 0;
     std::unordered_map<std::uint64_t, live_session> sessions_;
-    wall_time trusted_until_ = wall_time::max();  ///< the server's certificate expires
-    nanoseconds server_timeout_{};                ///< 0: not yet told
+    live_security keys_;                ///< begin as those of `address_`
+    std::uint64_t key_generation_ = 0;  ///< of the keys that have let the server in
+    wall_time trusted_until_ = wall_time::max();
+    nanoseconds server_timeout_{};  ///< 0: not yet told
     /// Fewer than a server reads at once (`server_connection::messages`), so that heartbeats do not wait behind them.
     token_bucket cancel_messages_{256, 512};
     nanoseconds next_beat_ = never;

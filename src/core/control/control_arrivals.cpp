@@ -132,7 +132,7 @@ void control_server::impl::on_first_byte(server_connection& which) {
         which.stage = connection_stage::greeting;
         return read_greeting(which);
     }
-    if (identity_->insecure) {
+    if (identity_->insecure()) {
         static_cast<void>(which.stream.send_raw(tls_alert_access_denied));
         return refuse(which, "it uses keys, and this server is insecure");
     }
@@ -225,7 +225,7 @@ void control_server::impl::read_greeting(server_connection& which) {
 
 void control_server::impl::on_control_greeting(server_connection& which) {
     which.stream.take(greeting_bytes);
-    if (which.stream.tls() == nullptr && !identity_->insecure) return refuse_plain(which);
+    if (which.stream.tls() == nullptr && !identity_->insecure()) return refuse_plain(which);
     const tls_stream* tls = which.stream.tls();
     if (tls != nullptr && (!tls->carries(control_protocol) || tls->session()))
         return refuse(which, "it greets as what it is not");

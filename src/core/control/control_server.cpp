@@ -58,7 +58,7 @@ control_limits fitted(control_limits limits) {
 
 }  // namespace
 
-control_server::impl::impl(listener door, unique_fd epoll, std::shared_ptr<server_security> security,
+control_server::impl::impl(listener door, unique_fd epoll, std::shared_ptr<live_security> security,
                            nanoseconds peer_timeout, session_host& host, const control_limits& limits)
     : host_(host),
       security_(std::move(security)),
@@ -202,7 +202,7 @@ void control_server::impl::look_at_keys() {
         identity_ = security_->current();
         unchecked_.clear();
         for (const auto& [id, each] : connections_)
-            if (each->stage == connection_stage::serving && !identity_->insecure) unchecked_.push_back(id);
+            if (each->stage == connection_stage::serving && !identity_->insecure()) unchecked_.push_back(id);
     }
     for (int left = max_key_checks_per_round; left > 0 && !unchecked_.empty(); --left) {
         server_connection* which = find(unchecked_.front());
@@ -214,7 +214,7 @@ void control_server::impl::look_at_keys() {
 /// A client whose key has gone, or whose certificate has expired, loses its sessions.
 void control_server::impl::check_keys(server_connection& which) {
     auto until = which.stream.tls()->admitted_by(*identity_->keys);
-    if (until.code() == status::out_of_memory) until = wall_now() + std::chrono::seconds{1};  // and again
+    if (until.code() == status::out_of_memory) until = wall_now() + pause_to_judge_again;
     if (until) {
         which.admitted_until = *until;
         next_timer_ = std::min(next_timer_, time_to_look(*until, now()));
@@ -335,7 +335,7 @@ control_server::control_server(std::unique_ptr<impl> made) noexcept : impl_(std:
 control_server::~control_server() = default;
 
 result<std::unique_ptr<control_server>> control_server::listen(const std::string& host, std::uint16_t port,
-                                                               std::shared_ptr<server_security> security,
+                                                               std::shared_ptr<live_security> security,
                                                                nanoseconds peer_timeout, session_host& host_core,
                                                                const control_limits& limits) {
     auto door = listener::open(host, port);

@@ -31,7 +31,7 @@ class control_server {
     /// Binds to host:port (0: any free). `host_core` must outlive it. Logs a sentence for each refusal, but
     /// few a second.
     [[nodiscard]] static result<std::unique_ptr<control_server>> listen(const std::string& host, std::uint16_t port,
-                                                                        std::shared_ptr<server_security> security,
+                                                                        std::shared_ptr<live_security> security,
                                                                         nanoseconds peer_timeout,
                                                                         session_host& host_core,
                                                                         const control_limits& limits = {});

@@ -32,7 +32,7 @@ namespace accel::core {
 /// control_sessions.cpp talks to clients.
 class control_server::impl {
   public:
-    impl(listener door, unique_fd epoll, std::shared_ptr<server_security> security, nanoseconds peer_timeout,
+    impl(listener door, unique_fd epoll, std::shared_ptr<live_security> security, nanoseconds peer_timeout,
          session_host& host, const control_limits& limits);
     ~impl();
     impl(const impl&) = delete;
@@ -137,7 +137,7 @@ class control_server::impl {
     [[nodiscard]] nanoseconds silence_left(const server_connection& each) const noexcept;
 
     session_host& host_;
-    const std::shared_ptr<server_security> security_;
+    const std::shared_ptr<live_security> security_;
     const nanoseconds peer_timeout_;
     const control_limits limits_;
     const boot_identity boot_;

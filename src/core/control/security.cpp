@@ -20,27 +20,7 @@ std::string stamp_of(const std::string& path) {
                        info.st_mtim.tv_nsec, info.st_ctim.tv_sec, info.st_ctim.tv_nsec);
 }
 
-result<std::shared_ptr<const security_identity>> make_identity(const security_options& options, bool server,
-                                                               bool reload) {
-    auto made = std::make_shared<security_identity>();
-    made->files = stamp_of_files(options);
-    made->insecure = options.insecure;
-    made->encrypt = options.encrypt;
-    if (auto checked = check_key_options(options); !checked) return checked.error();
-    if (options.insecure) return std::shared_ptr<const security_identity>(std::move(made));
-    auto keys = server ? credentials::for_server(options, reload) : credentials::for_client(options);
-    if (!keys) return keys.error();
-    made->keys = std::move(*keys);
-    return std::shared_ptr<const security_identity>(std::move(made));
-}
-
-}  // namespace
-
-std::string stamp_of_files(const security_options& options) {
-    return fmt::format("{} {} {} {} {}", stamp_of(options.key_file), stamp_of(options.server_key),
-                       stamp_of(options.authorized_keys), stamp_of(options.cert_file), stamp_of(options.ca_file));
-}
-
+/// They are read again later, when the process may have another working directory.
 security_options with_absolute_paths(security_options options) {
     for (std::string security_options::*each :
          {&security_options::key_file, &security_options::server_key, &security_options::authorized_keys,
@@ -51,6 +31,31 @@ security_options with_absolute_paths(security_options options) {
         if (!failure) options.*each = found.string();
     }
     return options;
+}
+
+result<std::shared_ptr<const security_identity>> make_identity(const security_options& from, bool server, bool reload) {
+    auto made = std::make_shared<security_identity>();
+    const security_options& options = made->options = with_absolute_paths(from);
+    made->files = stamp_of_files(options);
+    if (auto checked = check_key_options(options); !checked) return checked.error();
+    if (options.insecure) return std::shared_ptr<const security_identity>(std::move(made));
+    auto keys = server ? credentials::for_server(options, reload) : credentials::for_client(options);
+    if (!keys) return keys.error();
+    made->keys = std::move(*keys);
+    return std::shared_ptr<const security_identity>(std::move(made));
+}
+
+}  // namespace
+
+std::string security_identity::digest() const {
+    if (!keys) return "insecure";
+    return fmt::format("{}\n{}\n{}\n{}\n{}", keys->digest(), options.key_file, options.server_key, options.cert_file,
+                       options.ca_file);
+}
+
+std::string stamp_of_files(const security_options& options) {
+    return fmt::format("{} {} {} {} {}", stamp_of(options.key_file), stamp_of(options.server_key),
+                       stamp_of(options.authorized_keys), stamp_of(options.cert_file), stamp_of(options.ca_file));
 }
 
 result<void> check_key_options(const security_options& options) {
@@ -69,24 +74,27 @@ result<std::shared_ptr<const security_identity>> load_client_security(const secu
     return make_identity(options, false, false);
 }
 
-result<std::shared_ptr<server_security>> server_security::load(const security_options& options) {
-    const security_options absolute = with_absolute_paths(options);
-    std::shared_ptr<server_security> made(new server_security(absolute));
-    made->loaded_stamp_ = made->last_stamp_ = stamp_of_files(absolute);
-    auto identity = make_identity(absolute, true, false);
+live_security::live_security(std::shared_ptr<const security_identity> loaded, bool server)
+    : options_(loaded->options),
+      server_(server),
+      current_(std::move(loaded)),
+      loaded_stamp_(current_->files),
+      last_stamp_(current_->files) {}
+
+result<std::shared_ptr<live_security>> live_security::of_server(const security_options& options) {
+    auto identity = make_identity(options, true, false);
     if (!identity) return identity.error();
-    made->current_ = std::move(*identity);
-    return made;
+    return std::shared_ptr<live_security>(new live_security(std::move(*identity), true));
 }
 
-std::shared_ptr<const security_identity> server_security::current() const {
+std::shared_ptr<const security_identity> live_security::current() const {
     const std::lock_guard lock(mutex_);
     return current_;
 }
 
-result<void> server_security::reload() {
+result<void> live_security::reload() {
     std::string stamp = stamp_of_files(options_);
-    auto identity = make_identity(options_, true, true);
+    auto identity = make_identity(options_, server_, true);
     const std::lock_guard lock(mutex_);
     loaded_stamp_ = std::move(stamp);
     if (!identity) return identity.error();
@@ -95,7 +103,7 @@ result<void> server_security::reload() {
     return {};
 }
 
-void server_security::look_at_files() {
+void live_security::look_at_files() {
     if (!has_files()) return;
     {
         const std::lock_guard lock(mutex_);

@@ -12,30 +12,30 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace accel::core {
 
 /// One end's security options, loaded. Shared by its control plane and its data paths.
 struct security_identity {
-    bool insecure = false;
-    encryption encrypt = encryption::automatic;
+    security_options options;                 ///< with absolute paths
     std::shared_ptr<const credentials> keys;  ///< null when insecure
     std::string files;                        ///< `stamp_of_files`, before they were read
 
+    [[nodiscard]] bool insecure() const noexcept { return options.insecure; }
     /// True: a data path that can encrypt does.
-    [[nodiscard]] bool encrypts() const noexcept { return !insecure && encrypt != encryption::off; }
-    /// Two ends of equal digest may share a control connection.
-    [[nodiscard]] std::string digest() const { return keys ? keys->digest() : std::string{"insecure"}; }
+    [[nodiscard]] bool encrypts() const noexcept { return !insecure() && options.encrypt != encryption::off; }
+    /// Two ends of equal digest may share a control connection: they have the same keys, from the same files.
+    [[nodiscard]] std::string digest() const;
 };
 
 /// Changes when a file that the options name is written, replaced, or given to somebody else.
 [[nodiscard]] std::string stamp_of_files(const security_options& options);
 /// How often files are looked at. One that has not changed meanwhile is not half written.
 inline constexpr std::chrono::milliseconds key_look_interval{200};
-
-/// They are read again later, when the process may have another working directory.
-[[nodiscard]] security_options with_absolute_paths(security_options options);
+/// A peer that could not be judged for want of memory stays until then.
+inline constexpr std::chrono::seconds pause_to_judge_again{1};
 
 /// Keys and `insecure` together are `invalid_argument`; so are certificates and pinned keys.
 [[nodiscard]] result<void> check_key_options(const security_options& options);
@@ -44,10 +44,12 @@ inline constexpr std::chrono::milliseconds key_look_interval{200};
 /// says how to make keys.
 [[nodiscard]] result<std::shared_ptr<const security_identity>> load_client_security(const security_options& options);
 
-/// The keys of a server, which may change while it runs. Thread-safe.
-class server_security {
+/// The keys of one end, which may change while it runs. Thread-safe.
+class live_security {
   public:
-    [[nodiscard]] static result<std::shared_ptr<server_security>> load(const security_options& options);
+    [[nodiscard]] static result<std::shared_ptr<live_security>> of_server(const security_options& options);
+    /// Of a client that begins with these keys.
+    explicit live_security(std::shared_ptr<const security_identity> loaded) : live_security(std::move(loaded), false) {}
 
     [[nodiscard]] std::shared_ptr<const security_identity> current() const;
     /// Rises when `current` changes.
@@ -59,8 +61,9 @@ class server_security {
     [[nodiscard]] bool has_files() const noexcept { return !options_.insecure; }
 
   private:
-    explicit server_security(const security_options& options) : options_(options) {}
+    live_security(std::shared_ptr<const security_identity> loaded, bool server);
     const security_options options_;
+    const bool server_;
     mutable std::mutex mutex_;
     std::shared_ptr<const security_identity> current_;
     std::atomic<std::uint64_t> generation_{1};

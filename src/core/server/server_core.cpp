@@ -115,7 +115,7 @@ void server_core::add_workers(const service_table& services) {
 result<void> server_core::load_keys(const std::vector<uri>& uris) {
     const bool network = std::any_of(uris.begin(), uris.end(), [](const uri& u) { return !within_host(u.scheme); });
     if (!network) return {};
-    auto loaded = server_security::load(options_.security);
+    auto loaded = live_security::of_server(options_.security);
     if (!loaded) return loaded.error();
     security_ = std::move(*loaded);
     return {};
@@ -226,11 +226,11 @@ control_limits server_core::limits() const noexcept {
 }
 
 /// The keys of an entrance; none where the kernel knows the peers.
-result<std::shared_ptr<server_security>> server_core::security_of(const uri& where) const {
+result<std::shared_ptr<live_security>> server_core::security_of(const uri& where) const {
     if (!within_host(where.scheme)) return security_;
     security_options none;
     none.insecure = true;
-    return server_security::load(none);
+    return live_security::of_server(none);
 }
 
 result<void> server_core::join_entrance(listener added) {

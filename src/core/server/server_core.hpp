@@ -105,7 +105,7 @@ class server_core : private session_observer, private metrics_source {
     result<void> open_kernels(const listener& added);
     [[nodiscard]] std::uint16_t data_port(const listener& of, std::size_t worker_index) noexcept;
     result<void> join_entrance(listener added);
-    [[nodiscard]] result<std::shared_ptr<server_security>> security_of(const uri& where) const;
+    [[nodiscard]] result<std::shared_ptr<live_security>> security_of(const uri& where) const;
     [[nodiscard]] control_limits limits() const noexcept;
 
     result<session_grant> open_session(entrance& through, const session_request& request,
@@ -147,7 +147,7 @@ class server_core : private session_observer, private metrics_source {
     worker* driven_ = nullptr;  ///< the only one, where the caller drives it
     std::vector<std::unique_ptr<entrance>> entrances_;
     std::vector<std::string> endpoints_;
-    std::shared_ptr<server_security> security_;  ///< null without network
+    std::shared_ptr<live_security> security_;  ///< null without network
     std::uint16_t next_data_port_ = 0;
 
     mutable std::mutex mutex_;

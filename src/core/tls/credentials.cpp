@@ -303,16 +303,22 @@ int credentials::verify_pinned(X509_STORE_CTX* context, void* self) noexcept {
     return reject(context, X509_V_ERR_CERT_REJECTED);
 }
 
-result<wall_time> credentials::admits_until(X509* certificate, STACK_OF(X509) * chain) const {
+result<wall_time> credentials::admits_until(SSL* connection) const {
     error why{status::unauthorized, 0, "its key is not trusted"};
+    X509* certificate = SSL_get0_peer_certificate(connection);
     if (certificate == nullptr) return why;
     if (!by_authority()) return trusts(certificate) ? result<wall_time>(wall_time::max()) : why;
     const std::unique_ptr<X509_STORE_CTX, decltype(&X509_STORE_CTX_free)> context(X509_STORE_CTX_new(),
                                                                                   X509_STORE_CTX_free);
     const error no_memory{status::out_of_memory, 0, "no memory to verify its certificate"};
-    if (!context || X509_STORE_CTX_init(context.get(), store_.get(), certificate, chain) != 1) return no_memory;
+    if (!context ||
+        X509_STORE_CTX_init(context.get(), store_.get(), certificate, SSL_get_peer_cert_chain(connection)) != 1)
+        return no_memory;
+    // As OpenSSL does in a handshake: for the peer's end, and for the host that the connection is to.
     const bool good =
-        X509_STORE_CTX_set_default(context.get(), "ssl_client") == 1 && X509_verify_cert(context.get()) == 1;
+        X509_STORE_CTX_set_default(context.get(), SSL_is_server(connection) == 1 ? "ssl_client" : "ssl_server") == 1 &&
+        X509_VERIFY_PARAM_set1(X509_STORE_CTX_get0_param(context.get()), SSL_get0_param(connection)) == 1 &&
+        X509_verify_cert(context.get()) == 1;
     ERR_clear_error();
     if (good) return end_of(X509_STORE_CTX_get0_chain(context.get()));
     const int reason = X509_STORE_CTX_get_error(context.get());

@@ -41,8 +41,8 @@ class credentials {
     [[nodiscard]] std::string trusted_text() const;
     /// Credentials of equal digest show and trust the same keys.
     [[nodiscard]] const std::string& digest() const noexcept { return digest_; }
-    /// A client that was let in with this certificate, as of today: until when, or why not any more.
-    [[nodiscard]] result<wall_time> admits_until(X509* certificate, STACK_OF(X509) * chain) const;
+    /// The peer of a connection that others have made: until when these would trust it, or why they do not.
+    [[nodiscard]] result<wall_time> admits_until(SSL* connection) const;
 
     [[nodiscard]] static result<std::shared_ptr<const credentials>> for_client(const security_options& options);
     /// `reload`: an empty authorized_keys is allowed and shuts everybody out.

@@ -359,7 +359,7 @@ void tls_stream::forget_secret() noexcept {
 }
 
 result<wall_time> tls_stream::admitted_by(const credentials& today) const {
-    return today.admits_until(SSL_get0_peer_certificate(ssl_.get()), SSL_get_peer_cert_chain(ssl_.get()));
+    return today.admits_until(ssl_.get());
 }
 
 /// This end has refused the other.

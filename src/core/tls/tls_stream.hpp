@@ -90,7 +90,7 @@ class tls_stream {
     [[nodiscard]] std::optional<std::uint64_t> session() const noexcept;
     /// After the handshake: when the first certificate that it relied on expires.
     [[nodiscard]] wall_time valid_until() const { return end_of(SSL_get0_verified_chain(ssl_.get())); }
-    /// Server, after the handshake: until when these credentials let the peer in, or why they would not.
+    /// After the handshake: until when these credentials trust the peer, or why they do not.
     [[nodiscard]] result<wall_time> admitted_by(const credentials& today) const;
     /// Why the last call failed, as the rest of a sentence: "the server's key is not server_key".
     [[nodiscard]] std::string failure() const;
