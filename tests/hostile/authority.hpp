@@ -18,8 +18,9 @@ class authority {
     authority(const authority&) = delete;
     authority& operator=(const authority&) = delete;
 
-    /// Signs a certificate for this DNS name, which expires after `lasts` seconds. Gives the end.
-    core::wall_time sign(const std::string& name, long lasts = a_day);
+    /// Signs a certificate for this DNS name, which expires after `lasts` seconds. Gives the end. `use`: what it is
+    /// good for alone, as serverAuth.
+    core::wall_time sign(const std::string& name, long lasts = a_day, const std::string& use = {});
     /// Writes ca.pem anew, with the same key and without lists. Gives the new certificate's end.
     core::wall_time renew(long lasts = a_day);
     /// Appends a list that revokes these to ca.pem.

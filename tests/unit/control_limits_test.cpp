@@ -301,8 +301,8 @@ struct known_servers : control_limits_test {
 };
 
 TEST_F(known_servers, end_sessions_when_another_key_takes_their_place) {
-    const auto grant = open(keys(folder.client()), wish());
-    const auto other = open_other();
+    auto grant = open(keys(folder.client()), wish());
+    auto other = open_other();
     ASSERT_TRUE(grant.ok() && other.ok());
     const log_capture log;
     folder.replace("server.pub", "stranger.pub");

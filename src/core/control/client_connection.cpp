@@ -2,6 +2,7 @@
 #include "core/control/client_connection.hpp"
 
 #include "core/control/data_preamble.hpp"
+#include "core/guarded.hpp"
 #include "core/log.hpp"
 #include "core/net/descriptor_error.hpp"
 #include "core/net/unix_socket.hpp"
@@ -61,8 +62,8 @@ void client_connection::ask(std::shared_ptr<waiting_call> call) {
     try {
         if (state_ == state::ready) send_question(request, question);
         if (state_ == state::disconnected && now() >= connect_at_) connect();
-    } catch (...) {
-        calls_.erase(request);
+    } catch (const std::bad_alloc&) {
+        calls_.erase(request);  // it is asked again
         throw;
     }
 }
@@ -153,18 +154,28 @@ pollfd client_connection::poll_item() const noexcept {
 void client_connection::progress(short events) {
     if (events == 0 && !more_) return;
     more_ = false;
-    if (state_ == state::connecting) return on_connected();
-    if (state_ == state::shaking) return shake_hands();
+    if (state_ == state::connecting || state_ == state::shaking) return go_on_connecting();
     if (state_ != state::ready) return;
     if ((events & POLLOUT) != 0 && stream_.flush() == tls_outcome::failed) return on_broken();
     receive();
 }
 
+/// Where memory runs out, it connects again and asks anew.
+void client_connection::go_on_connecting() {
+    try {
+        if (state_ == state::connecting) return on_connected();
+        shake_hands();
+    } catch (const std::bad_alloc&) {
+        lose(status::peer_lost);
+        throw;
+    }
+}
+
 void client_connection::on_connected() {
     if (const int failure = connect_outcome(stream_.fd()); failure != 0) return connect_next(failure);
     if (!is_own_user(stream_.fd())) return refuse(another_users_process(address_.host));
-    if (address_.security->insecure()) return greet();
     key_generation_ = keys_.generation();
+    if (address_.security->insecure()) return greet();
     auto tls = tls_stream::connect(keys_.current()->keys, stream_.fd(), address_.host, control_protocol);
     if (!tls) return refuse(tls.error());
     stream_.encrypt(std::move(*tls));
@@ -238,7 +249,12 @@ void client_connection::receive() {
     while (const auto bytes = stream_.next_message()) {
         heard_ = listening_.listened();
         closed_unheard_ = false;
-        auto message = decode_control(*bytes);
+        auto message = guarded([&] { return decode_control(*bytes); });
+        if (message.code() == status::out_of_memory) {
+            stream_.put_back(*bytes);
+            more_ = true;
+            throw std::bad_alloc();
+        }
         if (message)
             on_message(*message);
         else
@@ -454,10 +470,10 @@ void client_connection::judge_silence() {
 void client_connection::judge_server() {
     keys_.look_at_files();
     if (wall_now() < trusted_until_ && key_generation_ == keys_.generation()) return;
-    key_generation_ = keys_.generation();
+    const std::uint64_t generation = keys_.generation();
     auto until = stream_.tls()->admitted_by(*keys_.current()->keys);
-    if (until.code() == status::out_of_memory) until = wall_now() + pause_to_judge_again;
     if (until) {
+        key_generation_ = generation;
         trusted_until_ = *until;
         return;
     }

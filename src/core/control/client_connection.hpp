@@ -128,6 +128,7 @@ class client_connection {
     void note_failure(int failure);
     /// All addresses of the host have been tried. Questions that were refused too often end.
     void count_refusal();
+    void go_on_connecting();
     void on_connected();
     void shake_hands();
     void greet();

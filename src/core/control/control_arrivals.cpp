@@ -200,9 +200,10 @@ void control_server::impl::on_shaken(server_connection& which) {
 }
 
 /// Keys may have changed since its handshake began.
-bool control_server::impl::still_admitted(const server_connection& which) const {
+result<wall_time> control_server::impl::admitted_until(const server_connection& which) const {
     const tls_stream* tls = which.stream.tls();
-    return tls == nullptr || which.key_generation == key_generation_ || tls->admitted_by(*identity_->keys).ok();
+    if (tls == nullptr) return wall_time::max();
+    return which.key_generation == key_generation_ ? tls->valid_until() : tls->admitted_by(*identity_->keys);
 }
 
 /// A connection says its purpose first: a control connection in 8 bytes, a data connection in 64.
@@ -235,7 +236,8 @@ void control_server::impl::on_control_greeting(server_connection& which) {
                                 "common name (which does not begin with 'ed25519:')"}});
         return refuse(which, "its certificate has no name");
     }
-    if (!still_admitted(which)) {
+    auto admitted = admitted_until(which);
+    if (!admitted) {
         send(which, {0, refused{status::unauthorized, "this client's key is not authorised any more"}});
         return refuse(which, "its key is not authorised any more");
     }
@@ -248,7 +250,7 @@ void control_server::impl::on_control_greeting(server_connection& which) {
     which.stage = connection_stage::serving;
     which.heard = listening_.listened();
     which.idle_since = now();
-    if (tls != nullptr) which.admitted_until = tls->valid_until();
+    which.admitted_until = *admitted;
     next_timer_ = std::min(
         {next_timer_, which.idle_since + limits_.idle_timeout, time_to_look(which.admitted_until, which.idle_since)});
     read_messages(which);

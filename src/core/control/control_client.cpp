@@ -16,7 +16,6 @@
 #include <mutex>
 #include <new>
 #include <stop_token>
-#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -51,9 +50,11 @@ class control_client::impl {
     }
 
     void post(ask_command what) {
+        std::list<ask_command> asked;
+        asked.push_back(std::move(what));
         {
             const std::lock_guard lock{mutex_};
-            commands_.push_back(std::move(what));
+            commands_.splice(commands_.end(), asked);
         }
         wake_.set();
     }
@@ -64,7 +65,8 @@ class control_client::impl {
             const std::lock_guard lock{mutex_};
             if (watch->left_session != 0) return;
             watch->left_session = session_id;
-            add_left(std::move(watch));
+            watch->next_left = std::exchange(left_, nullptr);
+            left_ = std::move(watch);
         }
         wake_.set();
     }
@@ -101,7 +103,11 @@ class control_client::impl {
                 next = now() + pause_without_memory;
             }
         }
-        (void)run_commands();
+        try {
+            run_commands();
+        } catch (const std::bad_alloc&) {
+            log().error("no memory is left to tell servers of the end of this context");
+        }
         for (auto& each : connections_) each.end();
         connections_.clear();
     }
@@ -121,7 +127,8 @@ class control_client::impl {
     nanoseconds run_round() {
         std::size_t place = 1;
         for (auto& each : connections_) each.progress(items_[place++].revents);
-        nanoseconds next = run_commands() ? never : now() + pause_without_memory;
+        run_commands();
+        nanoseconds next = never;
         for (auto& each : connections_) {
             next = std::min(next, each.run_timers());
             if (each.has_more()) next = nanoseconds{0};
@@ -130,72 +137,47 @@ class control_client::impl {
         return next;
     }
 
-    void add_left(std::shared_ptr<session_watch> watch) noexcept {
-        watch->next_left = std::exchange(left_, nullptr);
-        left_ = std::move(watch);
-    }
-
-    /// False: some are to be tried again, because memory has run out.
-    bool run_commands() noexcept {
-        std::vector<ask_command> taken;
-        std::shared_ptr<session_watch> left;
+    void run_commands() {
+        // Before questions: a new session may need the place of the one that was left.
+        for (; is_left(); leaving_ = std::exchange(leaving_->next_left, nullptr)) {
+            for (auto& open : connections_)
+                if (open.close_session(leaving_->left_session, leaving_.get())) break;
+        }
         {
             const std::lock_guard lock{mutex_};
-            taken.swap(commands_);
-            left = std::exchange(left_, nullptr);
+            taken_.splice(taken_.end(), commands_);
         }
-        // Before questions: a new session may need the place of the one that was left.
-        bool done = true;
-        while (left != nullptr) {
-            std::shared_ptr<session_watch> rest = std::exchange(left->next_left, nullptr);
-            if (!close_session(*left)) {
-                done = false;
-                const std::lock_guard lock{mutex_};
-                add_left(std::move(left));
-            }
-            left = std::move(rest);
-        }
-        for (ask_command& each : taken) ask_server(std::move(each));
-        return done;
+        for (; !taken_.empty(); taken_.pop_front()) connection_to(taken_.front().address).ask(taken_.front().call);
     }
 
-    /// False: memory has run out.
-    bool close_session(const session_watch& left) noexcept {
-        try {
-            for (auto& each : connections_)
-                if (each.close_session(left.left_session, &left)) break;
-            return true;
-        } catch (const std::bad_alloc&) {
-            return false;
-        }
+    /// A channel has left the session of `leaving_`.
+    [[nodiscard]] bool is_left() {
+        if (leaving_ != nullptr) return true;
+        const std::lock_guard lock{mutex_};
+        leaving_ = std::exchange(left_, nullptr);
+        return leaving_ != nullptr;
     }
 
-    static_assert(std::is_nothrow_move_constructible_v<ask_command>);
-    void ask_server(ask_command asked) noexcept {
-        try {
-            connection_to(std::move(asked.address)).ask(asked.call);
-        } catch (const std::bad_alloc&) {
-            asked.call->fail({status::out_of_memory, ENOMEM, "out of memory"});
-        }
-    }
-
-    client_connection& connection_to(server_address address) {
+    client_connection& connection_to(const server_address& address) {
         for (auto& each : connections_) {
             if (!same_server(each.address(), address)) continue;
-            each.use(std::move(address.addresses));
+            each.use(address.addresses);
             return each;
         }
         items_.reserve(1 + connections_.size() + 1);
-        return connections_.emplace_back(std::move(address), listening_);
+        return connections_.emplace_back(address, listening_);
     }
 
     wake_signal wake_;
     std::mutex mutex_;
-    std::vector<ask_command> commands_;
+    std::list<ask_command> commands_;
     std::shared_ptr<session_watch> left_;  ///< the last session that its channel left, and those before it
     std::atomic<bool> stopping_{false};
     listening_clock listening_;
     std::list<client_connection> connections_;
+    // Taken, and kept where memory runs out before they are done.
+    std::list<ask_command> taken_;
+    std::shared_ptr<session_watch> leaving_;
     std::vector<pollfd> items_{1};  ///< room for `wake_` and each connection
     std::thread thread_;
 };

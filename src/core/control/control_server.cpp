@@ -89,12 +89,10 @@ result<void> control_server::impl::start() {
     return {};
 }
 
-void control_server::impl::end_session(std::uint64_t id, status why) noexcept {
-    try {
+void control_server::impl::end_session(ended_sessions notice) noexcept {
+    {
         const std::lock_guard lock{mutex_};
-        ended_.push_back({id, why});
-    } catch (const std::bad_alloc&) {
-        log().error("no memory is left to tell a client of the end of its session {}", id);
+        ended_.splice(ended_.end(), notice);
     }
     wake_.set();
 }
@@ -198,23 +196,24 @@ void control_server::impl::take_turn(server_connection& which) {
 void control_server::impl::look_at_keys() {
     security_->look_at_files();
     if (security_->generation() != key_generation_) {
-        key_generation_ = security_->generation();
+        const std::uint64_t generation = security_->generation();
         identity_ = security_->current();
         unchecked_.clear();
         for (const auto& [id, each] : connections_)
             if (each->stage == connection_stage::serving && !identity_->insecure()) unchecked_.push_back(id);
+        key_generation_ = generation;
     }
+    // Each leaves the line once it has been checked: memory may run out before.
     for (int left = max_key_checks_per_round; left > 0 && !unchecked_.empty(); --left) {
         server_connection* which = find(unchecked_.front());
-        unchecked_.pop_front();
         if (which != nullptr && which->stage == connection_stage::serving) check_keys(*which);
+        unchecked_.pop_front();
     }
 }
 
 /// A client whose key has gone, or whose certificate has expired, loses its sessions.
 void control_server::impl::check_keys(server_connection& which) {
     auto until = which.stream.tls()->admitted_by(*identity_->keys);
-    if (until.code() == status::out_of_memory) until = wall_now() + pause_to_judge_again;
     if (until) {
         which.admitted_until = *until;
         next_timer_ = std::min(next_timer_, time_to_look(*until, now()));
@@ -222,8 +221,8 @@ void control_server::impl::check_keys(server_connection& which) {
     }
     log().warn("{} is not authorised any more ({}); its {} sessions are ended", which.client.text(),
                until.error().message, which.sessions.size());
-    send(which, {0, goodbye{0, status::unauthorized}});
     end_sessions(which, status::unauthorized);
+    send(which, {0, goodbye{0, status::unauthorized}});
     leave(which);
 }
 
@@ -352,8 +351,9 @@ std::uint16_t control_server::port() const noexcept {
     return impl_->port();
 }
 
-void control_server::end_session(std::uint64_t session_id, status why) noexcept {
-    impl_->end_session(session_id, why);
+void control_server::end_session(std::uint64_t session_id, status why, ended_sessions notice) noexcept {
+    notice.front() = {session_id, why};
+    impl_->end_session(std::move(notice));
 }
 
 void control_server::drain() noexcept {

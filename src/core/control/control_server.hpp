@@ -6,6 +6,7 @@
 #include "core/control/session.hpp"
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <string>
 
@@ -39,9 +40,16 @@ class control_server {
     control_server(const control_server&) = delete;
     control_server& operator=(const control_server&) = delete;
 
+    struct ended_session {
+        std::uint64_t id = 0;
+        status why = status::ok;
+    };
+    using ended_sessions = std::list<ended_session>;
+
     [[nodiscard]] std::uint16_t port() const noexcept;
     /// Tells the client that the server ended its session. Thread-safe; returns at once; unknown ids are ignored.
-    void end_session(std::uint64_t session_id, status why) noexcept;
+    /// `notice`: a list of one, for which memory may have run out by now.
+    void end_session(std::uint64_t session_id, status why, ended_sessions notice = ended_sessions(1)) noexcept;
     /// Tells all clients that the server drains. Thread-safe; returns at once.
     void drain() noexcept;
     /// Checks soon whether keys have changed. Thread-safe.

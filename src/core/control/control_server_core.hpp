@@ -46,7 +46,7 @@ class control_server::impl {
     void adopt(unique_fd socket, std::string address);
 
     [[nodiscard]] std::uint16_t port() const noexcept { return door_.port(); }
-    void end_session(std::uint64_t id, status why) noexcept;
+    void end_session(ended_sessions notice) noexcept;
     void drain() noexcept {
         draining_.store(true);
         wake_.set();
@@ -56,10 +56,6 @@ class control_server::impl {
   private:
     friend struct control_server_view;  // of the fuzz targets
 
-    struct ended_session {
-        std::uint64_t id;
-        status why;
-    };
     /// What a client takes with all its control connections.
     struct client_share {
         std::uint32_t connections = 0;
@@ -97,7 +93,7 @@ class control_server::impl {
     void start_handshake(server_connection& which);
     void shake_hands(server_connection& which);
     void on_shaken(server_connection& which);
-    [[nodiscard]] bool still_admitted(const server_connection& which) const;
+    [[nodiscard]] result<wall_time> admitted_until(const server_connection& which) const;
     void read_greeting(server_connection& which);
     void on_control_greeting(server_connection& which);
     [[nodiscard]] bool find_place(const std::string& account);
@@ -128,6 +124,7 @@ class control_server::impl {
     void welcome_client(server_connection& to, opened_session& opened);
     void refuse_opened(server_connection& to, const opened_session& opened, const error& why);
     void take_ended();
+    void tell_ended(const ended_session& each, bool all_welcomed);
     void send(server_connection& to, const control_message& message);
     void lose(server_connection& which, status why);
     void end_sessions(server_connection& which, status why);
@@ -147,7 +144,7 @@ class control_server::impl {
     wake_signal wake_;
     session_opener opener_;
     std::mutex mutex_;
-    std::vector<ended_session> ended_;
+    ended_sessions ended_;
     std::atomic<bool> stopping_{false};
     std::atomic<bool> draining_{false};
 

@@ -224,27 +224,37 @@ void control_server::impl::welcome_client(server_connection& to, opened_session&
     if (goes_away_ && find(job.connection) != nullptr) send(to, {0, going_away{}});
 }
 
+/// Those that memory has run out for are told later.
 void control_server::impl::take_ended() {
-    std::vector<ended_session> taken;
+    ended_sessions taken;
     {
         const std::lock_guard lock{mutex_};
         taken.swap(ended_);
     }
     const bool all_welcomed = opener_.idle();
     if (all_welcomed) ended_early_.clear();
-    for (const ended_session& each : taken) {
-        const auto found = sessions_.find(each.id);
-        if (found == sessions_.end()) {
-            if (!all_welcomed) ended_early_.emplace(each.id, each.why);
-            continue;
-        }
-        server_connection* owner = find(found->second);
-        sessions_.erase(found);
-        if (owner == nullptr) continue;
+    try {
+        for (; !taken.empty(); taken.pop_front()) tell_ended(taken.front(), all_welcomed);
+    } catch (const std::bad_alloc&) {
+        const std::lock_guard lock{mutex_};
+        ended_.splice(ended_.begin(), taken);
+        wake_.set();
+        throw;
+    }
+}
+
+void control_server::impl::tell_ended(const ended_session& each, bool all_welcomed) {
+    const auto found = sessions_.find(each.id);
+    if (found == sessions_.end()) {
+        if (!all_welcomed) ended_early_.emplace(each.id, each.why);
+        return;
+    }
+    if (server_connection* owner = find(found->second)) {
         owner->sessions.erase(each.id);
         owner->idle_since = now();
         send(*owner, {0, goodbye{each.id, each.why}});
     }
+    sessions_.erase(each.id);
 }
 
 /// Time until the client's silence means that it is dead; `never` while it may be silent.

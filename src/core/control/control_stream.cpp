@@ -38,6 +38,10 @@ std::optional<std::span<const std::byte>> control_stream::next_message() noexcep
     return waiting.subspan(length_bytes, length);
 }
 
+void control_stream::put_back(std::span<const std::byte> message) noexcept {
+    taken_ -= length_bytes + message.size();
+}
+
 bool control_stream::send(const control_message& message) {
     const std::vector<std::byte> bytes = encode_control(message);
     const auto length = static_cast<std::uint32_t>(bytes.size());

@@ -36,6 +36,8 @@ class control_stream {
     void take(std::size_t count) noexcept { taken_ += count; }
     /// The next whole message, if it has come; valid until `fill`. `violated`: none can follow.
     [[nodiscard]] std::optional<std::span<const std::byte>> next_message() noexcept;
+    /// The last one comes again.
+    void put_back(std::span<const std::byte> message) noexcept;
     [[nodiscard]] bool violated() const noexcept { return violated_; }
     /// True while TLS holds bytes that the socket will not tell of again. Part of a record counts, so that
     /// this asks for another `fill` only after one that was `done`.

@@ -34,8 +34,6 @@ struct security_identity {
 [[nodiscard]] std::string stamp_of_files(const security_options& options);
 /// How often files are looked at. One that has not changed meanwhile is not half written.
 inline constexpr std::chrono::milliseconds key_look_interval{200};
-/// A peer that could not be judged for want of memory stays until then.
-inline constexpr std::chrono::seconds pause_to_judge_again{1};
 
 /// Keys and `insecure` together are `invalid_argument`; so are certificates and pinned keys.
 [[nodiscard]] result<void> check_key_options(const security_options& options);

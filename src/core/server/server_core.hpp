@@ -89,6 +89,8 @@ class server_core : private session_observer, private metrics_source {
         bool counted = true;  ///< not lost yet
         /// Closes it: not every transport tells of a client that has gone, so memory may not run out then.
         session_commands::list closing = session_commands::list(1);
+        /// Tells its client likewise.
+        control_server::ended_sessions notice = control_server::ended_sessions(1);
     };
 
     server_core(std::shared_ptr<context_state> context, server_options options, bool for_kernels);

@@ -337,7 +337,8 @@ void server_core::session_lost(const session& which, status why) noexcept {
     --clients_[found->second.client.account()].sessions;
     if (why != status::closed) ++lost_;
     if (found->second.watch != nullptr) found->second.watch->end(why);
-    if (found->second.through->control) found->second.through->control->end_session(which.id(), why);
+    if (found->second.through->control)
+        found->second.through->control->end_session(which.id(), why, std::exchange(found->second.notice, {}));
 }
 
 /// It never began.

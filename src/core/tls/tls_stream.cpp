@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/tls/tls_stream.hpp"
 
+#include "core/guarded.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <climits>
@@ -359,7 +361,10 @@ void tls_stream::forget_secret() noexcept {
 }
 
 result<wall_time> tls_stream::admitted_by(const credentials& today) const {
-    return today.admits_until(ssl_.get());
+    constexpr std::chrono::seconds pause{1};
+    auto until = guarded([&] { return today.admits_until(ssl_.get()); });
+    if (until.code() == status::out_of_memory) return wall_now() + pause;
+    return until;
 }
 
 /// This end has refused the other.

@@ -90,7 +90,8 @@ class tls_stream {
     [[nodiscard]] std::optional<std::uint64_t> session() const noexcept;
     /// After the handshake: when the first certificate that it relied on expires.
     [[nodiscard]] wall_time valid_until() const { return end_of(SSL_get0_verified_chain(ssl_.get())); }
-    /// After the handshake: until when these credentials trust the peer, or why they do not.
+    /// After the handshake: until when these credentials trust the peer, or why they do not. For a second, where memory
+    /// is too short to judge.
     [[nodiscard]] result<wall_time> admitted_by(const credentials& today) const;
     /// Why the last call failed, as the rest of a sentence: "the server's key is not server_key".
     [[nodiscard]] std::string failure() const;
