@@ -69,7 +69,7 @@ class awaited_connections {
         // A stranger does not learn which sessions there are.
         if (found == expected_.end() ||
             CRYPTO_memcmp(found->second.token.data(), made.token.data(), made.token.size()) != 0)
-            return error{status::unauthorized, 0, std::string{no_session_waits}};
+            return refuse_without_session();
         const expected& awaited = found->second;
         result<Arrived> admitted = admit(awaited.terms, made);
         if (!admitted) return admitted.error();

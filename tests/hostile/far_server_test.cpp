@@ -200,6 +200,15 @@ TEST_F(far_servers, that_do_not_answer_data_connections_well_are_named) {
     };
     EXPECT_EQ(answer_data(third), status::unauthorized);
     EXPECT_EQ(tries, 3);
+    // The server took the first one, and its answer was lost.
+    tries = 0;
+    const auto taken = [&](far_end& end) {
+        if (++tries < 2) return;
+        end.say(core::encode_data_answer(core::no_session_waits, "no"));
+        end.stay();
+    };
+    EXPECT_EQ(answer_data(taken), status::peer_lost);
+    EXPECT_EQ(answer_data(taken), status::unauthorized) << "the first one is answered";
     // A sentence that is never finished.
     EXPECT_EQ(answer_data(
                   [](far_end& end) {

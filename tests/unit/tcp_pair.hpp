@@ -221,12 +221,13 @@ class front_door {
         std::string why;
         const auto shown = core::read_data_preamble(from.bytes, why);
         core::data_connection made{std::move(from.socket), std::move(from.tls), 0, {}};
-        if (shown) {
-            made.session_id = shown->session_id;
-            made.token = shown->token;
-            if (behind_.take_connection(made)) return;
+        if (!shown) {
+            core::answer_data(made, status::unauthorized, "no");
+            return;
         }
-        core::answer_data(made, status::unauthorized, "no");
+        made.session_id = shown->session_id;
+        made.token = shown->token;
+        if (const auto taken = behind_.take_connection(made); !taken) core::answer_data(made, taken.code(), "no");
     }
 
     core::poller& behind_;

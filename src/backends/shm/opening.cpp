@@ -57,7 +57,7 @@ result<void> hear(opened& made, core::nanoseconds deadline) {
             return error{status::protocol_error, 0,
                          "shm: the server answered the data connection with a malformed message"};
     }
-    return core::decode_data_answer(std::span(answer).first(wanted));
+    return core::as_told_to_applications(core::decode_data_answer(std::span(answer).first(wanted)));
 }
 
 bool complete(const passed_descriptors& all) noexcept {

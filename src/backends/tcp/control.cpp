@@ -90,9 +90,10 @@ result<void> tcp_link::connect(const core::link_grant& grant, core::nanoseconds 
     for (int left = connect_attempts;; --left) {
         auto connected = connect_once(grant, deadline);
         const bool dropped = connected.code() == status::peer_lost;
-        if (!connected && !first && connected.error().message.ends_with(core::no_session_waits)) return first;
+        if (connected.code() == core::no_session_waits && !first) return first;
         if (dropped && first) first = connected;
-        if (!dropped || left == 1 || core::now() + pause_between_attempts >= deadline) return connected;
+        if (!dropped || left == 1 || core::now() + pause_between_attempts >= deadline)
+            return core::as_told_to_applications(std::move(connected));
         std::this_thread::sleep_for(pause_between_attempts);
     }
 }

@@ -42,6 +42,10 @@ bool answer_data(data_connection& to, status code, std::string_view why) {
     return send_some(to.socket.get(), to.tls.get(), bytes, sent) == tls_outcome::done && sent == bytes.size();
 }
 
+error refuse_without_session() {
+    return {no_session_waits, 0, "no such session waits for a connection here"};
+}
+
 std::size_t data_answer_bytes(std::span<const std::byte, data_answer_head_bytes> head) noexcept {
     std::uint16_t number = 0;
     std::uint16_t length = 0;
@@ -60,6 +64,11 @@ result<void> decode_data_answer(std::span<const std::byte> bytes) {
     std::replace_if(
         sentence.begin(), sentence.end(), [](char each) { return each < 0x20 || each > 0x7e; }, '?');
     return error{static_cast<status>(number), 0, fmt::format("the server refused the data connection: {}", sentence)};
+}
+
+result<void> as_told_to_applications(result<void> answer) {
+    if (answer.code() != no_session_waits) return answer;
+    return error{status::unauthorized, 0, answer.error().message};
 }
 
 }  // namespace accel::core

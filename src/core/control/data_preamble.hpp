@@ -38,18 +38,20 @@ static_assert(sizeof(data_preamble) == 64);
 /// Empty: malformed; `why` says how.
 [[nodiscard]] std::optional<data_preamble> read_data_preamble(std::span<const std::byte> bytes, std::string& why);
 
-/// Refuses a connection of a session that is unknown, or has its connection.
-inline constexpr std::string_view no_session_waits = "no such session waits for a connection here";
-
 /// The server's answer to a preamble: u16 status, u16 length of the sentence, then the sentence.
 inline constexpr std::size_t data_answer_head_bytes = 4;
 inline constexpr std::size_t max_data_answer_bytes = data_answer_head_bytes + 512;
 [[nodiscard]] std::vector<std::byte> encode_data_answer(status code, std::string_view why);
 /// Answers a connection whose preamble has been read. False: its socket, which is empty, did not take the answer.
 bool answer_data(data_connection& to, status code, std::string_view why);
+/// Its code where no session waits for the connection: it is unknown, has its connection, or the token is wrong.
+inline constexpr status no_session_waits = status::not_found;
+[[nodiscard]] error refuse_without_session();
 /// How many bytes the answer has, once its head has come; 0: it is malformed.
 [[nodiscard]] std::size_t data_answer_bytes(std::span<const std::byte, data_answer_head_bytes> head) noexcept;
 /// For a whole answer.
 [[nodiscard]] result<void> decode_data_answer(std::span<const std::byte> bytes);
+/// As an application hears it: `no_session_waits` is `unauthorized` there.
+[[nodiscard]] result<void> as_told_to_applications(result<void> answer);
 
 }  // namespace accel::core

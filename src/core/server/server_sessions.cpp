@@ -269,7 +269,7 @@ result<void> server_core::take_connection(data_connection& made, const client_id
     const auto found = sessions_.find(made.session_id);
     const bool own = found != sessions_.end() && found->second.counted &&
                      (made.tls == nullptr || made.tls->session() || found->second.client.name == client.name);
-    if (!own || found->second.source == nullptr) return error{status::unauthorized, 0, std::string{no_session_waits}};
+    if (!own || found->second.source == nullptr) return refuse_without_session();
     return found->second.source->take_connection(made);
 }
 
