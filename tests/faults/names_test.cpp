@@ -3,6 +3,7 @@
 #include "conformance/rig.hpp"
 #include "faults/few_threads.hpp"
 #include "faults/silent_names.hpp"
+#include "loopback.hpp"
 
 #include <chrono>
 #include <cstdlib>
@@ -132,6 +133,23 @@ TEST_P(silent_names, are_tried_again) {
     options.connect_retry = until_hung();
     const auto again = channel::connect(r.ctx(), by_name(r, "late.test"), options);
     EXPECT_TRUE(again.ok());
+}
+
+/// With all that it listens for.
+TEST_P(silent_names, have_a_server_at_the_first_of_their_addresses) {
+    if (!GetParam().sockets || !has_ipv6()) GTEST_SKIP() << "it has no addresses of both families";
+    answer_name("both.test", name_answer::both);
+    const std::string scheme = GetParam().scheme;
+    context ctx = quiet_context();
+    auto served = server::listen(ctx, {scheme + "://both.test:0"}, echo, calm_server());
+    ASSERT_TRUE(served) << served.error().message;
+    const std::string at = served->endpoints().front();
+    for (const char* host : {"both.test", "[::1]"}) {
+        const std::string uri = scheme + "://" + host + at.substr(at.rfind(':'));
+        auto client = channel::connect(ctx, uri, calm_client());
+        ASSERT_TRUE(client) << uri << ": " << client.error().message;
+        EXPECT_TRUE(client->call({}).ok()) << uri;
+    }
 }
 
 TEST_P(silent_names, are_told_from_names_that_do_not_exist) {

@@ -9,6 +9,7 @@ namespace accel::faults {
 
 enum class name_answer {
     loopback,   ///< where the servers of tests listen
+    both,       ///< ::1, then `loopback`
     silence,    ///< none before `speak`, and then `try_again`
     try_again,  ///< EAI_AGAIN
     unknown,    ///< EAI_NONAME

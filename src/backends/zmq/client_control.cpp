@@ -159,10 +159,8 @@ result<void> client_link::attach(const core::link_grant& grant, core::nanosecond
     auto server = parse_server(grant.description);
     if (!server) return server.error();
     if (server->key.has_value() != keys_.has_value()) return mixed_keys();
-    auto endpoint = tcp_endpoint(grant.address, server->port, false, deadline);
-    if (!endpoint) return endpoint.error();
     if (auto opened = open_socket(*server, grant.token); !opened) return opened;
-    if (auto made = connect(*endpoint, deadline); !made) return made;
+    if (auto made = connect(endpoint_at(grant.address, server->port), deadline); !made) return made;
     // ZeroMQ has its own copy for as long as the socket lives; a link connects once.
     keys_.reset();
     return {};

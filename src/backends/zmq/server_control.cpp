@@ -80,11 +80,18 @@ result<void> bind_paced(void* context, owned_socket& router, const std::string& 
     return {};
 }
 
-result<void> bind_router(void* context, owned_socket& router, const std::string& endpoint,
+/// To the first address that this machine has, as the control plane's socket.
+result<void> bind_router(void* context, owned_socket& router, std::span<const std::string> endpoints,
                          const core::poller_options& options) {
-    if (options.pacing != bit_rate{}) return bind_paced(context, router, endpoint, options);
-    if (!router.bind(endpoint)) return cannot_listen(options);
-    return {};
+    result<void> bound;
+    for (const std::string& each : endpoints) {
+        if (options.pacing != bit_rate{})
+            bound = bind_paced(context, router, each, options);
+        else
+            bound = router.bind(each) ? result<void>{} : cannot_listen(options);
+        if (bound || !core::is_missing_family(bound.error().native)) break;
+    }
+    return bound;
 }
 
 }  // namespace
@@ -231,8 +238,8 @@ bool server_link::close() noexcept {
 
 result<std::unique_ptr<core::poller>> server_poller::open(const std::shared_ptr<shared_context>& zmq,
                                                           const core::poller_options& options) {
-    auto endpoint = tcp_endpoint(options.host, options.port, true, core::deadline_after(core::name_patience));
-    if (!endpoint) return endpoint.error();
+    auto endpoints = endpoints_to_bind(options.host, options.port, core::deadline_after(core::name_patience));
+    if (!endpoints) return endpoints.error();
     auto gate = zmq->gate();
     if (!gate) return gate.error();
     auto router = owned_socket::open(zmq->get(), ZMQ_ROUTER);
@@ -248,7 +255,7 @@ result<std::unique_ptr<core::poller>> server_poller::open(const std::shared_ptr<
     server_entrance entrance{zmq, *gate, (*gate)->open_domain(), std::nullopt, {}};
     if (!secure(*router, entrance.domain, keys)) return refused_credentials();
     if (keys) entrance.key = keys->public_key();
-    if (auto bound_to = bind_router(zmq->get(), *router, *endpoint, options); !bound_to) return bound_to.error();
+    if (auto bound_to = bind_router(zmq->get(), *router, *endpoints, options); !bound_to) return bound_to.error();
     entrance.router = std::move(*router);
     auto hub = std::make_shared<server_hub>(std::move(entrance));
     if (const int failed = hub->failure(); failed != 0) return no_descriptor(failed);

@@ -20,16 +20,11 @@ namespace accel::zmq {
 namespace {
 
 /// Every address, of both families with ZMQ_IPV6.
-constexpr std::string_view any_host = "tcp://*:";
+const std::string any_host = "tcp://*:";
 
 std::string without_brackets(const std::string& host) {
     const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
     return bracketed ? host.substr(1, host.size() - 2) : host;
-}
-
-const core::socket_address& preferred(const std::vector<core::socket_address>& all) noexcept {
-    const auto old = std::ranges::find_if(all, [](const auto& each) { return each.storage.ss_family == AF_INET; });
-    return old != all.end() ? *old : all.front();
 }
 
 }  // namespace
@@ -123,17 +118,22 @@ std::string host_and_port(const std::string& host, std::uint16_t port) {
     return bare_ipv6 ? fmt::format("[{}]:{}", host, port) : fmt::format("{}:{}", host, port);
 }
 
-result<std::string> tcp_endpoint(const std::string& host, std::uint16_t port, bool to_bind,
-                                 core::nanoseconds deadline) {
-    const std::string port_text = to_bind && port == 0 ? "*" : fmt::format("{}", port);
-    if (to_bind && (host.empty() || host == "*")) return fmt::format("{}{}", any_host, port_text);
-    const std::string name = without_brackets(host);
-    auto found = core::resolve(name, port, to_bind, deadline);
+std::string endpoint_at(const std::string& address, std::uint16_t port) {
+    return "tcp://" + host_and_port(address, port);
+}
+
+result<std::vector<std::string>> endpoints_to_bind(const std::string& host, std::uint16_t port,
+                                                   core::nanoseconds deadline) {
+    const std::string port_text = port == 0 ? "*" : fmt::format("{}", port);
+    if (host.empty() || host == "*") return std::vector{any_host + port_text};
+    auto found = core::resolve(without_brackets(host), port, true, deadline);
     if (!found) return found.error();
-    const core::socket_address& chosen = preferred(*found);
-    const std::string numeric = core::numeric_host(chosen);
-    return chosen.storage.ss_family == AF_INET6 ? fmt::format("tcp://[{}]:{}", numeric, port_text)
-                                                : fmt::format("tcp://{}:{}", numeric, port_text);
+    std::vector<std::string> out;
+    for (const core::socket_address& each : *found) {
+        const char* const form = each.storage.ss_family == AF_INET6 ? "tcp://[{}]:{}" : "tcp://{}:{}";
+        out.push_back(fmt::format(fmt::runtime(form), core::numeric_host(each), port_text));
+    }
+    return out;
 }
 
 int milliseconds_until(core::nanoseconds deadline) noexcept {

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <zmq.h>
 
@@ -29,7 +30,7 @@ class owned_socket {
     [[nodiscard]] void* get() const noexcept { return handle_; }
     explicit operator bool() const noexcept { return handle_ != nullptr; }
 
-    /// On endpoints as `tcp_endpoint` gives them; zmq_errno() says why not. A port in use is tried for half a
+    /// On endpoints as `endpoints_to_bind` gives them; zmq_errno() says why not. A port in use is tried for half a
     /// second, because ZeroMQ frees one some time after its socket was closed.
     [[nodiscard]] bool bind(const std::string& endpoint) noexcept;
     [[nodiscard]] bool connect(const std::string& endpoint) noexcept;
@@ -50,10 +51,12 @@ class owned_socket {
     void* handle_ = nullptr;
 };
 
-/// "tcp://address:port" with the host resolved, IPv4 first; "*" or nothing is every address of this host, of both
-/// families. Port 0 is any free one (for binding). Waits for a name until `deadline`.
-[[nodiscard]] result<std::string> tcp_endpoint(const std::string& host, std::uint16_t port, bool to_bind,
-                                               core::nanoseconds deadline);
+/// "tcp://address:port" for each address of the host, in their order; "*" or nothing is every address of this host, of
+/// both families. Port 0 is any free one. Waits for a name until `deadline`.
+[[nodiscard]] result<std::vector<std::string>> endpoints_to_bind(const std::string& host, std::uint16_t port,
+                                                                 core::nanoseconds deadline);
+/// The same for a numeric address, to connect.
+[[nodiscard]] std::string endpoint_at(const std::string& address, std::uint16_t port);
 
 /// "host:port", brackets around IPv6.
 [[nodiscard]] std::string host_and_port(const std::string& host, std::uint16_t port);
