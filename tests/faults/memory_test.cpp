@@ -96,9 +96,10 @@ TEST_P(no_memory, to_call) {
 /// grow at the second session and at the fifth.
 TEST_P(no_memory, on_other_threads_costs_one_session_at_most) {
     server_options serving = calm_server();
+    serving.workers = 1;
     channel_options patient = calm_client();
     serving.peer_timeout = patient.peer_timeout = std::chrono::hours{1};  // no heartbeats of the others
-    constexpr std::size_t attempts = 200;
+    constexpr std::size_t attempts = 240;
     std::size_t failures = 0;
     for (std::size_t number = 0; number < attempts; ++number) {
         rig r(GetParam(), echo, serving);

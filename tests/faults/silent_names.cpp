@@ -90,7 +90,8 @@ extern "C" __attribute__((visibility("default"))) int getaddrinfo(const char* ho
             return real(accel::tests::own_loopback().c_str(), service, hints, found);
         case name_answer::both: {
             const int failed = real("::1", service, hints, found);
-            return failed != 0 ? failed : real(accel::tests::own_loopback().c_str(), service, hints, &(*found)->ai_next);
+            return failed != 0 ? failed
+                               : real(accel::tests::own_loopback().c_str(), service, hints, &(*found)->ai_next);
         }
         case name_answer::silence:
         case name_answer::try_again:
