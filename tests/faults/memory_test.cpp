@@ -142,7 +142,9 @@ TEST_P(no_memory, on_other_threads_leaves_no_exchange_unstopped) {
     for (std::size_t number = 0; number < attempts; ++number) {
         held_exchanges held;
         rig r(GetParam(), held.keeper());
-        auto client = r.connect();
+        channel_options patient = calm_client();
+        patient.call_timeout = std::chrono::hours{1};
+        auto client = r.connect(patient);
         const call_id call = client.send_seed(100, number);
         const exchange open = held.take();
         const std::stop_token stop = open.stop_token();
