@@ -5,7 +5,7 @@
 declare -A package_use=(
     [g++]="the compiler" [cmake]="the build" [ninja-build]="the build" [pkg-config]="finds ZeroMQ"
     [libzmq3-dev]="ZeroMQ" [libssl-dev]="TLS of the control plane" [libspdlog-dev]="logging" [libfmt-dev]="formatting"
-    [libcli11-dev]="command lines" [nlohmann-json3-dev]="JSON reports" [prometheus-cpp-dev]="--metrics of programs"
+    [libcli11-dev]="command lines" [nlohmann-json3-dev]="JSON reports"
     [ccache]="compiles nothing twice" [libgtest-dev]="the tests" [libgmock-dev]="the tests"
     [libibverbs-dev]="RDMA verbs" [ibverbs-providers]="drivers of RDMA adapters"
     [ibverbs-utils]="stock programs: ibv_rc_pingpong" [perftest]="run on softnic" [ucx-utils]="run on softnic"
@@ -25,7 +25,7 @@ declare -A package_use=(
     [libnginx-mod-stream]="nginx's module for TCP")
 
 packages_to_run=(g++ cmake ninja-build pkg-config libzmq3-dev libssl-dev libibverbs-dev ibverbs-providers
-    libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev prometheus-cpp-dev zlib1g-dev)
+    libspdlog-dev libfmt-dev libcli11-dev nlohmann-json3-dev zlib1g-dev)
 packages_to_bench=("${packages_to_run[@]}" valgrind libboost-dev libgrpc++-dev nginx-light libnginx-mod-stream)
 packages_for_gateway=("${packages_to_run[@]}" libboost-dev libgrpc++-dev)
 packages_for_tests=("${packages_to_run[@]}" ccache libgtest-dev libgmock-dev python3 valgrind)

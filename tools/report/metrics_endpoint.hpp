@@ -11,7 +11,7 @@
 
 namespace accel::report {
 
-/// What a program counts beside its context. Threads of scrapes call it, several at once.
+/// What a program counts beside its context. A thread of the endpoint calls it.
 using more_metrics = std::function<std::vector<metric_family>()>;
 
 /// Answers scrapes of `/metrics`, and `/healthz`, until it is destroyed. Its context and `more` have to outlive it.
@@ -21,7 +21,7 @@ class metrics_endpoint {
     /// "HOST:PORT": where it is reached; with the real port.
     [[nodiscard]] virtual std::string address() const = 0;
 
-    /// `at`: of `read_address`. `unsupported`: built without prometheus-cpp.
+    /// `at`: of `read_address`.
     [[nodiscard]] static result<std::unique_ptr<metrics_endpoint>> open(const context& ctx, const std::string& at,
                                                                         more_metrics more = {});
 };
