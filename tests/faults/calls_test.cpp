@@ -2,12 +2,15 @@
 // Each system call of the library fails once: a typed error, and nothing is lost.
 #include "conformance/rig.hpp"
 #include "faults/failing_calls.hpp"
+#include "keys.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 
 #include <poll.h>
@@ -29,18 +32,21 @@ class failing_calls : public on_every_backend {
     void expect_errors(whose of, const Attempt& attempt) {
         constexpr std::size_t most = 12;  // of those that are repeated while a thread waits
         std::size_t attempts = 0;
-        for (const failure& how : all_failures()) {
+        for (const failure& how : failures_) {
             // The socket of a session over `shm` is full only where its peer is awake.
             if (GetParam().scheme == "shm" && how.call == "send" && how.number == EAGAIN) continue;
             bool failed = true;
-            for (std::size_t number = 0; failed && number < most; ++number) {
+            // It concerns no object that would tell whose answer it is for: the first one is not the other client's.
+            const std::size_t last = how.call == "zmq_msg_init_data" ? 1 : most;
+            for (std::size_t number = 0; failed && number < last; ++number) {
+                const std::string where =
+                    std::string{how.call} + " " + std::to_string(number) + ": " + std::strerror(how.number);
+                SCOPED_TRACE(where);
                 fail_call(how, number, of);
                 const error said = attempt();
                 failed = stop_failing_calls();
                 ++attempts;
                 if (said.code == status::ok) continue;
-                const std::string where =
-                    std::string{how.call} + " " + std::to_string(number) + ": " + std::strerror(how.number);
                 EXPECT_TRUE(failed) << where << ": " << said.message;
                 EXPECT_TRUE(is_typed(said.code)) << to_string(said.code) << " for " << where;
                 EXPECT_FALSE(said.message.empty()) << where;
@@ -48,6 +54,7 @@ class failing_calls : public on_every_backend {
         }
         std::printf("%zu attempts\n", attempts);
     }
+    std::span<const failure> failures_ = all_failures();
     static bool is_typed(status code) {
         constexpr std::array all{status::system_error, status::out_of_memory, status::peer_lost,
                                  status::timed_out,    status::unsupported,   status::unauthorized};
@@ -158,6 +165,38 @@ TEST_P(failing_calls, on_other_threads_cost_one_session_at_most) {
 }
 
 ACCEL_INSTANTIATE(failing_calls, all_backends);
+
+/// With keys where a scheme has them.
+class failing_libraries : public failing_calls {
+  protected:
+    void SetUp() override {
+        failures_ = library_failures(GetParam().scheme);
+        if (failures_.empty()) GTEST_SKIP() << "it uses no other library";
+        if (GetParam().sockets) ::setenv("ACCEL_TEST_KEYS", keys_.path().c_str(), 1);
+    }
+    void TearDown() override { ::unsetenv("ACCEL_TEST_KEYS"); }
+    key_folder keys_;
+};
+
+TEST_P(failing_libraries, to_listen) {
+    const std::string uri = GetParam().listen_uri();
+    context ctx = quiet_context();
+    (void)server::listen(ctx, {uri}, echo, calm_server());
+    const auto before = open_descriptors();
+    expect_errors(whose::calling_threads, [&] { return why(server::listen(ctx, {uri}, echo, calm_server())); });
+    EXPECT_TRUE(eventually(until_hung(), [&] { return open_descriptors() <= before; }))
+        << open_descriptors() << " descriptors, there were " << before;
+}
+
+TEST_P(failing_libraries, to_connect_and_call) {
+    fail_while_connecting(whose::calling_threads);
+}
+
+TEST_P(failing_libraries, on_other_threads_cost_one_session_at_most) {
+    fail_while_connecting(whose::other_threads);
+}
+
+ACCEL_INSTANTIATE(failing_libraries, all_backends);
 
 }  // namespace
 }  // namespace accel::faults

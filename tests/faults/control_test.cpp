@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The control plane where memory runs out.
+#include "faults/failing_calls.hpp"
 #include "faults/no_memory.hpp"
+#include "hostile/authority.hpp"
 #include "unit/control_fixture.hpp"
+
+#include <algorithm>
 
 namespace accel::faults {
 namespace {
@@ -9,10 +13,54 @@ namespace {
 using core::testing::control_test;
 using core::testing::insecure;
 using core::testing::key_folder;
+using core::testing::log_capture;
 using tests::eventually;
 
+struct certificates : control_test {
+    [[nodiscard]] security_options with(const std::string& who) {
+        authority.sign(who);
+        security_options out;
+        out.cert_file = authority.file(who + ".pem");
+        out.key_file = authority.file(who + ".key");
+        out.ca_file = authority.file("ca.pem");
+        return out;
+    }
+    [[nodiscard]] result<core::session_grant> open_at_localhost(const security_options& options) {
+        auto identity = core::load_client_security(options);
+        if (!identity) return identity.error();
+        return context->control().open_session("localhost", server->port(), *identity, wish(std::chrono::hours{1}),
+                                               watch, core::deadline_after(tests::until_hung()));
+    }
+    /// Each call of OpenSSL fails: of this thread, and of others.
+    void expect_refused(const security_options& options) {
+        ASSERT_EQ(open_at_localhost(options).code(), status::unauthorized);
+        for (const whose of : {whose::calling_threads, whose::other_threads})
+            for (const failure& how : library_failures("tcp")) {
+                bool failed = true;
+                for (std::size_t number = 0; failed && number < 4; ++number) {
+                    fail_call(how, number, of);
+                    EXPECT_FALSE(open_at_localhost(options)) << how.call << ' ' << number;
+                    failed = stop_failing_calls();
+                }
+            }
+    }
+    key_folder folder;
+    hostile::authority authority{folder.file("")};
+};
+
+TEST_F(certificates, are_for_their_host_whatever_fails) {
+    listen(with("elsewhere"), std::chrono::hours{1}, "localhost");
+    expect_refused(with("client"));
+}
+
+TEST_F(certificates, are_revoked_whatever_fails) {
+    listen(with("localhost"), std::chrono::hours{1}, "localhost");
+    authority.revoke({"localhost"});
+    expect_refused(with("client"));
+}
+
 /// With heartbeats so rare that they take no part.
-struct control_plane : control_test {
+struct control_plane : certificates {
     void serve(const security_options& options) { listen(options, std::chrono::hours{1}); }
     [[nodiscard]] std::uint64_t open_one(const std::shared_ptr<const core::security_identity>& identity) {
         watch = std::make_shared<core::session_watch>();
@@ -79,7 +127,6 @@ TEST_F(control_plane, tells_servers_that_a_session_was_left) {
 }
 
 TEST_F(control_plane, ends_sessions_of_clients_whose_keys_are_taken_out) {
-    key_folder folder;
     serve(folder.server());
     expect_in_time([&](std::size_t number) {
         folder.authorize({"client"});
@@ -92,6 +139,23 @@ TEST_F(control_plane, ends_sessions_of_clients_whose_keys_are_taken_out) {
         server->wake();
         EXPECT_TRUE(eventually([&] { return host.ended(session) == status::unauthorized; }));
     });
+}
+
+/// OpenSSL has no memory to verify a certificate again, which has been revoked.
+TEST_F(control_plane, keeps_clients_that_it_cannot_judge_until_it_can) {
+    listen(with("localhost"), std::chrono::hours{1}, "localhost");
+    const auto grant = open_at_localhost(with("client"));
+    ASSERT_TRUE(grant) << grant.error().message;
+    const log_capture log;
+    authority.revoke({"client"});
+    const auto all = library_failures("tcp");
+    fail_call(*std::ranges::find(all, "X509_STORE_CTX_new", &failure::call), 0, whose::other_threads);
+    ASSERT_TRUE(security->reload().ok());
+    server->wake();
+    EXPECT_TRUE(eventually([&] { return watch->ended() == status::unauthorized; }));
+    EXPECT_TRUE(stop_failing_calls());
+    EXPECT_NE(log.text().find("certificate revoked"), std::string::npos) << log.text();
+    EXPECT_EQ(log.text().find("no memory"), std::string::npos) << log.text();
 }
 
 }  // namespace

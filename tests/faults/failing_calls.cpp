@@ -125,14 +125,6 @@ bool would_fail(std::string_view call, const void* caller, int concerns) noexcep
     return true;
 }
 
-/// True: this call fails, with errno. `concerns`: -1 is none.
-bool is_failing(std::string_view call, const void* caller, int concerns = -1) noexcept {
-    ++inside;
-    const bool fails = would_fail(call, caller, concerns);
-    --inside;
-    return fails;
-}
-
 template <class Result>
 Result refusal() noexcept {
     if constexpr (std::is_pointer_v<Result>)
@@ -148,6 +140,13 @@ Function* next(const char* name) noexcept {
 
 }  // namespace
 
+bool is_failing(std::string_view call, const void* caller, int concerns) noexcept {
+    ++inside;
+    const bool fails = would_fail(call, caller, concerns);
+    --inside;
+    return fails;
+}
+
 std::span<const failure> all_failures() noexcept {
     return failures;
 }
@@ -155,6 +154,7 @@ std::span<const failure> all_failures() noexcept {
 void fail_call(const failure& how, std::size_t number, whose of) {
     for (std::size_t fd = 0; fd < open_before.size(); ++fd)
         open_before[fd] = ::fcntl(static_cast<int>(fd), F_GETFD) >= 0;
+    forget_objects();
     arming_thread = true;
     scope = of;
     has_failed = false;

@@ -35,8 +35,8 @@ std::size_t fill(std::size_t message_bytes, Send send) {
 /// A socket by hand that reads little by itself.
 struct reluctant_socket {
     explicit reluctant_socket(int type) : socket(std::move(*owned_socket::open(context.get(), type))) {
-        socket.set(ZMQ_RCVHWM, 1);
-        socket.set(ZMQ_RCVBUF, 64 << 10);
+        EXPECT_TRUE(socket.set(ZMQ_RCVHWM, 1));
+        EXPECT_TRUE(socket.set(ZMQ_RCVBUF, 64 << 10));
     }
     struct end_context {
         void operator()(void* made) const { zmq_ctx_term(made); }
@@ -94,9 +94,9 @@ class zmq_bounded_test : public zmq_test {
         const auto told = parse_server(server->describe());
         const std::uint32_t index = told.value().index;
         const client_identity name = identity_of(index, token);
-        peer.socket.set(ZMQ_ROUTING_ID, std::as_bytes(std::span{&name, 1}));
-        peer.socket.set(ZMQ_PLAIN_USERNAME, std::as_bytes(std::span{&index, 1}));
-        peer.socket.set(ZMQ_PLAIN_PASSWORD, token);
+        EXPECT_TRUE(peer.socket.set(ZMQ_ROUTING_ID, std::as_bytes(std::span{&name, 1})));
+        EXPECT_TRUE(peer.socket.set(ZMQ_PLAIN_USERNAME, std::as_bytes(std::span{&index, 1})));
+        EXPECT_TRUE(peer.socket.set(ZMQ_PLAIN_PASSWORD, token));
         std::uint16_t port = told.value().port;
         if (slowly) {
             between = std::make_unique<trickle>(port);
@@ -150,8 +150,8 @@ TEST_F(zmq_bounded_test, requests_that_nobody_reads_do_not_pile_up) {
     const std::string domain = "by hand";
     const std::uint32_t index = 0;
     ASSERT_FALSE(gate.expect(domain, false, {std::as_bytes(std::span{&index, 1}), token}).empty());
-    far.socket.set(ZMQ_PLAIN_SERVER, 1);
-    far.socket.set(ZMQ_ZAP_DOMAIN, std::as_bytes(std::span{domain}));
+    EXPECT_TRUE(far.socket.set(ZMQ_PLAIN_SERVER, 1));
+    EXPECT_TRUE(far.socket.set(ZMQ_ZAP_DOMAIN, std::as_bytes(std::span{domain})));
     ASSERT_TRUE(far.socket.bind("tcp://127.0.0.1:*"));
     auto both = open_client({1, length, 64});
     const auto told = encode(server_description{far.socket.bound_port(), 0, std::nullopt});

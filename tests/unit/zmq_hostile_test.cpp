@@ -15,8 +15,8 @@ class raw_socket {
         auto opened = owned_socket::open(context_.get(), type);
         EXPECT_TRUE(opened.ok());
         socket_ = std::move(*opened);
-        socket_.set(ZMQ_RCVTIMEO, 10'000);
-        socket_.set(ZMQ_RECONNECT_IVL, -1);
+        EXPECT_TRUE(socket_.set(ZMQ_RCVTIMEO, 10'000));
+        EXPECT_TRUE(socket_.set(ZMQ_RECONNECT_IVL, -1));
     }
     [[nodiscard]] static std::string endpoint_of(const core::link_description& told) {
         return "tcp://127.0.0.1:" + std::to_string(parse_server(told)->port);
@@ -37,8 +37,8 @@ class raw_socket {
         const std::string domain = "by hand";
         gate_ = std::make_unique<gatekeeper>(context_.get());
         ASSERT_FALSE(gate_->expect(domain, false, {std::as_bytes(std::span{&index, 1}), token}).empty());
-        socket_.set(ZMQ_PLAIN_SERVER, 1);
-        socket_.set(ZMQ_ZAP_DOMAIN, std::as_bytes(std::span{domain}));
+        EXPECT_TRUE(socket_.set(ZMQ_PLAIN_SERVER, 1));
+        EXPECT_TRUE(socket_.set(ZMQ_ZAP_DOMAIN, std::as_bytes(std::span{domain})));
     }
     /// How the handshake ends.
     [[nodiscard]] int connect(const core::link_description& told) {
@@ -416,7 +416,7 @@ class zmq_hostile_server_test : public zmq_test {
   protected:
     void SetUp() override {
         far = std::make_unique<raw_socket>(ZMQ_ROUTER);
-        if (receive_limit != 0) far->socket().set(ZMQ_RCVHWM, receive_limit);
+        EXPECT_TRUE(receive_limit == 0 || far->socket().set(ZMQ_RCVHWM, receive_limit));
         far->expect(0, {});
         ASSERT_TRUE(far->socket().bind("tcp://127.0.0.1:*"));
         auto made = open_client({2, mebibytes, 4'096});

@@ -190,14 +190,13 @@ result<void> client_link::open_socket(const server_description& server, const co
 result<void> client_link::connect(const std::string& endpoint, core::nanoseconds deadline) {
     const auto largest = static_cast<std::int64_t>(config_.geometry.response_bytes) + frame_overhead;
     const int patience_ms = std::max(1, milliseconds_until(deadline));
-    socket_.set(ZMQ_RECONNECT_IVL, -1);
-    socket_.set(ZMQ_SNDHWM, 0);
-    socket_.set(ZMQ_RCVHWM, static_cast<int>(config_.geometry.slots) + slots_overhead);
-    socket_.set(ZMQ_MAXMSGSIZE, largest);
-    socket_.set(ZMQ_RCVTIMEO, received_asleep_ms);
-    socket_.set(ZMQ_CONNECT_TIMEOUT, patience_ms);
-    // Later than our deadline, so that a timeout reported by ZeroMQ is the server's.
-    socket_.set(ZMQ_HANDSHAKE_IVL, patience_ms + 1'000);
+    // The handshake's end is later than our deadline, so that a timeout reported by ZeroMQ is the server's.
+    const bool set = socket_.set(ZMQ_RECONNECT_IVL, -1) && socket_.set(ZMQ_SNDHWM, 0) &&
+                     socket_.set(ZMQ_RCVHWM, static_cast<int>(config_.geometry.slots) + slots_overhead) &&
+                     socket_.set(ZMQ_MAXMSGSIZE, largest) && socket_.set(ZMQ_RCVTIMEO, received_asleep_ms) &&
+                     socket_.set(ZMQ_CONNECT_TIMEOUT, patience_ms) &&
+                     socket_.set(ZMQ_HANDSHAKE_IVL, patience_ms + 1'000);
+    if (!set) return refused_option();
     // The event names the connection's descriptor, which is ZeroMQ's.
     const int connected = config_.pacing == bit_rate{} ? 0 : ZMQ_EVENT_CONNECTED;
     auto monitor = socket_monitor::open(

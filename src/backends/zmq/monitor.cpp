@@ -21,7 +21,7 @@ result<socket_monitor> socket_monitor::open(void* context, owned_socket& watched
     if (!pair) return pair.error();
     // Unbounded, because ZeroMQ's own thread would block on a full queue. A client's socket makes one
     // connection, so there are few events.
-    pair->set(ZMQ_RCVHWM, 0);
+    if (!pair->set(ZMQ_RCVHWM, 0)) return refused_option();
     if (zmq_socket_monitor(watched.get(), endpoint.c_str(), events) != 0 ||
         zmq_connect(pair->get(), endpoint.c_str()) != 0) {
         const int native = zmq_errno();

@@ -47,14 +47,11 @@ std::int64_t longest_frame(const core::poller_options& options) {
     return static_cast<std::int64_t>(bytes) + frame_overhead;
 }
 
-void bound(owned_socket& router, const core::poller_options& options) {
-    router.set(ZMQ_ROUTER_MANDATORY, 1);
-    router.set(ZMQ_SNDHWM, 0);  // `in_flight` bounds what is sent
-    router.set(ZMQ_RCVHWM, receive_queue);
-    router.set(ZMQ_MAXMSGSIZE, longest_frame(options));
-    router.set(ZMQ_TCP_MAXRT, stalled_ms);
-    router.set(ZMQ_HANDSHAKE_IVL, handshake_ms);
-    router.set(ZMQ_BACKLOG, listen_backlog);
+bool bound(owned_socket& router, const core::poller_options& options) {
+    return router.set(ZMQ_ROUTER_MANDATORY, 1) && router.set(ZMQ_SNDHWM, 0) &&  // `in_flight` bounds what is sent
+           router.set(ZMQ_RCVHWM, receive_queue) && router.set(ZMQ_MAXMSGSIZE, longest_frame(options)) &&
+           router.set(ZMQ_TCP_MAXRT, stalled_ms) && router.set(ZMQ_HANDSHAKE_IVL, handshake_ms) &&
+           router.set(ZMQ_BACKLOG, listen_backlog) && router.set(ZMQ_RCVTIMEO, received_asleep_ms);
 }
 
 error cannot_listen(const core::poller_options& options) {
@@ -250,8 +247,7 @@ result<std::unique_ptr<core::poller>> server_poller::open(const std::shared_ptr<
         if (!made) return made.error();
         keys = std::move(*made);
     }
-    bound(*router, options);
-    router->set(ZMQ_RCVTIMEO, received_asleep_ms);
+    if (!bound(*router, options)) return refused_option();
     server_entrance entrance{zmq, *gate, (*gate)->open_domain(), std::nullopt, {}};
     if (!secure(*router, entrance.domain, keys)) return refused_credentials();
     if (keys) entrance.key = keys->public_key();

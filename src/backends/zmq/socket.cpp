@@ -38,7 +38,7 @@ result<owned_socket> owned_socket::open(void* context, int type) {
         return error{status::system_error, native,
                      fmt::format("ZeroMQ could not open a socket: {}", zmq_strerror(native))};
     }
-    opened.set(ZMQ_LINGER, 0);
+    if (!opened.set(ZMQ_LINGER, 0)) return refused_option();
     return opened;
 }
 
@@ -57,11 +57,10 @@ void owned_socket::close() noexcept {
 
 bool owned_socket::bind(const std::string& endpoint) noexcept {
     const bool any = endpoint.starts_with(any_host);
-    set(ZMQ_IPV6, any || endpoint.find('[') != std::string::npos ? 1 : 0);
+    if (!set(ZMQ_IPV6, any || endpoint.find('[') != std::string::npos ? 1 : 0)) return false;
     if (try_binding(endpoint)) return true;
     if (!any || !core::is_missing_family(zmq_errno())) return false;
-    set(ZMQ_IPV6, 0);
-    return try_binding(endpoint);
+    return set(ZMQ_IPV6, 0) && try_binding(endpoint);
 }
 
 bool owned_socket::try_binding(const std::string& endpoint) noexcept {
@@ -74,43 +73,55 @@ bool owned_socket::try_binding(const std::string& endpoint) noexcept {
 }
 
 bool owned_socket::connect(const std::string& endpoint) noexcept {
-    set(ZMQ_IPV6, endpoint.find('[') != std::string::npos ? 1 : 0);
-    return zmq_connect(handle_, endpoint.c_str()) == 0;
+    return set(ZMQ_IPV6, endpoint.find('[') != std::string::npos ? 1 : 0) &&
+           zmq_connect(handle_, endpoint.c_str()) == 0;
 }
 
 bool owned_socket::set(int option, int value) noexcept {
-    return zmq_setsockopt(handle_, option, &value, sizeof value) == 0;
+    return set(option, std::as_bytes(std::span(&value, 1)));
 }
 
 bool owned_socket::set(int option, std::int64_t value) noexcept {
-    return zmq_setsockopt(handle_, option, &value, sizeof value) == 0;
+    return set(option, std::as_bytes(std::span(&value, 1)));
 }
 
 bool owned_socket::set(int option, std::span<const std::byte> value) noexcept {
-    return zmq_setsockopt(handle_, option, value.data(), value.size()) == 0;
+    while (zmq_setsockopt(handle_, option, value.data(), value.size()) != 0)
+        if (zmq_errno() != EINTR) return false;
+    return true;
+}
+
+bool owned_socket::get(int option, void* value, std::size_t size) noexcept {
+    while (zmq_getsockopt(handle_, option, value, &size) != 0)
+        if (zmq_errno() != EINTR) return false;
+    return true;
 }
 
 int owned_socket::events() noexcept {
     int value = 0;
-    std::size_t size = sizeof value;
-    return zmq_getsockopt(handle_, ZMQ_EVENTS, &value, &size) == 0 ? value : 0;
+    return get(ZMQ_EVENTS, &value, sizeof value) ? value : 0;
 }
 
 int owned_socket::fd() noexcept {
     int value = -1;
-    std::size_t size = sizeof value;
-    return zmq_getsockopt(handle_, ZMQ_FD, &value, &size) == 0 ? value : -1;
+    return get(ZMQ_FD, &value, sizeof value) ? value : -1;
 }
 
 std::uint16_t owned_socket::bound_port() noexcept {
     std::array<char, 256> endpoint{};
-    std::size_t size = endpoint.size();
-    if (zmq_getsockopt(handle_, ZMQ_LAST_ENDPOINT, endpoint.data(), &size) != 0) return 0;
+    if (!get(ZMQ_LAST_ENDPOINT, endpoint.data(), endpoint.size())) return 0;
     const std::string_view text{endpoint.data()};
     const std::string_view digits = text.substr(text.rfind(':') + 1);
     std::uint16_t port = 0;
     std::from_chars(digits.data(), digits.data() + digits.size(), port);
     return port;
+}
+
+error refused_option() {
+    const int native = zmq_errno();
+    return {
+        status::system_error, native,
+        fmt::format("ZeroMQ refuses an option of its socket: {}; its version may be too old", zmq_strerror(native))};
 }
 
 std::string host_and_port(const std::string& host, std::uint16_t port) {

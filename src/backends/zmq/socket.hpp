@@ -35,10 +35,10 @@ class owned_socket {
     [[nodiscard]] bool bind(const std::string& endpoint) noexcept;
     [[nodiscard]] bool connect(const std::string& endpoint) noexcept;
 
-    /// False where the library does not know the option or value.
-    bool set(int option, int value) noexcept;
-    bool set(int option, std::int64_t value) noexcept;
-    bool set(int option, std::span<const std::byte> value) noexcept;
+    /// False where the library does not know the option or value, or has no memory for it; zmq_errno() says why.
+    [[nodiscard]] bool set(int option, int value) noexcept;
+    [[nodiscard]] bool set(int option, std::int64_t value) noexcept;
+    [[nodiscard]] bool set(int option, std::span<const std::byte> value) noexcept;
     /// ZMQ_EVENTS; 0 once the context is being terminated.
     [[nodiscard]] int events() noexcept;
     [[nodiscard]] int fd() noexcept;
@@ -48,8 +48,12 @@ class owned_socket {
   private:
     explicit owned_socket(void* handle) noexcept : handle_(handle) {}
     [[nodiscard]] bool try_binding(const std::string& endpoint) noexcept;
+    [[nodiscard]] bool get(int option, void* value, std::size_t size) noexcept;
     void* handle_ = nullptr;
 };
+
+/// An option could not be set. A socket without it may wait for ever, or take more than its bounds.
+[[nodiscard]] error refused_option();
 
 /// "tcp://address:port" for each address of the host, in their order; "*" or nothing is every address of this host, of
 /// both families. Port 0 is any free one. Waits for a name until `deadline`.

@@ -89,7 +89,8 @@ result<void> control_server::impl::start() {
     return {};
 }
 
-void control_server::impl::end_session(ended_sessions notice) noexcept {
+void control_server::impl::end_session(std::uint64_t id, status why, ended_sessions notice) noexcept {
+    notice.front() = {id, why};
     {
         const std::lock_guard lock{mutex_};
         ended_.splice(ended_.end(), notice);
@@ -352,8 +353,7 @@ std::uint16_t control_server::port() const noexcept {
 }
 
 void control_server::end_session(std::uint64_t session_id, status why, ended_sessions notice) noexcept {
-    notice.front() = {session_id, why};
-    impl_->end_session(std::move(notice));
+    impl_->end_session(session_id, why, std::move(notice));
 }
 
 void control_server::drain() noexcept {

@@ -46,7 +46,7 @@ class control_server::impl {
     void adopt(unique_fd socket, std::string address);
 
     [[nodiscard]] std::uint16_t port() const noexcept { return door_.port(); }
-    void end_session(ended_sessions notice) noexcept;
+    void end_session(std::uint64_t id, status why, ended_sessions notice = ended_sessions(1)) noexcept;
     void drain() noexcept {
         draining_.store(true);
         wake_.set();

@@ -140,12 +140,37 @@ void note_refused(X509_STORE_CTX* handshake, Text text) noexcept {
     }
 }
 
+/// Null: no memory.
+x509_ptr certificate_of(EVP_PKEY* key, const std::string& name) {
+    x509_ptr made(X509_new());
+    if (!made) return made;
+    X509_NAME* subject = X509_get_subject_name(made.get());
+    const auto* text = reinterpret_cast<const unsigned char*>(name.data());
+    const bool whole = X509_set_version(made.get(), X509_VERSION_3) == 1 &&
+                       ASN1_INTEGER_set(X509_get_serialNumber(made.get()), 1) == 1 &&
+                       X509_NAME_add_entry_by_NID(subject, NID_commonName, MBSTRING_ASC, text,
+                                                  static_cast<int>(name.size()), -1, 0) == 1 &&
+                       X509_set_issuer_name(made.get(), subject) == 1 &&
+                       ASN1_TIME_set(X509_getm_notBefore(made.get()), 0) != nullptr &&
+                       X509_gmtime_adj(X509_getm_notAfter(made.get()), far_future_s) != nullptr &&
+                       X509_set_pubkey(made.get(), key) == 1 && X509_sign(made.get(), key, nullptr) > 0;
+    return whole ? std::move(made) : nullptr;
+}
+
 SSL_CTX* new_tls(bool server) {
     SSL_CTX* tls = SSL_CTX_new(server ? TLS_server_method() : TLS_client_method());
     if (tls == nullptr) return nullptr;
-    SSL_CTX_set_min_proto_version(tls, TLS1_3_VERSION);
-    SSL_CTX_set_ciphersuites(tls, cipher_suites);
-    SSL_CTX_set1_groups_list(tls, "X25519:P-256");
+    // A server's OpenSSL asks for a name before it takes a session's key in place of a certificate.
+    constexpr std::string_view session_context = "accel";
+    const bool set =
+        SSL_CTX_set_min_proto_version(tls, TLS1_3_VERSION) == 1 && SSL_CTX_set_ciphersuites(tls, cipher_suites) == 1 &&
+        SSL_CTX_set1_groups_list(tls, "X25519:P-256") == 1 &&
+        (!server || SSL_CTX_set_session_id_context(tls, reinterpret_cast<const unsigned char*>(session_context.data()),
+                                                   static_cast<unsigned>(session_context.size())) == 1);
+    if (!set) {
+        SSL_CTX_free(tls);
+        return nullptr;
+    }
     // No resumption: a resumed session would survive the revocation of its key.
     SSL_CTX_set_session_cache_mode(tls, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_num_tickets(tls, 0);
@@ -158,12 +183,7 @@ SSL_CTX* new_tls(bool server) {
     SSL_CTX_set_keylog_callback(tls, note_secret);
     SSL_CTX_set_max_cert_list(tls, 32 << 10);
     SSL_CTX_set_verify(tls, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
-    if (!server) return tls;
-    SSL_CTX_set_alpn_select_cb(tls, choose_protocol, nullptr);
-    // OpenSSL asks for one before it takes a session's key in place of a certificate.
-    constexpr std::string_view session_context = "accel";
-    SSL_CTX_set_session_id_context(tls, reinterpret_cast<const unsigned char*>(session_context.data()),
-                                   static_cast<unsigned>(session_context.size()));
+    if (server) SSL_CTX_set_alpn_select_cb(tls, choose_protocol, nullptr);
     return tls;
 }
 
@@ -202,7 +222,8 @@ result<void> credentials::set_certificate(const security_options& options, EVP_P
         return error{status::unauthorized, 0,
                      fmt::format("cert_file '{}' holds no certificate (PEM)", options.cert_file)};
     if (SSL_CTX_use_certificate(tls_, own.get()) != 1) return unusable(options.cert_file);
-    while (x509_ptr between = read_certificate(memory.get())) SSL_CTX_add0_chain_cert(tls_, between.release());
+    while (x509_ptr between = read_certificate(memory.get()))
+        if (SSL_CTX_add1_chain_cert(tls_, between.get()) != 1) return unusable(options.cert_file);
     ERR_clear_error();
     if (SSL_CTX_use_PrivateKey(tls_, key) != 1 || SSL_CTX_check_private_key(tls_) != 1) {
         ERR_clear_error();
@@ -221,18 +242,23 @@ result<void> credentials::load_authority(const security_options& options) {
     auto text = read_trusted_file(options.ca_file, "ca_file");
     if (!text) return text.error();
     store_.reset(X509_STORE_new());
+    if (!store_) return openssl_error("no memory for ca_file");
     const bio_ptr memory(BIO_new_mem_buf(text->data(), static_cast<int>(text->size())));
     STACK_OF(X509_INFO)* items = PEM_X509_INFO_read_bio(memory.get(), nullptr, nullptr, nullptr);
     bool revocations = false;
+    bool taken = true;
     for (int i = 0; i < sk_X509_INFO_num(items); ++i) {
         const X509_INFO* each = sk_X509_INFO_value(items, i);
-        if (each->x509 != nullptr && X509_STORE_add_cert(store_.get(), each->x509) == 1) {
-            ++authorities_;
-            authority_ = described(each->x509);
-        }
-        if (each->crl != nullptr && X509_STORE_add_crl(store_.get(), each->crl) == 1) revocations = true;
+        // One that is left out might be a list of revoked certificates.
+        taken = taken && (each->x509 == nullptr || X509_STORE_add_cert(store_.get(), each->x509) == 1) &&
+                (each->crl == nullptr || X509_STORE_add_crl(store_.get(), each->crl) == 1);
+        revocations = revocations || each->crl != nullptr;
+        if (each->x509 == nullptr) continue;
+        ++authorities_;
+        authority_ = described(each->x509);
     }
     sk_X509_INFO_pop_free(items, X509_INFO_free);
+    if (!taken) return openssl_error("OpenSSL does not take ca_file");
     ERR_clear_error();
     if (authorities_ == 0)
         return error{status::unauthorized, 0, fmt::format("ca_file '{}' holds no certificate (PEM)", options.ca_file)};
@@ -249,18 +275,9 @@ result<void> credentials::make_certificate(EVP_PKEY* key) {
     if (!half)
         return error{status::unauthorized, 0,
                      "key_file is no Ed25519 key; make one with accel_keys, or give cert_file and ca_file"};
-    const x509_ptr made(X509_new());
-    X509_set_version(made.get(), X509_VERSION_3);
-    ASN1_INTEGER_set(X509_get_serialNumber(made.get()), 1);
-    X509_NAME* subject = X509_get_subject_name(made.get());
     const std::string name = half->text();
-    const auto* text = reinterpret_cast<const unsigned char*>(name.data());
-    X509_NAME_add_entry_by_NID(subject, NID_commonName, MBSTRING_ASC, text, static_cast<int>(name.size()), -1, 0);
-    X509_set_issuer_name(made.get(), subject);
-    ASN1_TIME_set(X509_getm_notBefore(made.get()), 0);
-    X509_gmtime_adj(X509_getm_notAfter(made.get()), far_future_s);
-    const bool whole = X509_set_pubkey(made.get(), key) == 1 && X509_sign(made.get(), key, nullptr) > 0 &&
-                       SSL_CTX_use_certificate(tls_, made.get()) == 1 && SSL_CTX_use_PrivateKey(tls_, key) == 1;
+    const x509_ptr made = certificate_of(key, name);
+    const bool whole = made && SSL_CTX_use_certificate(tls_, made.get()) == 1 && SSL_CTX_use_PrivateKey(tls_, key) == 1;
     if (!whole) return openssl_error("OpenSSL does not take the key");
     shown_ = name_ = name;
     add_to_digest(name);

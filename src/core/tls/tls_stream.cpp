@@ -96,13 +96,10 @@ bool is_address(const std::string& host) {
 }
 
 /// The server's certificate has to be for this host (RFC 6125).
-void expect_host(SSL* ssl, const std::string& host) {
-    if (is_address(host)) {
-        X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str());
-        return;
-    }
-    SSL_set1_host(ssl, host.c_str());
-    SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, const_cast<char*>(host.c_str()));
+bool expect_host(SSL* ssl, const std::string& host) {
+    if (is_address(host)) return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str()) == 1;
+    return SSL_set1_host(ssl, host.c_str()) == 1 &&
+           SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, const_cast<char*>(host.c_str())) == 1;
 }
 
 /// `line` ends in a secret in hexadecimal.
@@ -277,9 +274,11 @@ result<tls_stream> tls_stream::connect(std::shared_ptr<const credentials> own, i
     if (!made) return made;
     SSL* ssl = made->ssl_.get();
     SSL_set_connect_state(ssl);
-    SSL_set_alpn_protos(ssl, reinterpret_cast<const unsigned char*>(protocol.data()),
-                        static_cast<unsigned>(protocol.size()));
-    if (by_authority) expect_host(ssl, host);
+    // 0 is good there.
+    const bool set = SSL_set_alpn_protos(ssl, reinterpret_cast<const unsigned char*>(protocol.data()),
+                                         static_cast<unsigned>(protocol.size())) == 0 &&
+                     (!by_authority || expect_host(ssl, host));
+    if (!set) return error{status::out_of_memory, 0, fmt::format("no TLS connection: {}", openssl_failure())};
     made->notes_->key = key;
     if (key) SSL_set_psk_use_session_callback(ssl, show_session_key);
     return made;
