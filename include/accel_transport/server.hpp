@@ -225,6 +225,7 @@ class ACCEL_API server {
     [[nodiscard]] int event_fd() const noexcept;
     [[nodiscard]] bool arm() noexcept;
 
+    // With `workers = 0` the next two do what `poll` does: call them on the thread that polls, or while none does.
     /// Tells all clients to begin no more calls here, refuses new sessions (`overloaded`) and requests that have not
     /// reached a handler (`closed`), and waits for open exchanges to be answered. `timed_out` if some were still open
     /// after `timeout`. This cannot be undone.
