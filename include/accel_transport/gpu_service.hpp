@@ -81,12 +81,14 @@ class ACCEL_API gpu_service {
     [[nodiscard]] gpu_engine engine() const noexcept;
     [[nodiscard]] const std::string& engine_reason() const noexcept;
 
-    /// `take` and `wait` say `closed` from about now on. Does not wait.
+    /// Tells all clients to begin no more calls here, and refuses new sessions (`overloaded`). `take` and `wait` say
+    /// `closed` from about now on. Requests that no kernel has taken then end as `closed`. This cannot be undone. Does
+    /// not wait.
     void request_stop() noexcept;
     /// Requests the stop and sleeps until everything that was given to `stream` has ended; then ends all sessions.
-    /// `timed_out`: it still runs, and nothing has been ended; call it again. `device_lost`: a kernel has faulted; all
-    /// has ended. `unsupported`: a kernel was compiled with other device headers than this library, and was refused; a
-    /// line of the log says so.
+    /// `timed_out`: it still runs, and no session has been ended; call it again. `device_lost`: a kernel has faulted;
+    /// all has ended. `unsupported`: a kernel was compiled with other device headers than this library, and was
+    /// refused; a line of the log says so.
     status stop(CUstream_st* stream, std::chrono::nanoseconds timeout);
     /// The same where no kernel uses the service any more.
     void stop();

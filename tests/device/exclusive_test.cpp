@@ -117,6 +117,29 @@ TEST_P(exclusive_service, requests_wait_for_its_kernels) {
     EXPECT_EQ(done[0].status, status::ok);
 }
 
+TEST_P(exclusive_service, stop_sends_clients_away_and_answers_requests_in_flight) {
+    rig.listen();
+    std::atomic<bool> taken{false};
+    std::atomic<bool> answers{false};
+    rig.serve_owned([&](device::owned_sessions& mine, const device::exchange_ref& exchange) {
+        taken = true;
+        while (!answers) std::this_thread::sleep_for(100us);
+        echo_as_owner(mine, exchange);
+    });
+    channel client = rig.connect();
+    call_view call;
+    ASSERT_EQ(client.begin(call), status::ok);
+    ASSERT_EQ(client.submit(call.id, 10), status::ok);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return taken.load(); }));
+    rig.service->request_stop();
+    EXPECT_TRUE(eventually(patience(5s), [&] { return client.poll({}) == 0 && !client.connected(); }));
+    answers = true;
+    rig.stop();
+    std::array<completion, 1> done;
+    ASSERT_EQ(client.wait(done, patience(5s)), 1U);
+    EXPECT_EQ(done[0].status, status::ok);
+}
+
 TEST_P(exclusive_service, another_number_of_owners_goes_on_with_its_sessions) {
     rig.listen();
     channel client = rig.connect();

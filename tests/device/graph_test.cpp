@@ -284,6 +284,29 @@ TEST_P(recorded_service, stops_under_load) {
     EXPECT_EQ(seen.requests, seen.replies + seen.dropped);
 }
 
+TEST_P(recorded_service, stop_sends_clients_away_and_answers_requests_in_flight) {
+    listen();
+    std::atomic<bool> taken{false};
+    std::atomic<bool> answers{false};
+    start(tensors(), [&](const device::graph_iteration& iteration) {
+        taken = *iteration.count > 0;
+        while (taken && !answers) std::this_thread::sleep_for(100us);
+        copy_tensors(iteration);
+    });
+    channel client = rig_.connect();
+    call_view call;
+    ASSERT_EQ(client.begin(call), status::ok);
+    ASSERT_EQ(client.submit(call.id, tensor), status::ok);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return taken.load(); }));
+    EXPECT_EQ(graph_->stop(0ns), status::timed_out);
+    EXPECT_TRUE(eventually(patience(5s), [&] { return client.poll({}) == 0 && !client.connected(); }));
+    answers = true;
+    std::array<completion, 1> done;
+    ASSERT_EQ(client.wait(done, patience(5s)), 1U);
+    EXPECT_EQ(done[0].status, status::ok);
+    EXPECT_EQ(graph_->stop(until_hung()), status::ok);
+}
+
 TEST_P(recorded_service, wrong_shapes_are_refused) {
     listen();
     const auto nothing = [](CUstream_st*, const device::graph_iteration&) { return result<void>{}; };

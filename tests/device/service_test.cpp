@@ -226,6 +226,52 @@ TEST_P(device_service, stops_under_load) {
     EXPECT_EQ(seen.requests, seen.replies + seen.dropped);
 }
 
+TEST_P(device_service, stop_sends_clients_away_and_answers_requests_in_flight) {
+    std::atomic<bool> taken{false};
+    std::atomic<bool> answers{false};
+    service_rig rig(GetParam());
+    rig.listen();
+    rig.serve([&](const device::service_ref& service, const device::exchange_ref& exchange) {
+        taken = true;
+        while (!answers) std::this_thread::sleep_for(100us);
+        echo(service, exchange);
+    });
+    channel client = rig.connect();
+    call_view call;
+    ASSERT_EQ(client.begin(call), status::ok);
+    ASSERT_EQ(client.submit(call.id, 10), status::ok);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return taken.load(); }));
+    rig.service->request_stop();
+    EXPECT_TRUE(eventually(patience(5s), [&] { return client.poll({}) == 0 && !client.connected(); }));
+    call_view next;
+    EXPECT_EQ(client.begin(next), status::closed);
+    const auto refused = rig.try_connect();
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, status::overloaded);
+    EXPECT_THAT(refused.error().message, ::testing::HasSubstr("draining"));
+    answers = true;
+    rig.stop();
+    completion ended;
+    ASSERT_EQ(client.wait({&ended, 1}, patience(5s)), 1U);
+    EXPECT_EQ(ended.status, status::ok);
+    EXPECT_EQ(rig.service->statistics().replies, 1U);
+    EXPECT_EQ(rig.service->statistics().sessions_lost, 0U);
+}
+
+TEST_P(device_service, requests_that_no_kernel_has_taken_end_as_unseen) {
+    service_rig rig(GetParam());
+    rig.listen();
+    channel client = rig.connect();
+    call_view call;
+    ASSERT_EQ(client.begin(call), status::ok);
+    ASSERT_EQ(client.submit(call.id, 10), status::ok);
+    rig.stop();
+    completion ended;
+    ASSERT_EQ(client.wait({&ended, 1}, patience(5s)), 1U);
+    EXPECT_EQ(ended.status, status::closed);
+    EXPECT_TRUE(ended.unseen());
+}
+
 TEST_P(device_service, stops_though_there_is_always_more_to_do) {
     service_rig rig(GetParam());
     rig.listen();

@@ -177,6 +177,31 @@ TEST_P(gpu_resident, cancelled_streams_end) {
     expect_tokens(client, 100, 3);
 }
 
+TEST_P(gpu_resident, stop_sends_clients_away_and_answers_requests_in_flight) {
+    serve(kernel_work::tokens, 1, 64);
+    if (IsSkipped()) return;
+    channel client = connect();
+    call_view call;
+    ASSERT_EQ(client.begin(call), status::ok);
+    constexpr std::uint32_t parts = 100;
+    call.request[0] = std::byte{parts};
+    ASSERT_EQ(client.submit(call.id, 1, {.parts = 1}), status::ok);
+    std::array<completion, 1> one;
+    for (std::uint32_t i = 0; i <= parts; ++i) {
+        ASSERT_EQ(client.wait(one, patience(10s)), 1U) << i;
+        EXPECT_EQ(one[0].status, status::ok) << to_string(one[0].status);
+        ASSERT_EQ(one[0].more, i < parts) << i;
+        if (i == 0) {
+            service_->request_stop();
+            EXPECT_TRUE(eventually(patience(5s), [&] { return client.poll({}) == 0 && !client.connected(); }));
+            call_view next;
+            EXPECT_EQ(client.begin(next), status::closed);
+        }
+        ASSERT_EQ(client.release(one[0].id), status::ok);
+    }
+    EXPECT_EQ(service_->stop(stream_, patience(5s)), status::ok);
+}
+
 TEST_P(gpu_resident, sessions_come_and_go_while_it_runs) {
     options_.max_sessions = 4;
     serve(kernel_work::echo, 4, 64);

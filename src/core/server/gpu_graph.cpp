@@ -145,7 +145,7 @@ status gpu_graph::state::stop(core::nanoseconds deadline) {
     const std::lock_guard lock(mutex);
     for (const auto& each : instances) {
         if (!each->started || each->ended) continue;
-        core->kernels().request_stop();
+        core->stop_kernels();
         const status ended = core::wait_for_end(*core->gpu(), each->iterations->native(), deadline);
         if (ended != status::ok) return ended;
         if (auto read = read_state(*each, deadline); !read) return read.error().code;
@@ -168,7 +168,7 @@ gpu_graph::~gpu_graph() {
     core::leave_to_parent(state_);
     if (state_ == nullptr) return;
     const auto runs = [](const auto& each) { return each->started && !each->ended; };
-    if (std::any_of(state_->instances.begin(), state_->instances.end(), runs)) state_->core->kernels().request_stop();
+    if (std::any_of(state_->instances.begin(), state_->instances.end(), runs)) state_->core->stop_kernels();
 }
 
 result<gpu_graph> gpu_graph::start(gpu_service& service, const gpu_graph_options& options, const recorder& record) {

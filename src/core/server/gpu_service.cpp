@@ -114,7 +114,7 @@ gpu_service_statistics gpu_service::statistics() const {
 void gpu_service::request_stop() noexcept {
     if (state_->inherited()) return;
     const std::lock_guard lock(state_->mutex);
-    if (!state_->last) state_->core->kernels().request_stop();
+    if (!state_->last) state_->core->stop_kernels();
 }
 
 status gpu_service::stop(CUstream_st* stream, std::chrono::nanoseconds timeout) {

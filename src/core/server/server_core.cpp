@@ -320,6 +320,11 @@ void server_core::tell_draining() noexcept {
         if (door->control) door->control->drain();
 }
 
+void server_core::stop_kernels() noexcept {
+    tell_draining();
+    kernels_->request_stop();
+}
+
 /// A server that has been stopped has no workers: another thread may stop it meanwhile.
 bool server_core::drained() const noexcept {
     const std::lock_guard lock(mutex_);

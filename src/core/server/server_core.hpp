@@ -56,6 +56,8 @@ class server_core : private session_observer, private metrics_source {
     /// The names that clients may resolve, in place of those told before.
     [[nodiscard]] result<void> set_targets(const std::vector<std::string>& names);
     status drain(nanoseconds timeout);
+    /// Where kernels serve: tells clients that it drains, and asks kernels to end.
+    void stop_kernels() noexcept;
     void stop();
     /// True: the caller is one of its handlers, for which `stop` would wait.
     [[nodiscard]] bool in_handler() const noexcept;
