@@ -34,17 +34,18 @@ struct gpu_channel_statistics {
 
 /// Why a GPU-resident channel was lost.
 struct gpu_channel_failure {
-    status reason = status::ok;  ///< ok while it is good; `peer_lost`, `closed`, `protocol_error` …; `device_lost`: a
-                                 ///< kernel has faulted, here or at the server; `unsupported`: a kernel was compiled
-                                 ///< with other device headers, and refused
+    status reason = status::ok;  ///< ok while it is good; `peer_lost`, `protocol_error` …; `closed`, also while its
+                                 ///< server drains; `device_lost`: a kernel has faulted, here or at the server;
+                                 ///< `unsupported`: a kernel was compiled with other device headers, and refused
     std::uint8_t syndrome = 0;   ///< of the first work request that failed, as the adapter numbers them; or 0
 };
 
 /// A channel whose calls come from kernels: they write requests, post them to the adapter and read responses
 /// themselves (device/client.hpp). No thread of the host takes part in a call, except one that
 /// posts if the GPU cannot reach the adapter (`gpu_engine`). This is the host's end: it connects, keeps the
-/// session alive and ends it. The server is any on `gpu`, `rdma` or `gdr`. A lost channel stays lost; connect
-/// another. Move-only; its methods may be called from any thread.
+/// session alive and ends it. The server is any on `gpu`, `rdma` or `gdr`. When the server drains, kernels begin no
+/// more calls, and take the answers of those in flight. A lost channel stays lost; connect another. Move-only; its
+/// methods may be called from any thread.
 class ACCEL_API gpu_channel {
   public:
     /// Options for `connect`: as a channel's, with slots on cuda:0.
@@ -80,7 +81,7 @@ class ACCEL_API gpu_channel {
     /// server that announces its responses, because its library is older, the channel is shared, which the log says
     /// too. Kernels written for an owner (`device::own`) work with either.
     [[nodiscard]] service_sharing sharing() const noexcept;
-    /// False at the latest 50 ms after the session was lost.
+    /// False at the latest 50 ms after the session was lost, and while its server drains.
     [[nodiscard]] bool connected() const noexcept { return failure().reason == status::ok; }
     /// Also while kernels run.
     [[nodiscard]] gpu_channel_failure failure() const noexcept;

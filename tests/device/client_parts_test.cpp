@@ -360,6 +360,26 @@ TEST_P(client_parts, a_session_that_ends_ends_them) {
     expect_released(held);
 }
 
+TEST_P(client_parts, draining_server_sends_the_parts_of_calls_in_flight) {
+    const parts_wish what{40, 10, 7};
+    device::call_ref call = submit(what, {.parts = 2});
+    device::arrival_ref first = expect_part(call, what, 0);
+    if (handler_)
+        EXPECT_EQ(handler_->drain(0ns), status::timed_out);
+    else
+        rig_.service->request_stop();
+    device::arrival_ref second = expect_part(call, what, 1);
+    device::arrival_ref none;
+    EXPECT_TRUE(eventually(patience(5s), [&] {
+        return device::poll(mine_, call, none) != status::again || begins(mine_) == status::closed;
+    }));
+    EXPECT_EQ(device::poll(mine_, call, none), status::again) << "its parts are unread";
+    expect_released(first);
+    expect_released(second);
+    for (std::uint64_t i = 2; i < what.parts; ++i) expect_released(expect_part(call, what, i));
+    expect_end(call, status::ok);
+}
+
 TEST_P(client_parts, servers_hear_of_cancelled_calls_without_parts) {
     if (GetParam().kernels_answer) GTEST_SKIP() << "its kernels would have to look";
     const parts_wish what{1'000'000, 10, 7};

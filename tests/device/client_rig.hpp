@@ -97,6 +97,13 @@ class client_rig {
         if (handler) handler->stop();
         services.stop();
     }
+    /// Tells clients to go away, and goes on with what it has.
+    void drain_server() {
+        if (handler)
+            (void)handler->drain(0ns);
+        else
+            services.service->request_stop();
+    }
     /// Answers what is held back.
     void release() {
         const std::lock_guard lock(mutex_);
@@ -197,6 +204,22 @@ status begin_call(Channel& channel, device::call_ref& call) {
         if (found != status::again) return found;
         std::this_thread::sleep_for(50us);
     }
+}
+
+/// What `begin` says, without keeping a slot.
+template <class Channel>
+status begins(Channel& channel) {
+    device::call_ref call;
+    const status said = device::begin(channel, call);
+    if (said == status::ok) (void)device::release(channel, call);
+    return said;
+}
+
+/// Looks until it hears that the server drains. False: it hears nothing, or the call has ended.
+template <class Channel>
+bool hears_of_drain(Channel& channel, device::call_ref& call) {
+    const auto goes_on = [&] { return device::poll(channel, call) == status::again; };
+    return eventually(patience(5s), [&] { return !goes_on() || begins(channel) == status::closed; }) && goes_on();
 }
 
 /// One call with bytes that follow from `seed`, checked and released. `ok`: echoed as it was.

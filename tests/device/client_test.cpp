@@ -377,6 +377,77 @@ TEST_P(device_client, a_server_that_stops_ends_calls) {
     server.join();
 }
 
+TEST_P(device_client, draining_server_answers_calls_in_flight_and_gets_no_others) {
+    open();
+    device::call_ref call;
+    ASSERT_EQ(submit_wish(ref(), call, wish::hold), status::ok);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return rig.held() == 1; }));
+    device::call_ref begun;
+    ASSERT_EQ(device::begin(ref(), begun), status::ok);
+    EXPECT_TRUE(rig.channel->connected());
+    rig.drain_server();
+    EXPECT_TRUE(hears_of_drain(ref(), call));
+    EXPECT_EQ(device::submit(ref(), begun, 1), status::closed);
+    EXPECT_EQ(device::submit(ref(), begun, 1, {.parts = 1}), status::closed);
+    EXPECT_EQ(device::release(ref(), begun), status::ok);
+    EXPECT_EQ(rig.channel->failure().reason, status::closed);
+    EXPECT_FALSE(rig.channel->connected());
+    rig.release();
+    EXPECT_EQ(await(ref(), call), status::ok);
+    EXPECT_EQ(device::release(ref(), call), status::ok);
+    rig.stop_server();
+    EXPECT_EQ(begins(ref()), status::closed);
+    EXPECT_EQ(rig.channel->failure().reason, status::closed);
+    rig.channel->close();
+    EXPECT_EQ(rig.channel->failure().reason, status::closed);
+    EXPECT_EQ(rig.channel->statistics().completed, 1U);
+    EXPECT_EQ(rig.channel->statistics().ended_early, 0U);
+}
+
+TEST_P(device_client, server_that_ends_while_it_drains_ends_calls) {
+    open();
+    device::call_ref call;
+    ASSERT_EQ(submit_wish(ref(), call, wish::hold), status::ok);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return rig.held() == 1; }));
+    rig.drain_server();
+    EXPECT_TRUE(hears_of_drain(ref(), call));
+    std::thread server([&] {
+        if (rig.handler) rig.handler->stop();
+        rig.services.end_kernels();
+        rig.forget();
+        rig.services.stop();
+    });
+    const status lost = rig.handler ? status::peer_lost : status::closed;  // the host cannot ask kernels what they hold
+    EXPECT_EQ(await(ref(), call), lost);
+    EXPECT_EQ(device::release(ref(), call), status::ok);
+    EXPECT_EQ(begins(ref()), lost);
+    EXPECT_TRUE(eventually(patience(5s), [&] { return rig.channel->failure().reason == lost; }));
+    server.join();
+}
+
+TEST_P(device_client, server_that_stops_under_load_ends_calls_that_nobody_has_seen) {
+    open();
+    std::vector<std::thread> all;
+    std::atomic<std::uint64_t> right{0};
+    std::atomic<std::uint64_t> closed{0};
+    for (std::uint64_t t = 0; t < 3; ++t) {
+        all.emplace_back([&, t] {
+            const device::channel_ref mine = ref();
+            status found = status::ok;
+            for (std::uint64_t i = 0; found == status::ok; ++i) {
+                found = call_once(mine, i % 1000, t * 1'000'000 + i);
+                if (found == status::ok) right.fetch_add(1);
+            }
+            EXPECT_EQ(found, status::closed);
+            if (found == status::closed) closed.fetch_add(1);
+        });
+    }
+    EXPECT_TRUE(eventually(patience(5s), [&] { return right.load() > 50; }));
+    rig.stop_server();
+    for (std::thread& each : all) each.join();
+    EXPECT_EQ(closed.load(), 3U);
+}
+
 TEST_P(device_client, a_stop_ends_calls_under_load) {
     open();
     std::vector<std::thread> all;

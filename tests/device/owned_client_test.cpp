@@ -347,6 +347,69 @@ TEST_P(owned_client, a_server_that_stops_ends_calls) {
     server.join();
 }
 
+TEST_P(owned_client, draining_server_answers_calls_in_flight_and_gets_no_others) {
+    open();
+    if (!holds_requests()) return;
+    device::call_ref call;
+    ASSERT_EQ(submit_wish(mine, call, wish::hold), status::ok);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return rig.held() == 1; }));
+    device::call_ref begun;
+    ASSERT_EQ(device::begin(mine, begun), status::ok);
+    rig.drain_server();
+    EXPECT_TRUE(hears_of_drain(mine, call));
+    EXPECT_EQ(device::submit(mine, begun, 1), status::closed);
+    EXPECT_EQ(device::submit(mine, begun, 1, {.parts = 1}), status::closed);
+    EXPECT_EQ(device::release(mine, begun), status::ok);
+    EXPECT_FALSE(rig.channel->connected());
+    device::owned_channel next;
+    ASSERT_EQ(device::own(ref(), next), status::ok);
+    EXPECT_EQ(begins(next), status::closed) << "another kernel goes on with the channel";
+    rig.release();
+    EXPECT_EQ(await(next, call), status::ok);
+    EXPECT_EQ(device::release(next, call), status::ok);
+    rig.channel->close();
+    EXPECT_EQ(rig.channel->failure().reason, status::closed);
+    EXPECT_EQ(rig.channel->statistics().completed, 1U);
+}
+
+TEST_P(owned_client, server_that_ends_while_it_drains_ends_calls) {
+    open();
+    if (!holds_requests()) return;
+    device::call_ref call;
+    ASSERT_EQ(submit_wish(mine, call, wish::hold), status::ok);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return rig.held() == 1; }));
+    rig.drain_server();
+    EXPECT_TRUE(hears_of_drain(mine, call));
+    std::thread server([&] {
+        if (rig.handler) rig.handler->stop();
+        rig.services.end_kernels();
+        rig.forget();
+        rig.services.stop();
+    });
+    const status lost = rig.handler ? status::peer_lost : status::closed;  // the host cannot ask kernels what they hold
+    EXPECT_EQ(await(mine, call), lost);
+    EXPECT_EQ(device::release(mine, call), status::ok);
+    EXPECT_EQ(begins(mine), lost);
+    server.join();
+}
+
+/// Also where its kernels own the sessions.
+TEST_P(owned_client, server_that_stops_under_load_ends_a_call_that_nobody_has_seen) {
+    open();
+    std::atomic<std::uint64_t> right{0};
+    status last = status::ok;
+    std::thread kernel([&] {
+        for (std::uint64_t i = 0; last == status::ok; ++i) {
+            last = call_once(mine, i % 1000, i);
+            if (last == status::ok) right.fetch_add(1);
+        }
+    });
+    EXPECT_TRUE(eventually(patience(5s), [&] { return right.load() > 50; }));
+    rig.stop_server();
+    kernel.join();
+    EXPECT_EQ(last, status::closed);
+}
+
 /// Also one whose responses leave no time for anything else.
 TEST_P(owned_client, a_stop_ends_calls_under_load) {
     open();

@@ -34,7 +34,8 @@ class client_rig : public tests::kernel_calls<client_rig, 3> {
 
     // What kernel_calls asks for.
     const device::channel_ref& mine() { return channel_; }
-    [[nodiscard]] bool failed() const { return state_.failure != 0; }
+    [[nodiscard]] bool refuses() const { return state_.failure != 0; }
+    [[nodiscard]] bool failed() const { return refuses() && state_.failure != device::detail::going_away; }
     [[nodiscard]] std::uint32_t quarantined() const { return state_.quarantined; }
     [[nodiscard]] device::detail::call_phase phase_of(std::uint32_t slot) const {
         return device::detail::phase_in(calls_[slot].word);
@@ -107,8 +108,8 @@ class client_rig : public tests::kernel_calls<client_rig, 3> {
     void end() {
         if (input_.byte() % 2 == 0) {
             mlx5::store_whole(&orders_.ended, closed);
-            for (int i = 0; i < 100 && state_.failure == 0; ++i) device::detail::look(channel_);
-            require(state_.failure != 0, "it hears of its end");
+            for (int i = 0; i < 100 && !failed(); ++i) device::detail::look(channel_);
+            require(failed(), "it hears of its end");
         }
         end_calls(slots);  // parts that have come are handed out first
         check();

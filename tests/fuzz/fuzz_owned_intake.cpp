@@ -30,7 +30,8 @@ class owner_rig : public tests::kernel_calls<owner_rig, device::detail::max_call
 
     // What kernel_calls asks for.
     device::owned_channel& mine() { return mine_; }
-    [[nodiscard]] bool failed() const { return mine_.state.failure != 0; }
+    [[nodiscard]] bool refuses() const { return mine_.state.failure != 0; }
+    [[nodiscard]] bool failed() const { return refuses() && mine_.state.failure != device::detail::going_away; }
     [[nodiscard]] std::uint32_t quarantined() const { return mine_.state.counters.quarantined; }
     [[nodiscard]] device::detail::call_phase phase_of(std::uint32_t slot) const { return calls_[slot].phase; }
     [[nodiscard]] std::uint32_t generation_of(std::uint32_t slot) const { return calls_[slot].generation; }
@@ -115,7 +116,7 @@ class owner_rig : public tests::kernel_calls<owner_rig, device::detail::max_call
             mlx5::store_whole(&orders_.ended, closed);
             clock_.pass(std::chrono::milliseconds{1});
             device::detail::look_elsewhere(mine_, device::clock_ns());
-            require(mine_.state.failure != 0, "it hears of its end");
+            require(failed(), "it hears of its end");
         }
         // What looks like a response that is on its way is looked at again, but not for ever.
         end_calls(device::detail::max_torn);

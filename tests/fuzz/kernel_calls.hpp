@@ -103,7 +103,7 @@ class kernel_calls {
         held_call made;
         const status got = device::begin(rig().mine(), made.ref);
         if (got != status::ok) {
-            const bool over = rig().failed();
+            const bool over = rig().refuses();
             require(got == status::again ? held_.size() + rig().quarantined() + rooms() == slots : over,
                     "a slot is free, or the channel has ended");
             return;
@@ -135,7 +135,7 @@ class kernel_calls {
         const status got = device::submit(rig().mine(), of->ref, length, with);
         const bool good = !of->submitted && length <= request_bytes && with.timeout_ns >= 0 && with.parts < slots;
         require(got != status::ok || good, "only what is right is accepted");
-        require(got == status::ok || !good || rig().failed() || (got == status::again && rig().may_be_refused(with)),
+        require(got == status::ok || !good || rig().refuses() || (got == status::again && rig().may_be_refused(with)),
                 "and all that is");
         if (got != status::ok) return;
         of->submitted = true;
@@ -268,6 +268,7 @@ class kernel_calls {
     // The host.
     void order() {
         const std::uint8_t choice = input_.byte();
+        if (choice >= 232 && orders_.ended == 0) mlx5::store_whole(&orders_.ended, device::detail::going_away);
         if (choice >= 240) mlx5::store_whole(&orders_.ended, choice % 2 == 0 ? closed : lost);
         orders_.clock_ns = device::clock_ns() + 5'000 + choice;
         mlx5::store_flag(&orders_.clock_tick, orders_.clock_tick + 1);

@@ -143,6 +143,7 @@ void client_seeds(const seed_folder& to) {
     add("answer_to_nobody", {answer, begin, submit, poll});
     add("too_long", {begin, submit, {10, 0, 57}, poll, release});
     add("ended", {begin, submit, {15, 240}, poll, poll, release});
+    add("going_away", {begin, submit, {15, 232}, poll, begin, answer, poll, release});
     call_in_parts_seeds(16, {8, 9, 10}, [&to](const std::string& name, const bytes& steps) { to.add(name, steps); });
     // The last response counts a part that is still to come; the call is submitted again, with less room, meanwhile.
     constexpr auto parts_before = core::extension_room + offsetof(wire::slot_header, parts_before);
@@ -184,6 +185,7 @@ void owner_seeds(const seed_folder& to) {
     add("word_ahead_of_its_header", {begin, submit, {10, 15, 20}, poll, answer, poll, release});
     add("another_slots_header", {begin, submit, {10, 250, 20}, poll, release, begin});
     add("too_long", {begin, submit, {10, 0, 57}, poll, release});
+    add("going_away", {begin, submit, {15, 232}, some_time, poll, begin, next_owner, begin, answer, poll, release});
     add("next_owner", {begin, submit, next_owner, answer, poll, release, next_owner, begin});
     add("more_slots_than_at_hand", {begin,
                                     begin,

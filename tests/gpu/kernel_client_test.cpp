@@ -127,6 +127,29 @@ class kernel_client : public ::testing::TestWithParam<bool> {
             ASSERT_TRUE(launch_gpu_resident(service_->ref(), work_, 4, 64, nullptr, service_stream_));
         }
     }
+    /// Stops the server while kernels call: they end with what no handler has seen.
+    void expect_left(std::uint64_t callers) {
+        EXPECT_TRUE(eventually(patience(10s), [&] {
+            return std::ranges::all_of(channels_, [](const auto& each) { return each.statistics().completed > 0; });
+        }));
+        if (handler_) {
+            EXPECT_EQ(handler_->drain(patience(10s)), status::ok);
+        } else {
+            EXPECT_EQ(service_->stop(service_stream_, patience(10s)), status::ok);
+        }
+        const client_tally all = sum(static_cast<int>(callers));
+        EXPECT_GT(all.right, 0U);
+        EXPECT_EQ(all.wrong, 0U);
+        EXPECT_EQ(all.failed, callers);
+        EXPECT_EQ(static_cast<status>(all.last_failure), status::closed);
+        for (gpu_channel& each : channels_) {
+            EXPECT_FALSE(each.connected());
+            EXPECT_EQ(each.close(calls_, patience(10s)), status::ok);
+            EXPECT_EQ(each.failure().reason, status::closed);
+            EXPECT_EQ(each.statistics().submitted, each.statistics().completed + each.statistics().ended_early);
+            EXPECT_TRUE(!handler_ || each.statistics().ended_early == 0) << "those in flight were answered";
+        }
+    }
     /// Waits for the calling kernels.
     [[nodiscard]] client_tally sum(int count) {
         EXPECT_STREQ(stream_failure(calls_), "");
@@ -290,6 +313,30 @@ TEST_P(kernel_client, a_server_that_stops_ends_calls) {
     EXPECT_EQ(all.wrong, 0U);
     EXPECT_EQ(all.failed, 4U);
     for (const gpu_channel& each : channels_) EXPECT_FALSE(each.connected());
+}
+
+TEST_P(kernel_client, a_server_that_drains_is_left) {
+    connect(2, 4);
+    if (IsSkipped()) return;
+    ASSERT_TRUE(launch_calling_blocks(refs_, {0, 256, true}, 4, 64, tallies_, calls_));
+    expect_left(4);
+}
+
+TEST_P(kernel_client, a_server_that_drains_is_left_by_owners) {
+    sharing_ = service_sharing::exclusive;
+    connect(2, 4);
+    if (IsSkipped()) return;
+    ASSERT_TRUE(launch_owning_blocks(refs_, {0, 256, true}, 64, tallies_, calls_));
+    expect_left(2);
+}
+
+TEST_P(kernel_client, a_server_that_drains_sends_the_parts_of_calls_in_flight) {
+    sharing_ = service_sharing::exclusive;
+    work_ = kernel_work::tokens;
+    connect(2, 8);
+    if (IsSkipped()) return;
+    ASSERT_TRUE(launch_streaming_blocks(refs_, {1'000'000, 200, 4, 0}, 64, tallies_, calls_));
+    expect_left(2);
 }
 
 TEST_P(kernel_client, streams_are_read_in_parts) {

@@ -14,9 +14,10 @@
 /// thread of the host, where no GPU is. Nothing in the folder `detail` is promised.
 namespace accel::device {
 
-/// Takes a free slot, without waiting. `again`: none is free; `peer_lost`, `closed`, `device_lost` (the server's GPU
-/// has failed): the session is over, and no slot will be free again; `unsupported`: the host was compiled against
-/// another version of these headers, or the channel has `service_sharing::exclusive` (`own`).
+/// Takes a free slot, without waiting. `again`: none is free. `closed`: the server drains, or the session is over;
+/// `peer_lost`, `device_lost` (the server's GPU has failed): the session is over. After these three no call begins any
+/// more. `unsupported`: the host was compiled against another version of these headers, or the channel has
+/// `service_sharing::exclusive` (`own`).
 template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status begin(const channel_ref& channel, call_ref& out) noexcept {
     return detail::by_first_of<Scope>([&] { return detail::begin_call(channel, out); });

@@ -250,11 +250,21 @@ void client_poller::disconnect() noexcept {
     if (!closed) core::limited_log().error("gpu: {}", closed.error().message);
 }
 
-void client_poller::end(status why) noexcept {
+void client_poller::go_away() noexcept {
     std::uint32_t none = 0;
-    __atomic_compare_exchange_n(&memory_->orders().ended, &none, static_cast<std::uint32_t>(why), false,
-                                __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+    (void)replace_end(none, device::detail::going_away);
+}
+
+void client_poller::end(status why) noexcept {
+    std::uint32_t before = 0;
+    while (!replace_end(before, static_cast<std::uint32_t>(why)) && before == device::detail::going_away) continue;
     core::signal_event(wake_fd_);
+}
+
+/// False: kernels have been told something else, `before`.
+bool client_poller::replace_end(std::uint32_t& before, std::uint32_t told) noexcept {
+    return __atomic_compare_exchange_n(&memory_->orders().ended, &before, told, false, __ATOMIC_RELEASE,
+                                       __ATOMIC_RELAXED);
 }
 
 void client_poller::on_async_event(ibv_event_type /*type*/) noexcept {

@@ -46,6 +46,7 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     void set_clock_offset(core::nanoseconds offset) noexcept override {
         clock_offset_.store(offset.count(), std::memory_order_relaxed);
     }
+    void go_away() noexcept override;
     void end(status why) noexcept override;
     [[nodiscard]] std::size_t take_cancelled(std::span<call_id> out) noexcept override {
         return memory_->take_cancelled(out);
@@ -72,6 +73,7 @@ class client_poller final : public core::kernel_client, public verbs::async_list
     [[nodiscard]] result<void> make_queues();
     [[nodiscard]] result<void> make_slots();
     void leave_place_behind() noexcept;
+    [[nodiscard]] bool replace_end(std::uint32_t& before, std::uint32_t told) noexcept;
     /// False: they are in a GPU's memory, and only kernels post there.
     [[nodiscard]] bool reaches_queues() const noexcept {
         return queues_->place() == mlx5::queue_place::host || kernel_memory_.gpu() == nullptr;

@@ -46,7 +46,7 @@ struct gpu_channel::state : private core::metrics_source {
             kernels.set_clock_offset(core::nanoseconds{made.session.watch->clock_offset_ns.load()});
             if (made.events->poll(events) > 0) lose(events[0].reason);
             tell_cancelled();
-            if (made.session.watch->drains()) made.session.watch->heard();  // kernels go on until it ends
+            if (made.session.watch->drains()) go_away();
             const status over = made.session.watch->ended();
             if (over != status::ok) lose(core::loss_for(over));
             (void)made.events->sleep(lost ? -1 : made.session.watch->event_fd(), core::never);
@@ -61,6 +61,11 @@ struct gpu_channel::state : private core::metrics_source {
             for (std::size_t i = 0; i < found; ++i) core::cancel_call(request, made.session, calls[i]);
         }
     }
+    /// Nobody else knows when the last call has ended, so that the session lives until the server or `close` ends it.
+    void go_away() noexcept {
+        kernels.go_away();
+        made.session.watch->heard();
+    }
     void lose(status why) {
         if (std::exchange(lost, true)) return;
         if (why != status::closed)
@@ -73,10 +78,16 @@ struct gpu_channel::state : private core::metrics_source {
         ended.compare_exchange_strong(none, why);
         kernels.end(why);
     }
+    [[nodiscard]] status good_or_end() const noexcept {
+        if (const status why = ended.load(); why != status::ok) return why;
+        if (made.session.watch->drains()) return status::closed;
+        const status over = made.session.watch->ended();
+        return over == status::ok ? over : core::loss_for(over);
+    }
     [[nodiscard]] gpu_channel_failure failure() const noexcept {
         if (mlx5::load_whole(&channel.report->kernel_version) != 0) return {status::unsupported, 0};
         const std::uint32_t told = mlx5::load_whole(&channel.report->failure);
-        if (told == 0) return {ended.load(), 0};
+        if (told == 0) return {good_or_end(), 0};
         return {static_cast<status>(told & 0xffffU), static_cast<std::uint8_t>(told >> 16)};
     }
     [[nodiscard]] gpu_channel_statistics statistics() const noexcept {

@@ -190,7 +190,7 @@ ACCEL_HOST_DEVICE inline std::uint32_t begin_slot(const channel_ref& channel, st
 
 [[nodiscard]] ACCEL_HOST_DEVICE inline status begin_call(const channel_ref& channel, call_ref& out) noexcept {
     if (!is_own_version(channel.layout) || channel.state == nullptr) return status::unsupported;
-    if (const status over = end_of(channel); over != status::ok) return over;
+    if (const status over = refusal_of(channel); over != status::ok) return over;
     std::uint32_t slot = take_slot(channel);
     if (slot == no_call) {
         look(channel);  // a late response may set one free
@@ -206,7 +206,7 @@ ACCEL_HOST_DEVICE inline std::uint32_t begin_slot(const channel_ref& channel, st
     if (call.slot >= channel.slots) return status::invalid_state;
     if (length > channel.requests.capacity) return status::message_too_large;
     if (with.timeout_ns < 0) return status::invalid_argument;
-    if (const status over = end_of(channel); over != status::ok) return over;
+    if (const status over = refusal_of(channel); over != status::ok) return over;
     // Before posting: the response may arrive before this returns.
     if (!move_call(channel, call, call_phase::begun, call_phase::in_flight)) return status::invalid_state;
     set_terms(channel, with, clock_ns(), call);

@@ -43,7 +43,7 @@ ACCEL_HOST_DEVICE inline std::uint32_t begin_slot(owned_channel& mine, std::uint
 
 [[nodiscard]] ACCEL_HOST_DEVICE inline status begin_call(owned_channel& mine, call_ref& out) noexcept {
     if (is_shared(mine)) return begin_call(mine.channel, out);
-    if (const status over = end_of(mine); over != status::ok) return over;
+    if (const status over = refusal_of(mine); over != status::ok) return over;
     if (mine.state.first_free == no_call) [[unlikely]] {
         constexpr std::uint32_t slots_a_look = 64;
         take_late_responses(mine, slots_a_look);
@@ -160,7 +160,7 @@ ACCEL_HOST_DEVICE_INLINE void end_post(owned_channel& mine, const posted_request
     if (!find_call(mine, call, slot)) return status::invalid_state;
     if (length > mine.channel.requests.capacity) return status::message_too_large;
     if (with.timeout_ns < 0) return status::invalid_argument;
-    if (const status over = end_of(mine); over != status::ok) return over;
+    if (const status over = refusal_of(mine); over != status::ok) return over;
     if (slot.phase != call_phase::begun) return status::invalid_state;
     const std::int64_t now = clock_ns();
     set_terms(mine.channel, with, now, call);

@@ -20,15 +20,23 @@ inline constexpr std::int64_t between_channel_orders_ns = 250'000;
 /// Sticky: the first reason stays.
 ACCEL_HOST_DEVICE_SELDOM inline void fail_channel(owned_channel& mine, status why,
                                                   mlx5::syndrome syndrome = mlx5::syndrome::none) noexcept {
-    if (mine.state.failure != 0) return;
+    if (mine.state.failure != 0 && mine.state.failure != going_away) return;
     mine.state.failure = static_cast<std::uint32_t>(why) | static_cast<std::uint32_t>(syndrome) << 16;
     mine.channel.exclusive.channel->state.failure = mine.state.failure;
     mlx5::store_whole(&mine.channel.report->failure, mine.state.failure);
+}
+/// The server drains.
+ACCEL_HOST_DEVICE inline void go_away(owned_channel& mine) noexcept {
+    if (mine.state.failure == 0) mine.channel.exclusive.channel->state.failure = mine.state.failure = going_away;
 }
 
 /// `ok` while the session lives, else what its calls end with.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status end_of(const owned_channel& mine) noexcept {
     return end_told_by(mine.state.failure);
+}
+/// `ok` while calls may begin, else what they are refused with.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status refusal_of(const owned_channel& mine) noexcept {
+    return refusal_told_by(mine.state.failure);
 }
 
 // Slots.
@@ -136,8 +144,11 @@ ACCEL_HOST_DEVICE_SELDOM inline void look_elsewhere(owned_channel& mine, std::in
     sync_host_clock(channel_clock{&mine.clock, mine.channel.orders, mine.channel.report});
     kept.clock = mine.clock;
     take_completions(mine);
-    const std::uint32_t ended = mlx5::load_whole(&mine.channel.orders->ended);
-    if (ended != 0) fail_channel(mine, static_cast<status>(ended));
+    const std::uint32_t ended = mlx5::load_flag(&mine.channel.orders->ended);
+    if (ended == going_away)
+        go_away(mine);
+    else if (ended != 0)
+        fail_channel(mine, static_cast<status>(ended));
     take_late_responses(mine, slots_a_look);
     report(mine);
 }

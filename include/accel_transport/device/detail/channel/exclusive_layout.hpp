@@ -43,7 +43,7 @@ struct channel_counters {
 struct exclusive_state : owned_sends {
     channel_counters counters;
     std::uint32_t first_free = no_call;
-    std::uint32_t failure = 0;  ///< as in the report
+    std::uint32_t failure = 0;  ///< as in the report, or `going_away`
 };
 
 /// The channel, and what its owner uses of it.

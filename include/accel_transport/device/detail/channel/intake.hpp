@@ -31,19 +31,33 @@ ACCEL_HOST_DEVICE inline call_phase phase_in(std::uint64_t word) noexcept {
 ACCEL_HOST_DEVICE inline void fail_channel(const channel_ref& channel, status why,
                                            mlx5::syndrome syndrome = mlx5::syndrome::none) noexcept {
     const std::uint32_t told = static_cast<std::uint32_t>(why) | static_cast<std::uint32_t>(syndrome) << 16;
-    std::uint32_t good = 0;
-    if (!compare_exchange(&channel.state->failure, good, told)) return;
+    std::uint32_t before = 0;
+    while (!compare_exchange(&channel.state->failure, before, told))
+        if (before != going_away) return;
     mlx5::store_whole(&channel.report->failure, told);
+}
+/// The server drains.
+ACCEL_HOST_DEVICE inline void go_away(const channel_ref& channel) noexcept {
+    std::uint32_t good = 0;
+    (void)compare_exchange(&channel.state->failure, good, going_away);
 }
 
 /// `ok` while the session lives, else what its calls end with.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status end_told_by(std::uint32_t failure) noexcept {
+    if (failure == going_away) return status::ok;
     const auto why = static_cast<status>(failure & 0xffffU);
     const bool told = why == status::ok || why == status::closed || why == status::device_lost;
     return told ? why : status::peer_lost;
 }
 [[nodiscard]] ACCEL_HOST_DEVICE inline status end_of(const channel_ref& channel) noexcept {
     return end_told_by(load_relaxed(&channel.state->failure));
+}
+/// `ok` while calls may begin, else what they are refused with.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status refusal_told_by(std::uint32_t failure) noexcept {
+    return failure == going_away ? status::closed : end_told_by(failure);
+}
+[[nodiscard]] ACCEL_HOST_DEVICE inline status refusal_of(const channel_ref& channel) noexcept {
+    return refusal_told_by(load_relaxed(&channel.state->failure));
 }
 
 /// Nobody waits for the call any more: the host's thread reads this, and tells the server. `number` is no other word's.
@@ -83,25 +97,6 @@ ACCEL_HOST_DEVICE inline void put_slot_back(const channel_ref& channel, std::uin
     do {
         store_relaxed(&channel.calls[slot].next, static_cast<std::uint32_t>(head));
     } while (!hand_over(&channel.state->free, head, changed(head, slot)));
-}
-
-// The host's orders.
-
-ACCEL_HOST_DEVICE inline void report(const channel_ref& channel) noexcept {
-    channel_state& state = *channel.state;
-    channel_report& out = *channel.report;
-    mlx5::store_whole(&out.submitted, load_relaxed(&state.submitted));
-    mlx5::store_whole(&out.completed, load_relaxed(&state.completed));
-    mlx5::store_whole(&out.ended_early, load_relaxed(&state.ended_early));
-    mlx5::store_whole(&out.stale, load_relaxed(&state.stale));
-    mlx5::store_whole(&out.quarantined, load_relaxed(&state.quarantined));
-}
-
-ACCEL_HOST_DEVICE inline void take_orders(const channel_ref& channel) noexcept {
-    sync_host_clock(channel);
-    const std::uint32_t ended = mlx5::load_whole(&channel.orders->ended);
-    if (ended != 0) fail_channel(channel, static_cast<status>(ended));
-    report(channel);
 }
 
 // Completions.
@@ -176,6 +171,28 @@ ACCEL_HOST_DEVICE inline void on_completion(const channel_ref& channel, const ml
         on_completion(channel, completion);
     }
     return true;
+}
+
+// The host's orders.
+
+ACCEL_HOST_DEVICE inline void report(const channel_ref& channel) noexcept {
+    channel_state& state = *channel.state;
+    channel_report& out = *channel.report;
+    mlx5::store_whole(&out.submitted, load_relaxed(&state.submitted));
+    mlx5::store_whole(&out.completed, load_relaxed(&state.completed));
+    mlx5::store_whole(&out.ended_early, load_relaxed(&state.ended_early));
+    mlx5::store_whole(&out.stale, load_relaxed(&state.stale));
+    mlx5::store_whole(&out.quarantined, load_relaxed(&state.quarantined));
+}
+
+ACCEL_HOST_DEVICE inline void take_orders(const channel_ref& channel) noexcept {
+    sync_host_clock(channel);
+    const std::uint32_t ended = mlx5::load_flag(&channel.orders->ended);
+    if (ended == going_away)
+        go_away(channel);
+    else if (ended != 0)
+        fail_channel(channel, static_cast<status>(ended));
+    report(channel);
 }
 
 /// Looks for all that wait: first completions, then the host's orders.

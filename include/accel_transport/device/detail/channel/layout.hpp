@@ -39,9 +39,12 @@ struct call_entry {
 };
 inline constexpr std::uint32_t no_call = 0xffff'ffffU;
 
+/// In place of a status: the server drains. Calls in flight are answered, and no others begin.
+inline constexpr std::uint32_t going_away = 0xffff;
+
 /// Written by the host.
 struct channel_orders {
-    std::uint32_t ended = 0;       ///< a `status`: the session is over, and why
+    std::uint32_t ended = 0;       ///< a `status`: the session is over, and why; or `going_away`
     std::uint32_t clock_tick = 0;  ///< counts, after `clock_ns` has been written
     std::int64_t clock_ns = 0;     ///< the server's clock, now and then
 };
@@ -66,7 +69,7 @@ inline constexpr std::uint32_t responses_at_once = 16;
 /// Shared by all threads that use a channel.
 struct channel_state {
     std::uint64_t free = 0;     ///< a stack of slots: the first one, and above it a count of all changes
-    std::uint32_t failure = 0;  ///< as in the report
+    std::uint32_t failure = 0;  ///< as in the report, or `going_away`
     // Counters.
     std::uint32_t quarantined = 0;
     std::uint64_t submitted = 0;

@@ -18,6 +18,7 @@ struct owned_channel_slots {
     ACCEL_HOST_DEVICE const channel_ref& of() const noexcept { return mine.channel; }
     ACCEL_HOST_DEVICE std::uint32_t count() const noexcept { return mine.channel.exclusive.slots; }
     ACCEL_HOST_DEVICE status end() const noexcept { return end_of(mine); }
+    ACCEL_HOST_DEVICE status refusal() const noexcept { return refusal_of(mine); }
     ACCEL_HOST_DEVICE void fail(status why) const noexcept { fail_channel(mine, why); }
     ACCEL_HOST_DEVICE void look(std::int64_t now) const noexcept {
         if (now >= mine.orders_due) look_elsewhere(mine, now);

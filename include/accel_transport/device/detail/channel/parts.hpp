@@ -159,7 +159,7 @@ template <class Slots>
     if (length > at.of().requests.capacity) return status::message_too_large;
     if (with.timeout_ns < 0 || with.part_timeout_ns < 0 || with.parts >= at.count()) return status::invalid_argument;
     if (with.parts != 0 && at.of().parts == nullptr) return status::unsupported;
-    return at.end();
+    return at.refusal();
 }
 
 /// A call in parts, or with a trace.

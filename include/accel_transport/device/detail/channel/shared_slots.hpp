@@ -19,6 +19,7 @@ struct shared_channel_slots {
     ACCEL_HOST_DEVICE const channel_ref& of() const noexcept { return channel; }
     ACCEL_HOST_DEVICE std::uint32_t count() const noexcept { return channel.slots; }
     ACCEL_HOST_DEVICE status end() const noexcept { return end_of(channel); }
+    ACCEL_HOST_DEVICE status refusal() const noexcept { return refusal_of(channel); }
     ACCEL_HOST_DEVICE void fail(status why) const noexcept { fail_channel(channel, why); }
     ACCEL_HOST_DEVICE void look(std::int64_t /*now*/) const noexcept { detail::look(channel); }
     ACCEL_HOST_DEVICE void look_for_free(std::int64_t now) const noexcept { look(now); }
