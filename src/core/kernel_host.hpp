@@ -72,6 +72,8 @@ class kernel_client : public kernel_host {
     virtual void set_clock_offset(nanoseconds offset) noexcept = 0;
     /// From about now on no calls begin; those in flight go on.
     virtual void go_away() noexcept = 0;
+    /// When it returns, kernels find what had come from the server.
+    virtual void catch_up() noexcept = 0;
     /// Ends calls with this status from about now on. The first reason stays.
     virtual void end(status why) noexcept = 0;
     /// Calls that kernels have cancelled since the last look, of which the server has to hear. How many: if all of

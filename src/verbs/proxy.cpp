@@ -161,6 +161,19 @@ bool proxy_engine::wait_for_round(core::nanoseconds bound) const noexcept {
     return true;
 }
 
+/// A round takes a part of what may be there.
+bool proxy_engine::catch_up(core::nanoseconds bound) noexcept {
+    const std::uint32_t begun = rounds_.load(std::memory_order_seq_cst);
+    const std::uint32_t rounds = ring_count_ / static_cast<std::uint32_t>(fetched_.size()) + 2;
+    const core::nanoseconds deadline = core::deadline_after(bound);
+    while (rounds_.load(std::memory_order_acquire) - begun < 2 * rounds) {
+        if (core::now() >= deadline) return false;
+        wake_.set();
+        core::sleep_on({}, core::now() + std::chrono::microseconds{20});
+    }
+    return true;
+}
+
 void proxy_engine::on_async_event(ibv_event_type) noexcept {
     const std::lock_guard lock(mutex_);
     device_failed_ = true;

@@ -91,6 +91,9 @@ class proxy_engine final : public async_listener, public served_rings {
     /// thread, and the engine has to stay where it is.
     [[nodiscard]] result<void> start();
     bool stop() noexcept;
+    /// After `start`. When it returns, what had completed before is in the completion ring, if that has room, and what
+    /// was in send rings has been posted. Any thread. False: a driver keeps the thread for longer than `bound`.
+    bool catch_up(core::nanoseconds bound) noexcept;
     /// A thread that is stuck in a driver, and comes back after all, touches no ring any more. The engine stays for
     /// good.
     void abandon() noexcept { abandoned_.store(true, std::memory_order_release); }

@@ -425,6 +425,20 @@ TEST_P(device_client, server_that_ends_while_it_drains_ends_calls) {
     server.join();
 }
 
+TEST_P(device_client, answers_that_came_before_the_end_of_the_session_are_taken) {
+    rig.wanted.slots = 24;
+    rig.services.options.max_slots = 24;
+    open();
+    std::vector<device::call_ref> calls(rig.wanted.slots);
+    for (device::call_ref& each : calls) ASSERT_EQ(submit_wish(ref(), each, wish::hold), status::ok);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return rig.held() == calls.size(); }));
+    rig.release();
+    rig.stop_server();
+    const auto ended = [&] { return __atomic_load_n(&ref().orders->ended, __ATOMIC_RELAXED); };
+    ASSERT_TRUE(eventually(patience(5s), [&] { return ended() == static_cast<std::uint32_t>(status::closed); }));
+    for (device::call_ref& each : calls) EXPECT_EQ(await(ref(), each), status::ok);
+}
+
 TEST_P(device_client, server_that_stops_under_load_ends_calls_that_nobody_has_seen) {
     open();
     std::vector<std::thread> all;

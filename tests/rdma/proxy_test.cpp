@@ -43,6 +43,27 @@ TEST_F(verbs_proxy, posts_in_order_and_tells_of_what_was_asked_for) {
     EXPECT_EQ(taker_->first_failure, 0U);
 }
 
+TEST_F(verbs_proxy, catches_up_with_what_was_there_before) {
+    make_engine();
+    proxy_session& session = connect(depth);
+    const auto from = range(0, 8);
+    for (std::uint32_t i = 0; i < depth; ++i) {
+        ASSERT_TRUE(write_back(session, from, 8192, i));
+        ASSERT_EQ(proxy::post(session.ref(), write(from, 4096, i, false)), status::ok);
+    }
+    // The peer's writes have completed: so have the engine's receives.
+    EXPECT_TRUE(
+        eventually(patience(10s), [&] { return arrivals_at(session).empty() && session.peer->credits().idle(); }));
+    EXPECT_FALSE(engine_->catch_up(0ns)) << "nobody serves it";
+    must(engine_->start());
+    EXPECT_TRUE(engine_->catch_up(tests::until_hung()));
+    mlx5::completion got;
+    std::uint32_t taken = 0;
+    while (proxy::take(taker_->ref(), got)) ++taken;
+    EXPECT_EQ(taken, depth);
+    EXPECT_EQ(wait_for_arrivals(session, depth).size(), depth);
+}
+
 TEST_F(verbs_proxy, goes_by_the_name_it_was_given) {
     make_engine();
     must(engine_->start());

@@ -47,6 +47,7 @@ class client_poller final : public core::kernel_client, public verbs::async_list
         clock_offset_.store(offset.count(), std::memory_order_relaxed);
     }
     void go_away() noexcept override;
+    void catch_up() noexcept override { queues_->catch_up(); }
     void end(status why) noexcept override;
     [[nodiscard]] std::size_t take_cancelled(std::span<call_id> out) noexcept override {
         return memory_->take_cancelled(out);

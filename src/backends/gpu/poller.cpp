@@ -222,6 +222,7 @@ void service_poller::request_stop() noexcept {
 }
 
 void service_poller::kernels_ended() noexcept {
+    queues_->catch_up();  // their last answers
     (void)watch_.has_refused(memory_->report());
     kernels_ended_.store(true, std::memory_order_seq_cst);
 }

@@ -28,7 +28,7 @@ std::uint32_t* released_word(const proxy::send_queue_ref& port) noexcept {
     return &reinterpret_cast<lone<std::uint32_t>*>(port.ring + port.count)->value;
 }
 
-/// How long the end of a session waits for the proxy before it tries again later.
+/// How long the end of a session waits for the proxy; then it goes on, or tries again later.
 constexpr std::chrono::seconds longest_removal{1};
 /// An engine on a shared thread posts so many descriptors before the others are served: some 25 µs of work.
 constexpr std::uint32_t shared_round = 128;
@@ -59,6 +59,7 @@ class proxy_queues final : public queue_set {
     }
     [[nodiscard]] core::nanoseconds cpu_time() const override;
 
+    void catch_up() noexcept override { (void)engine_->catch_up(longest_removal); }
     void take_failures() noexcept override;
 
     bool progress() noexcept override { return engine_->progress(); }

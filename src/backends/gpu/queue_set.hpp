@@ -85,6 +85,9 @@ class queue_set {
     /// Processor time that the engine has taken from the host.
     [[nodiscard]] virtual core::nanoseconds cpu_time() const { return {}; }
 
+    /// When it returns, the engine has passed on what kernels had posted, and what had come for them. Does not wait for
+    /// a driver that does not return.
+    virtual void catch_up() noexcept {}
     /// Where the host and not kernels take completions, which are failures: tells the listeners of their queues.
     virtual void take_failures() noexcept {}
 

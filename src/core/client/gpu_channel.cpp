@@ -70,6 +70,7 @@ struct gpu_channel::state : private core::metrics_source {
         if (std::exchange(lost, true)) return;
         if (why != status::closed)
             core::limited_log(request.peer.host).info("{} lost: {}", request.peer.text(), to_string(why));
+        if (why == status::closed) kernels.catch_up();  // it says that no handler has seen a call
         end(why);
         core::close_session(request, made.session);
     }

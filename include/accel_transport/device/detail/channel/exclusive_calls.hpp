@@ -236,7 +236,9 @@ ACCEL_HOST_DEVICE inline status end_early(owned_channel& mine, call_ref& call, s
     }
     const std::int64_t now = clock_ns();
     if (now >= mine.orders_due) look_elsewhere(mine, now);
-    if (const status over = end_of(mine); over != status::ok) return end_early(mine, call, over);
+    // Its answer may have come since, and `closed` says that no handler has seen a call.
+    const status over = end_of(mine);
+    if (over != status::ok && !has_response(mine, call.slot, call.generation)) return end_early(mine, call, over);
     if (now >= call.deadline) return end_early(mine, call, status::timed_out);
     return status::again;
 }

@@ -185,12 +185,15 @@ ACCEL_HOST_DEVICE inline void report(const channel_ref& channel) noexcept {
     mlx5::store_whole(&out.quarantined, load_relaxed(&state.quarantined));
 }
 
-ACCEL_HOST_DEVICE inline void take_orders(const channel_ref& channel) noexcept {
+/// `idle`: this look has found no completions. What came before the end is taken before the end, of which a look after
+/// that tells (`closed` says that no handler has seen a call). A server that sends for ever does not keep it away.
+ACCEL_HOST_DEVICE inline void take_orders(const channel_ref& channel, bool idle) noexcept {
+    channel_state& state = *channel.state;
     sync_host_clock(channel);
     const std::uint32_t ended = mlx5::load_flag(&channel.orders->ended);
     if (ended == going_away)
         go_away(channel);
-    else if (ended != 0)
+    else if (ended != 0 && state.looks_at_end++ >= (idle ? 1 : channel.slots))
         fail_channel(channel, static_cast<status>(ended));
     report(channel);
 }
@@ -200,14 +203,15 @@ ACCEL_HOST_DEVICE inline void look(const channel_ref& channel) noexcept {
     channel_state& state = *channel.state;
     if (!try_lock(&state.lock)) return pause();
     bool orders = clock_ns() - state.last_look > max_between_orders_ns;
-    if (take_completions(channel)) {
+    const bool idle = !take_completions(channel);
+    if (!idle) {
         state.empty_looks = 0;
     } else {
         if (state.empty_looks == 0) give_back(channel);
         orders = orders || state.empty_looks % looks_an_order == 0;
         ++state.empty_looks;
     }
-    if (orders) take_orders(channel);
+    if (orders) take_orders(channel, idle);
     unlock(&state.lock);
 }
 

@@ -81,6 +81,7 @@ struct channel_state {
     std::uint32_t lock = 0;            ///< of all that follows
     std::uint32_t empty_looks = 0;     ///< one after another
     std::uint32_t responses_owed = 0;  ///< places, and `direct` receives, to be given back
+    std::uint32_t looks_at_end = 0;    ///< at the host's orders, since they say that the session is over
     std::uint32_t tick_looked_at = 0;
     std::uint32_t clock_seen = 0;  ///< the last tick that was of use; 0: none yet
     std::int64_t last_look = 0;    ///< at the host's orders

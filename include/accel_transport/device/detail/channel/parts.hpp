@@ -326,11 +326,12 @@ ACCEL_HOST_DEVICE inline status refuse_parts(const Slots& at, call_ref& call, pa
     return end_parts_early(at, call, of, status::peer_lost);
 }
 
-/// Ends the call if it is time; else `again`. The server does not know the deadline between two parts.
+/// Ends the call if it is time; else `again`. `over`: of the session, before the look at what has come. The server does
+/// not know the deadline between two parts.
 template <class Slots>
-[[nodiscard]] ACCEL_HOST_DEVICE inline status expire(const Slots& at, call_ref& call, parts_call& of,
-                                                     std::int64_t now) noexcept {
-    if (const status over = at.end(); over != status::ok) return end_parts_early(at, call, of, over);
+[[nodiscard]] ACCEL_HOST_DEVICE inline status expire(const Slots& at, call_ref& call, parts_call& of, std::int64_t now,
+                                                     status over) noexcept {
+    if (over != status::ok) return end_parts_early(at, call, of, over);
     const bool runs = of.part_timeout_ns > 0 && of.lent > 0 && of.answered == 0;
     const bool late = now >= call.deadline;
     if (!late && !(runs && now >= of.part_deadline)) return status::again;
@@ -344,16 +345,17 @@ template <class Slots>
 template <class Slots>
 [[nodiscard]] ACCEL_HOST_DEVICE_SELDOM status poll_parts(const Slots at, call_ref& call, arrival_ref& out) noexcept {
     parts_call& of = at.of().parts[call.slot].call;
+    const status over = at.end();  // before the look at what has come
     if (of.answered == 0 && at.has_last(call) && read_last(at, call, of) == status::protocol_error)
         return refuse_parts(at, call, of);
     const std::int64_t now = clock_ns();
     // A server that always has a part does not outlive the deadline.
-    if (of.answered == 0 && now >= call.deadline) return expire(at, call, of, now);
+    if (of.answered == 0 && now >= call.deadline) return expire(at, call, of, now, over);
     const status found = next_part_of(at, of, out);
     if (found == status::protocol_error) return refuse_parts(at, call, of);
     if (found == status::ok) return found;
     if (of.answered != 0 && of.next == of.last.parts_before) return end_in_parts(at, call, of);
-    return expire(at, call, of, now);
+    return expire(at, call, of, now, over);
 }
 
 /// The next part of a call's response, or its end. `again`: neither is there.
