@@ -43,8 +43,12 @@ std::string gateway_process::uri(std::size_t i) const {
     return client_uri(endpoints_.at(i));
 }
 
+void gateway_process::send_signal(int which) const {
+    ::kill(process_->id(), which);
+}
+
 nlohmann::json gateway_process::stop() {
-    ::kill(process_->id(), SIGTERM);
+    send_signal(SIGTERM);
     const auto line = process_->read_line(std::chrono::duration_cast<std::chrono::milliseconds>(patience(20s)));
     const auto ended = process_->wait(std::chrono::duration_cast<std::chrono::milliseconds>(patience(20s)));
     if (!line || ended != 0) throw std::runtime_error("the gateway has not ended as it should");

@@ -21,6 +21,7 @@ class gateway_process {
 
     /// With the options that a client needs.
     [[nodiscard]] std::string uri(std::size_t i = 0) const;
+    void send_signal(int which) const;
     /// Asks it to end, and returns its summary.
     [[nodiscard]] nlohmann::json stop();
 

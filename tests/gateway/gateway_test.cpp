@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a gateway keeps of a request and its answer, and how it chooses among servers.
+#include "error_output.hpp"
 #include "gateway_rig.hpp"
 #include "held_exchanges.hpp"
 #include "payload.hpp"
 
 #include <atomic>
+#include <csignal>
 #include <cstring>
 #include <optional>
 #include <thread>
@@ -59,6 +61,17 @@ TEST_F(forwarded, an_unknown_model_is_not_found) {
     (void)send(to, {.target = target{known.value().number + 1}});
     EXPECT_EQ(next(to).status, status::not_found);
     EXPECT_EQ(call(to), status::not_found) << "a request without a target";
+}
+
+TEST_F(forwarded, the_gateway_goes_on_after_sighup) {
+    server behind = serve(answer_changed);
+    const error_output said;
+    gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind)});
+    between.send_signal(SIGHUP);
+    EXPECT_TRUE(eventually([&] { return said.count("SIGHUP: no URI has keys") == 1; })) << said.text();
+    channel to = client(between);
+    EXPECT_EQ(call(to), status::ok);
+    EXPECT_EQ(between.stop().at("answers"), 1);
 }
 
 TEST_F(forwarded, a_model_that_no_server_has_ends_the_gateway_at_the_start) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "error_output.hpp"
 #include "model_rig.hpp"
 #include "report/child_process.hpp"
+#include "report/temporary_keys.hpp"
 #include "serving/model_server/output.hpp"
 
 #include <csignal>
@@ -119,6 +121,39 @@ std::vector<pid_t> children_of(pid_t parent) {
         (void)std::fclose(file);
     }
     return out;
+}
+
+status ask_digits(channel& to) {
+    return ask(to, target_of("digits"), bytes(256), inputs_of(*find_model("digits"))).code;
+}
+
+TEST(model_server, reads_its_keys_again_at_sighup_and_goes_on) {
+    context ctx = context::open({.log = log_level::off}).value();
+    const auto keys = report::temporary_keys::make().value();
+    const error_output said;
+    started_server server = start({"tcp://" + own_loopback() + ":0" + keys.server_options(), "--model", "digits"});
+    (void)::kill(server.process.id(), SIGHUP);
+    EXPECT_TRUE(eventually([&] { return said.count("SIGHUP: read the keys") == 1; })) << said.text();
+    auto to = channel::connect(ctx, server.ready.endpoints.at(0) + keys.client_options()).value();
+    EXPECT_EQ(ask_digits(to), status::ok);
+    int status_code = -1;
+    EXPECT_EQ(end(server, status_code).value().requests, 1U);
+    EXPECT_EQ(status_code, 0);
+}
+
+TEST(model_server, passes_sighup_on_to_its_processes) {
+    context ctx = context::open({.log = log_level::off}).value();
+    const error_output said;
+    started_server server = start({any_port(), "--model", "digits", "--contexts", "2"});
+    (void)::kill(server.process.id(), SIGHUP);
+    EXPECT_TRUE(eventually([&] { return said.count("SIGHUP: no URI has keys") == 2; })) << said.text();
+    for (const std::string& each : server.ready.endpoints) {
+        auto to = connect_to(ctx, each);
+        EXPECT_EQ(ask_digits(to), status::ok);
+    }
+    int status_code = -1;
+    EXPECT_TRUE(end(server, status_code));
+    EXPECT_EQ(status_code, 0);
 }
 
 TEST(model_server, ends_with_an_error_when_one_of_its_processes_dies) {

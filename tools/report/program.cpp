@@ -2,7 +2,9 @@
 #include "report/program.hpp"
 
 #include <accel_transport/config.hpp>
+#include <accel_transport/server.hpp>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -16,12 +18,18 @@
 namespace accel::report {
 namespace {
 
-sigset_t stop_signals() {
+sigset_t awaited_signals(bool hangups) {
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
+    if (hangups) sigaddset(&signals, SIGHUP);
     return signals;
+}
+
+void block(bool hangups) {
+    const sigset_t signals = awaited_signals(hangups);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
 }  // namespace
@@ -58,14 +66,28 @@ int complain(std::string_view program, const error& failure) {
 }
 
 void block_stop_signals() {
-    const sigset_t signals = stop_signals();
-    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    block(false);
 }
 
-void wait_for_stop_signal() {
-    const sigset_t signals = stop_signals();
+void block_server_signals() {
+    block(true);
+}
+
+void wait_for_stop_signal(const std::function<void()>& on_hangup) {
+    const sigset_t signals = awaited_signals(on_hangup != nullptr);
     int which = 0;
-    sigwait(&signals, &which);
+    while (sigwait(&signals, &which) == 0 && which == SIGHUP) on_hangup();
+}
+
+void answer_hangup(std::string_view program, server& one, std::span<const std::string> uris) {
+    const auto has_keys = [](const std::string& uri) { return uri.find("key_file=") != uri.npos; };
+    if (std::ranges::none_of(uris, has_keys)) {
+        complain(program, "SIGHUP: no URI has keys, so there is nothing to read again");
+        return;
+    }
+    const auto read = one.reload_keys();
+    complain(program, read ? "SIGHUP: read the keys of the URIs again"
+                           : fmt::format("SIGHUP: {}; the keys stay as they were", read.error().message));
 }
 
 }  // namespace accel::report

@@ -4,12 +4,18 @@
 #include <accel_transport/status.hpp>
 
 #include <cstdio>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include <nlohmann/json_fwd.hpp>
 
 /// What every program of this repository does alike.
+namespace accel {
+class server;
+}
+
 namespace accel::report {
 
 /// "0.1.0".
@@ -27,7 +33,11 @@ int complain(std::string_view program, const error& failure);
 
 /// Blocks SIGINT and SIGTERM in this thread and those it starts: call it before any is started.
 void block_stop_signals();
-/// Waits for one of them.
-void wait_for_stop_signal();
+/// The same, and SIGHUP.
+void block_server_signals();
+/// Waits for SIGINT or SIGTERM. After `block_server_signals`: calls `on_hangup` at each SIGHUP.
+void wait_for_stop_signal(const std::function<void()>& on_hangup = {});
+/// What a server with these URIs does at SIGHUP: reads its keys again, and says on standard error what became of it.
+void answer_hangup(std::string_view program, server& one, std::span<const std::string> uris);
 
 }  // namespace accel::report

@@ -21,6 +21,7 @@ constexpr std::chrono::milliseconds between_looks{2};
     sigemptyset(&wanted);
     sigaddset(&wanted, SIGINT);
     sigaddset(&wanted, SIGTERM);
+    sigaddset(&wanted, SIGHUP);
     return ::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
@@ -97,14 +98,23 @@ bool event_loop::arm(server& front) noexcept {
     return front.arm() && idle;
 }
 
-void event_loop::sleep() {
+void event_loop::take_signals(const std::function<void()>& on_hangup) {
+    signalfd_siginfo one{};
+    while (::read(signals_, &one, sizeof one) == sizeof one)
+        if (one.ssi_signo == SIGHUP)
+            on_hangup();
+        else
+            stopping_ = true;
+}
+
+void event_loop::sleep(const std::function<void()>& on_hangup) {
     std::array<epoll_event, 16> events;
     const int longest = passing_.open() > 0 ? static_cast<int>(between_looks.count()) : -1;
     const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), longest);
     for (int i = 0; i < count; ++i) {
         void* const what = events[static_cast<std::size_t>(i)].data.ptr;
         if (what == &signals_)
-            stopping_ = true;
+            take_signals(on_hangup);
         else if (what == &opening_)
             take_opened();
         else if (what != this)
@@ -112,7 +122,7 @@ void event_loop::sleep() {
     }
 }
 
-void event_loop::run(server& front) {
+void event_loop::run(server& front, const std::function<void()>& on_hangup) {
     add(front.event_fd(), this);
     clock::time_point idle_since = clock::now();
     while (!stopping_) {
@@ -125,7 +135,7 @@ void event_loop::run(server& front) {
             ::sched_yield();
         } else {
             slept_ = true;
-            if (arm(front)) sleep();
+            if (arm(front)) sleep(on_hangup);
             idle_since = clock::now();
         }
     }

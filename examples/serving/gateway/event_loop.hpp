@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <vector>
 
 namespace accel::examples::gateway {
@@ -22,8 +23,8 @@ class event_loop {
 
     /// Takes the servers that were reached by now.
     void take_opened();
-    /// Until SIGINT or SIGTERM, which the process has blocked.
-    void run(server& front);
+    /// Until SIGINT or SIGTERM; calls `on_hangup` at each SIGHUP. The process has blocked all three.
+    void run(server& front, const std::function<void()>& on_hangup);
     /// Goes on until no request is under way, or `patience` has passed.
     void drain(server& front, std::chrono::nanoseconds patience);
 
@@ -34,7 +35,8 @@ class event_loop {
     [[nodiscard]] std::size_t poll(line& one) noexcept;
     void look_after(clock::time_point now) noexcept;
     [[nodiscard]] bool arm(server& front) noexcept;
-    void sleep();
+    void sleep(const std::function<void()>& on_hangup);
+    void take_signals(const std::function<void()>& on_hangup);
     void add(int fd, void* what) const noexcept;
 
     forwarder& passing_;

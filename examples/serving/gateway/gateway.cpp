@@ -123,7 +123,7 @@ int serve(const gateway::settings& chosen) {
     gateway::event_loop loop(passing, routes, servers, opening, chosen.spin);
     loop.take_opened();
     announce(chosen, *front, routes, descriptors);
-    loop.run(*front);
+    loop.run(*front, [&] { accel::report::answer_hangup(program, *front, chosen.listen); });
     loop.drain(*front, std::chrono::seconds{2});
     const auto seen = front->statistics();
     front->stop();
@@ -137,6 +137,6 @@ int main(int argc, char** argv) {
     gateway::command chosen;
     if (const auto ended = gateway::read_command_line(argc, argv, chosen)) return *ended;
     if (chosen.opens_doors) return accel::examples::serving::doors::run_doors(program, chosen.doors);
-    accel::report::block_stop_signals();
+    accel::report::block_server_signals();
     return serve(chosen.passing);
 }

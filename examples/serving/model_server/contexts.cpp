@@ -73,16 +73,23 @@ result<ready_line> wait_until_ready(report::child_process& child, std::uint32_t 
 sigset_t awaited_signals() {
     sigset_t out;
     sigemptyset(&out);
-    for (const int each : {SIGINT, SIGTERM}) sigaddset(&out, each);
+    for (const int each : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&out, each);
     return out;
 }
 
-/// Waits for a signal or the death of a child; its index, or nothing.
+void signal_all(const std::vector<report::child_process>& children, int which) {
+    for (const report::child_process& each : children)
+        if (each.id() > 0) (void)::kill(each.id(), which);
+}
+
+/// Waits for a signal to end or the death of a child; its index, or nothing. All children get SIGHUP as well.
 std::optional<std::size_t> wait_for_end(std::vector<report::child_process>& children) {
     const sigset_t signals = awaited_signals();
     constexpr timespec pause{0, 50'000'000};
     while (true) {
-        if (sigtimedwait(&signals, nullptr, &pause) > 0) return std::nullopt;
+        const int which = sigtimedwait(&signals, nullptr, &pause);
+        if (which == SIGHUP) signal_all(children, which);
+        if (which > 0 && which != SIGHUP) return std::nullopt;
         for (std::size_t i = 0; i < children.size(); ++i)
             if (children[i].wait(milliseconds{0})) return i;
     }
@@ -91,8 +98,7 @@ std::optional<std::size_t> wait_for_end(std::vector<report::child_process>& chil
 /// Asks all to end at once, so that they drain beside each other.
 int end_all(std::vector<report::child_process>& children, summary& sum) {
     int worst = 0;
-    for (const report::child_process& each : children)
-        if (each.id() > 0) (void)::kill(each.id(), SIGTERM);
+    signal_all(children, SIGTERM);
     for (report::child_process& each : children) {
         while (const auto line = each.read_line(end_patience))
             if (const auto seen = read_summary(*line)) add_to(sum, *seen);

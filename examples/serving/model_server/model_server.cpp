@@ -8,6 +8,6 @@ int main(int argc, char** argv) {
     namespace serving = accel::examples::serving;
     serving::settings chosen;
     if (const auto ended = serving::read_command_line(argc, argv, chosen)) return *ended;
-    accel::report::block_stop_signals();
+    accel::report::block_server_signals();
     return serving::run_server(chosen);
 }

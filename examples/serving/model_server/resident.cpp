@@ -47,7 +47,8 @@ int serve(const settings& chosen, gpu_service& service, model& served) {
     auto graph = gpu_graph::start(service, graph_of(chosen, served.shapes()), served.recorder());
     if (!graph) return report::complain(program_name, graph.error());
     print_ready(chosen.json, {service.endpoint()}, {name});
-    report::wait_for_stop_signal();
+    report::wait_for_stop_signal(
+        [] { report::complain(program_name, "SIGHUP: keys that change are read again by themselves"); });
     if (graph->stop(graph_patience) != status::ok)
         return report::complain(program_name, "the GPU does not end its work");
     print_summary(chosen.json, summary_of(*graph, service, name));

@@ -72,7 +72,7 @@ int serve(const settings& chosen, const std::vector<model_spec>& specs) {
     print_ready(chosen.json, shown(server->endpoints(), door), models.names());
     {
         const auto commands = control_of(chosen, models);
-        report::wait_for_stop_signal();
+        report::wait_for_stop_signal([&] { report::answer_hangup(program_name, *server, uris); });
     }
     server->stop();
     print_summary(chosen.json, summary_of(models));
