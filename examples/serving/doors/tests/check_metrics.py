@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a scrape of the doors says after requests that a test has counted, and under load."""
 import re
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -139,6 +141,16 @@ def check_scrapes_under_load(programs, crowd):
             expect(now[name_of("connections_total", door=door)] >= 10, f"{door}: connections")
 
 
+def check_end(pair):
+    """The program ends, though a client of the scrapes keeps its connection open."""
+    host, port = pair.scrapes.split("/")[2].split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as scraper:
+        scraper.sendall(b"GET /metrics HTTP/1.1\r\nHost: door\r\n\r\n")
+        expect(scraper.recv(12) == b"HTTP/1.1 200", "it is scraped")
+        pair.door.send_signal(signal.SIGTERM)
+        expect(pair.door.wait(timeout=60) == 0, "it ends well")
+
+
 def main():
     programs = sys.argv[1:3]
     with Pair(*programs, "--metrics", "127.0.0.1:0", "--body-timeout", "60s") as pair:
@@ -147,6 +159,7 @@ def main():
         check_in_flight(pair)
         check_leavers(pair)
         check_unread_stream(pair)
+        check_end(pair)
     for crowd in sys.argv[3:]:
         check_scrapes_under_load(programs, crowd)
     return 0
