@@ -185,6 +185,8 @@ TEST(oip_request, each_mistake_has_a_status_and_a_sentence) {
     EXPECT_TRUE(has(refused_with("/outputs", {{{"name", "y"}}, {{"name", "y"}}}), "twice"));
     EXPECT_TRUE(has(refused_with("/parameters", {{"sequence_id", 1}}), "501"));
     EXPECT_TRUE(has(refused_with("/parameters", {{"timeout", -1}}), "400 the timeout"));
+    for (const json& wrong : {json(-1), json(0.5), json("1"), json(true)})
+        EXPECT_TRUE(has(refused_with("/parameters", {{"priority", wrong}}), "400 the priority")) << wrong;
     EXPECT_TRUE(has(refused_with("/parameters", {{"binary_data_output", 1}}), "neither true nor false"));
     EXPECT_TRUE(has(refused(good_request(), 2), "3 bytes of binary data, and the body 2"));
     json lacking = good_request();

@@ -235,6 +235,21 @@ TEST(wire_request, a_timeout_is_a_number_up_to_an_hour) {
     }
 }
 
+TEST(wire_request, a_priority_is_a_whole_number_and_changes_nothing) {
+    const auto with = [](std::uint32_t kind, std::uint64_t value) {
+        built one;
+        one.more = field_of(4, named_parameter("priority", kind, value));
+        return one.text();
+    };
+    EXPECT_TRUE(has(refused(with(int64_param, ~std::uint64_t{0})), "the priority"));
+    EXPECT_TRUE(has(refused(with(bool_param, 1)), "the priority"));
+    for (const std::uint32_t kind : {int64_param, uint64_param}) {
+        const std::string text = with(kind, 7);
+        const sliced in{text};
+        EXPECT_TRUE(fit_to_model(read_infer_message(in.slices).value(), wire_model()));
+    }
+}
+
 TEST(wire_request, the_last_of_several_values_holds) {
     built one;
     one.version = "2";

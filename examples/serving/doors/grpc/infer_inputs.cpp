@@ -196,12 +196,12 @@ result<std::chrono::nanoseconds> read_timeout(std::span<const parameter> list) {
     for (const char* name : {"sequence_id", "sequence_start", "sequence_end"})
         if (const parameter* found = find_parameter(list, name); found != nullptr && says_something(*found))
             return oip::no_sequences();
-    const parameter* timeout = find_parameter(list, "timeout");
-    if (timeout == nullptr) return std::chrono::nanoseconds{};
-    const bool number = timeout->kind == int64_param || timeout->kind == uint64_param;
-    // A negative one is a very large one here.
-    if (!number || timeout->value > oip::longest_timeout_us) return oip::bad_timeout();
-    return std::chrono::nanoseconds{std::chrono::microseconds{static_cast<std::int64_t>(timeout->value)}};
+    std::uint64_t number = 0;
+    if (find_parameter(list, "priority") != nullptr && !read_number(list, "priority", number))
+        return oip::bad_priority();
+    if (find_parameter(list, "timeout") == nullptr) return std::chrono::nanoseconds{};
+    if (!read_number(list, "timeout", number) || number > oip::longest_timeout_us) return oip::bad_timeout();
+    return std::chrono::nanoseconds{std::chrono::microseconds{static_cast<std::int64_t>(number)}};
 }
 
 }  // namespace

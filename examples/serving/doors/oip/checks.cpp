@@ -99,6 +99,10 @@ error bad_timeout() {
     return refusal(status::invalid_argument, "the timeout is no whole number of microseconds up to an hour");
 }
 
+error bad_priority() {
+    return refusal(status::invalid_argument, "the priority is not a whole number from 0 on");
+}
+
 error answers_in_parts(std::string_view model) {
     return refusal(status::invalid_argument, "model " + in_quotes(model) +
                                                  " is decoupled, and answers in parts: ask for generate, "

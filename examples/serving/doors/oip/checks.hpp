@@ -50,6 +50,7 @@ inline constexpr std::uint64_t longest_timeout_us = 3'600'000'000;
 [[nodiscard]] error no_classification();
 [[nodiscard]] error no_sequences();
 [[nodiscard]] error bad_timeout();
+[[nodiscard]] error bad_priority();
 [[nodiscard]] error no_model(std::string_view name);
 /// One answer is asked for, and the model answers in parts.
 [[nodiscard]] error answers_in_parts(std::string_view model);

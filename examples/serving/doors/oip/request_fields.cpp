@@ -52,6 +52,8 @@ result<std::chrono::nanoseconds> read_parameters(const json& document) {
     if (parameters == nullptr) return std::chrono::nanoseconds{};
     if (!parameters->is_object()) return wrong_field("the parameters are no object");
     if (is_of_sequence(*parameters)) return no_sequences();
+    const json* priority = member(*parameters, "priority");
+    if (priority != nullptr && !priority->is_number_unsigned()) return bad_priority();
     return read_timeout(*parameters);
 }
 
