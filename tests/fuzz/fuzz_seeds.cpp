@@ -27,6 +27,8 @@ int main(int argc, char** argv) {
     configuration_seeds({top, "configuration"});
     token_file_seeds({top, "token_file"});
     coding_seeds({top, "coding"});
+    http_door_seeds({top, "http_door"});
+    grpc_door_seeds({top, "grpc_door"});
     verbs_seeds({top, "verbs_peer"});
     arrival_seeds({top, "verbs_arrival"});
     shm_seeds({top, "shm_peer"});

@@ -64,6 +64,8 @@ void oip_answer_seeds(const seed_folder& to);
 void configuration_seeds(const seed_folder& to);
 void token_file_seeds(const seed_folder& to);
 void coding_seeds(const seed_folder& to);
+void http_door_seeds(const seed_folder& to);
+void grpc_door_seeds(const seed_folder& to);
 
 // Sequences of steps.
 

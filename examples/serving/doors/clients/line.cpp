@@ -56,7 +56,8 @@ std::optional<std::string_view> line::receive_some() const {
 bool line::wait(bool also_write, std::chrono::milliseconds patience) const {
     pollfd one{.fd = fd_, .events = POLLIN, .revents = 0};
     if (also_write) one.events = POLLIN | POLLOUT;
-    return ::poll(&one, 1, static_cast<int>(patience.count())) > 0;
+    const int ready = ::poll(&one, 1, static_cast<int>(patience.count()));
+    return ready > 0 || (ready < 0 && errno == EINTR);
 }
 
 }  // namespace accel::examples::serving::doors::clients

@@ -51,7 +51,7 @@ class line {
             if (!talk.take(*part)) return false;
         }
     }
-    /// Waits until it can be read, or also written; false: not within `patience`.
+    /// Waits until it can be read, or also written, or a signal has come; false: none of it within `patience`.
     [[nodiscard]] bool wait(bool also_write, std::chrono::milliseconds patience) const;
 
   private:
