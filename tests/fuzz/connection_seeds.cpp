@@ -54,6 +54,10 @@ void http_door_seeds(const seed_folder& to) {
            "\0\1"s + request("GET /v2", "Transfer-Encoding: xchunked\r\nContent-Length: 4\r\n") + "0\r\n\r\n");
     to.add("compressed", "\0\1"s + post("models/twice/infer", "\x1f\x8b\x08"s, "Content-Encoding: gzip\r\n") + twice);
     to.add("without_host", "\0\1"s + "GET /v2 HTTP/1.1\r\n\r\nGET http://a/v2 HTTP/1.1\r\nHost: a\r\n\r\n");
+    // In a part of the header that the parser takes before the rest.
+    to.add("folded", "\0\343"s + request("GET /v2", "X: a\r\n b\r\nY: " + std::string(23, 'c') + "\r\n"));
+    // Of some bytes more than a header may have, and fewer without the first line.
+    to.add("header_of_8_kib", "\0\201"s + request("GET /v2", "A: " + std::string(8'160, 'a') + "\r\n"));
     to.add("regions", "\0\1"s + request("GET /v2/systemsharedmemory/status") +
                           post("systemsharedmemory/region/r/register", R"({"key":"k","offset":0,"byte_size":8})"));
     to.add("long_header", "\0\201"s + request("GET /v2", "A: " + std::string(9'000, 'a') + "\r\n"));

@@ -184,7 +184,8 @@ void connection::read_head() {
     head_only_ = false;
     began_ = clock::now();
     parser_.emplace();
-    parser_->header_limit(max_header_bytes);
+    head_bytes_ = 0;
+    parser_->header_limit(read_ahead_bytes);  // `is_long_head` has the limit
     // The model's limit holds, and no body is read before that.
     parser_->body_limit(std::numeric_limits<std::uint64_t>::max());
     // Most headers are there whole already. Where reading fails, the next try says why.
@@ -194,14 +195,22 @@ void connection::read_head() {
     take_head();
 }
 
+/// The parser's own limit holds for each part that it takes, so it would depend on how the bytes come.
+bool connection::is_long_head(const error_code& failed) const {
+    if (failed == http::error::need_more) return head_bytes_ + read_ahead_.size() > max_header_bytes;
+    return !failed && head_bytes_ > max_header_bytes;
+}
+
 /// The parser takes a header when it is whole.
 void connection::take_head() {
     error_code failed = http::error::need_more;
     if (read_ahead_.size() > 0) {
         const std::string_view text{static_cast<const char*>(read_ahead_.data().data()), read_ahead_.size()};
         const std::size_t taken = parser_->put(read_ahead_.data(), failed);
-        if (!failed && is_folded(text.substr(0, taken))) failed = http::error::bad_field;
+        if (is_folded(text.substr(0, taken))) failed = http::error::bad_field;
         read_ahead_.consume(taken);
+        head_bytes_ += taken;
+        if (is_long_head(failed)) failed = http::error::header_limit;
     }
     if (failed != http::error::need_more) return on_head(failed);
     stream_.async_read_some(read_ahead_.prepare(first_read_bytes),

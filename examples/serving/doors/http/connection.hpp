@@ -92,6 +92,7 @@ class connection final : public caller, public idle_entry, public std::enable_sh
     void next_request();
     void read_head();
     void take_head();
+    [[nodiscard]] bool is_long_head(const error_code& failed) const;
     void on_head(const error_code& failed);
     void refuse_head(const error_code& failed);
     void dispatch();
@@ -196,6 +197,7 @@ class connection final : public caller, public idle_entry, public std::enable_sh
     bool watching_ = false;  ///< for the socket to become readable
     boost::beast::flat_buffer read_ahead_;
     std::optional<request_parser> parser_;
+    std::size_t head_bytes_ = 0;  ///< of the header that the parser has taken
 
     // The request.
     oip::action what_ = oip::action::live;
