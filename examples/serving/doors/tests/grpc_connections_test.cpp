@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections of the gRPC door: how many there are, which one ends for a newcomer, and signs of life.
+#include "error_output.hpp"
 #include "grpc_requests.hpp"
 #include "sanitizers.hpp"
 #include "serving/doors/clients/line.hpp"
@@ -8,6 +9,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -23,6 +25,34 @@ TEST(grpc_connections, a_connection_without_calls_ends) {
     grpc_client one{door.grpc()};
     ASSERT_EQ(one.infer("double", 9), ok);
     EXPECT_TRUE(one.closed(10s));
+}
+
+/// Sends bytes, and waits for others.
+struct plain_talk {
+    std::string out;
+    std::string in{};
+
+    [[nodiscard]] std::string_view unsent() const { return out; }
+    void sent(std::size_t count) { out.erase(0, count); }
+    [[nodiscard]] bool take(std::string_view arrived) {
+        in += arrived;
+        return true;
+    }
+};
+
+TEST(grpc_connections, wrong_headers_of_a_client_make_no_lines) {
+    using std::string_literals::operator""s;
+    const accel::tests::error_output said;
+    const door_rig door;
+    const std::string settings = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"s;
+    const std::string headers = "\0\0\12\1\5\0\0\0\1\0\7:method\0"s;
+    const std::string ping = "\0\0\10\6\0\0\0\0\0 a ping "s;
+    plain_talk talk{settings + headers + ping};
+    auto line = clients::line::connect(door.grpc());
+    ASSERT_TRUE(line);
+    EXPECT_TRUE(
+        clients::go_on(*line, talk, std::chrono::minutes{1}, [&] { return talk.in.find(" a ping ") != talk.in.npos; }));
+    EXPECT_EQ(said.text(), "");
 }
 
 /// Clients that say nothing, as many as a full door has and more.

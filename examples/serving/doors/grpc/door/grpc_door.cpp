@@ -10,12 +10,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include <boost/asio/post.hpp>
+#include <grpc/support/log.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
@@ -61,6 +63,13 @@ void set_keepalive(::grpc::ServerBuilder& to, const door_settings& settings) {
     to.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     to.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, milliseconds_of(settings.keepalive_time));
     to.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, milliseconds_of(settings.keepalive_timeout));
+}
+
+/// gRPC writes a line for each wrong header of a client, so that anybody could fill the log. GRPC_VERBOSITY has them
+/// written again.
+void write_no_lines() {
+    if (std::getenv("GRPC_VERBOSITY") != nullptr) return;
+    gpr_set_log_verbosity(static_cast<gpr_log_severity>(GPR_LOG_SEVERITY_ERROR + 1));
 }
 
 /// Answers without a look at the call's message.
@@ -131,6 +140,7 @@ std::shared_ptr<::grpc::ServerCredentials> grpc_door::credentials() const {
 }
 
 result<void> grpc_door::start() {
+    write_no_lines();
     using external = ::grpc::ServerBuilder::experimental_type::ExternalConnectionType;
     ::grpc::ServerBuilder builder;
     auto connections = builder.experimental().AddExternalConnectionAcceptor(external::FROM_FD, credentials());
