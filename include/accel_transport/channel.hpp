@@ -44,6 +44,9 @@ struct submit_options {
     /// The trace that the call belongs to, for `exchange::trace`; one that is not `valid` is not sent. Nor is one to a
     /// server that is too old for traces, or beside so many tensors that there is no room: no call fails for its trace.
     trace_context trace{};
+    /// W3C Baggage of the call, for `exchange::baggage`; read during `submit`. What is longer than `max_baggage_bytes`,
+    /// or has no room beside the tensors and the trace, is not sent: no call fails for it.
+    std::string_view baggage{};
     /// Where the response goes instead of its slot; the server may answer with at most its size.
     /// Must outlive the completion. Where the server writes there itself (rdma, gdr, gpu, local), a call that
     /// ends early waits for its answer, for `peer_timeout` at most: then the whole session ends.

@@ -73,6 +73,10 @@ class ACCEL_API exchange {
     /// The trace that the request belongs to, for the parent of spans of the handler's own. `not_found`: it names none;
     /// `protocol_error`: what its client says is no trace, or is none any more; `peer_lost`: the client is gone.
     [[nodiscard]] status trace(trace_context& out) const noexcept;
+    /// Copies the W3C Baggage that came with the request, bytes of an untrusted peer, to `out`, of which `length` are
+    /// it. Room for `max_baggage_bytes` is always enough. `not_found`: none; `message_too_large`: `out` has room for
+    /// fewer than `length`; `protocol_error`: the client's extensions make no sense; `peer_lost`: the client is gone.
+    [[nodiscard]] status baggage(std::span<char> out, std::size_t& length) const noexcept;
     [[nodiscard]] std::uint64_t session_id() const noexcept;
     [[nodiscard]] std::string_view scheme() const noexcept;
     /// The caller: the client's public key ("ed25519:…"), or its certificate's first DNS name, else its common name.

@@ -36,4 +36,7 @@ struct trace_context {
 };
 static_assert(sizeof(trace_context) == 25 && std::is_trivially_copyable_v<trace_context>);
 
+/// Bytes of W3C Baggage that travel with a call: as many as the header's extensions have room for beside a trace.
+inline constexpr std::size_t max_baggage_bytes = 144;
+
 }  // namespace accel

@@ -24,4 +24,32 @@ status read_trace(const std::byte* header, std::uint32_t generation, trace_conte
     return wire::trace_before(header, generation, out);
 }
 
+std::uint16_t write_baggage(const traced_message& message, std::string_view text) noexcept {
+    const wire::extension_head head{wire::baggage_type, static_cast<std::uint16_t>(text.size()), 0};
+    const std::size_t padded = (text.size() + 7) / 8 * 8;
+    const std::size_t bytes = message.extension_bytes + sizeof head + padded;
+    if (text.size() > max_baggage_bytes || bytes + message.others > extension_room) return message.extension_bytes;
+    std::byte* const to = message.header - bytes;
+    std::memcpy(to, &head, sizeof head);
+    std::memset(to + sizeof head, 0, padded);
+    std::memcpy(to + sizeof head, text.data(), text.size());
+    return static_cast<std::uint16_t>(bytes);
+}
+
+status read_baggage(const std::byte* header, std::uint32_t generation, std::span<char> out,
+                    std::size_t& length) noexcept {
+    length = 0;
+    wire::extension_copy copy;
+    if (const status seen = wire::copy_extensions(header, generation, copy); seen != status::ok) return seen;
+    const std::byte* value = nullptr;
+    std::uint16_t bytes = 0;
+    const status seen = wire::find_extension(copy.bytes, copy.length, wire::baggage_type, value, bytes);
+    if (seen != status::ok) return seen;
+    if (bytes == 0 || bytes > max_baggage_bytes) return status::protocol_error;
+    length = bytes;
+    if (bytes > out.size()) return status::message_too_large;
+    std::memcpy(out.data(), value, bytes);
+    return status::ok;
+}
+
 }  // namespace accel::core

@@ -6,8 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 
-/// The trace of a request, in an extension of its header. The same at both ends.
+/// The trace and the baggage of a request, in extensions of its header. The same at both ends.
 namespace accel::core {
 
 /// A request that gets a trace.
@@ -25,5 +27,12 @@ struct traced_message {
 /// Reads the trace of the message of that generation. `not_found`: it has none; `protocol_error`: its extensions are
 /// not what a correct peer sends.
 [[nodiscard]] status read_trace(const std::byte* header, std::uint32_t generation, trace_context& out) noexcept;
+
+/// As `write_trace`. A peer that does not know baggage skips it.
+[[nodiscard]] std::uint16_t write_baggage(const traced_message& message, std::string_view text) noexcept;
+
+/// As `read_trace`, and as `exchange::baggage`.
+[[nodiscard]] status read_baggage(const std::byte* header, std::uint32_t generation, std::span<char> out,
+                                  std::size_t& length) noexcept;
 
 }  // namespace accel::core

@@ -205,6 +205,10 @@ class fuzzed_end {
         trace_context trace;
         if (core::read_trace(header, got.header.generation, trace) == status::ok)
             require(trace.valid(), "only a valid trace is read");
+        std::array<char, max_baggage_bytes> baggage;
+        std::size_t length = 0;
+        const status laden = core::read_baggage(header, got.header.generation, baggage, length);
+        require(laden != status::message_too_large && (laden == status::ok) == (length > 0), "baggage has its room");
     }
 
     tests::input_reader& input_;

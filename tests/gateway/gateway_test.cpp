@@ -90,6 +90,10 @@ TEST_F(forwarded, tensors_trace_and_stages_arrive) {
         EXPECT_EQ(list[0].shape[0], 25U);
         EXPECT_EQ(one.trace_id(), 77U);
         EXPECT_EQ(one.trace(seen), status::ok);
+        std::array<char, max_baggage_bytes> baggage{};
+        std::size_t length = 0;
+        EXPECT_EQ(one.baggage(baggage, length), status::ok);
+        EXPECT_EQ(std::string_view(baggage.data(), length), "a=1");
         one.record(stage::inference, 3ms);
         list[0].shape[0] = 5;
         std::memset(one.response().data(), 1, 20);
@@ -104,7 +108,7 @@ TEST_F(forwarded, tensors_trace_and_stages_arrive) {
     one.shape[0] = 25;
     const auto trace = trace_context::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
     ASSERT_TRUE(trace);
-    (void)send(to, {.trace_id = 77, .trace = *trace, .tensors = {&one, 1}});
+    (void)send(to, {.trace_id = 77, .trace = *trace, .baggage = "a=1", .tensors = {&one, 1}});
     const completion c = next(to);
     ASSERT_EQ(c.status, status::ok) << to_string(c.status);
     std::array<tensor, 4> list{};

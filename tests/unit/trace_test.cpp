@@ -7,9 +7,13 @@
 #include <accel_transport/device/detail/wire/trace_extension.hpp>
 #include <accel_transport/trace.hpp>
 
+#include <array>
+#include <cstddef>
 #include <cstring>
 #include <random>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -139,6 +143,55 @@ TEST(trace_extension, is_found_beside_tensors) {
     std::size_t count = 0;
     EXPECT_EQ(read_description(sent.header(), traced_slot::generation, payload, true, read, count), status::ok);
     EXPECT_EQ(count, 4U);
+}
+
+struct laden_slot : traced_slot {
+    status read_again() { return read_baggage(header(), generation, room, length); }
+    [[nodiscard]] std::string_view text() const { return {room.data(), length}; }
+
+    std::array<char, max_baggage_bytes> room{};
+    std::size_t length = 0;
+};
+
+TEST(baggage_extension, arrives_beside_a_trace) {
+    for (const std::size_t size : {std::size_t{1}, std::size_t{8}, std::size_t{9}, max_baggage_bytes}) {
+        laden_slot sent;
+        const std::string text(size, 'b');
+        const std::uint16_t traced = sent.write();
+        const std::uint16_t bytes = write_baggage({sent.header(), traced, session_version::oldest, 0}, text);
+        EXPECT_EQ(bytes, traced + 8 + (size + 7) / 8 * 8);
+        sent.extend(bytes);
+        ASSERT_EQ(sent.read_again(), status::ok);
+        EXPECT_EQ(sent.text(), text);
+        EXPECT_EQ(sent.read(), status::ok) << "the trace";
+        EXPECT_EQ(
+            read_baggage(sent.header(), traced_slot::generation, std::span{sent.room}.first(size - 1), sent.length),
+            status::message_too_large);
+        EXPECT_EQ(sent.length, size);
+    }
+}
+
+TEST(baggage_extension, is_left_out_where_there_is_no_room) {
+    laden_slot sent;
+    const auto write = [&](std::uint16_t before, std::size_t others, std::size_t size) {
+        return write_baggage({sent.header(), before, session_version::oldest, others}, std::string(size, 'b'));
+    };
+    EXPECT_EQ(write(0, 0, max_baggage_bytes + 1), 0);
+    EXPECT_EQ(write(40, 0, max_baggage_bytes), extension_room);
+    EXPECT_EQ(write(48, 0, max_baggage_bytes), 48);
+    EXPECT_EQ(write(48, 0, max_baggage_bytes - 8), extension_room);
+    EXPECT_EQ(write(40, 8, max_baggage_bytes), 40);
+}
+
+TEST(baggage_extension, of_a_wrong_length_is_refused) {
+    for (const std::uint16_t length : {std::uint16_t{0}, std::uint16_t{max_baggage_bytes + 1}}) {
+        laden_slot sent;
+        const wire::extension_head head{wire::baggage_type, length, 0};
+        const std::size_t bytes = sizeof head + (std::size_t{length} + 7) / 8 * 8;
+        std::memcpy(sent.header() - bytes, &head, sizeof head);
+        sent.extend(bytes);
+        EXPECT_EQ(sent.read_again(), status::protocol_error);
+    }
 }
 
 TEST(trace_extension, bytes_of_a_wrong_peer_are_refused) {

@@ -2,6 +2,7 @@
 #include "serving/gateway/forwarder.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -128,6 +129,9 @@ status forwarder::submit(passage& one, line& on, const call_view& call, std::siz
     options.tag = one.index;
     options.trace_id = from.trace_id();
     (void)from.trace(options.trace);
+    std::array<char, max_baggage_bytes> baggage;
+    std::size_t baggage_bytes = 0;
+    if (from.baggage(baggage, baggage_bytes) == status::ok) options.baggage = {baggage.data(), baggage_bytes};
     options.target = one.way->target();
     options.tensors = std::span{tensors_}.first(described);
     (void)from.response_slice(options.response_into);

@@ -65,11 +65,20 @@ void call_extras::trace(channel_slot& slot, outgoing& message, const submit_opti
         {request_.requests->header(message.slot), message.extension_bytes, life_.version(), others}, options.trace);
 }
 
+/// Likewise, behind the trace: it needs less room.
+void call_extras::add_baggage(outgoing& message, const submit_options& options) const noexcept {
+    if (options.baggage.empty()) return;
+    const std::size_t others = options.response_into.empty() ? 0 : sizeof(wire::response_target_extension);
+    message.extension_bytes = write_baggage(
+        {request_.requests->header(message.slot), message.extension_bytes, life_.version(), others}, options.baggage);
+}
+
 [[gnu::noinline]] status call_extras::submit(channel_slot& slot, outgoing message,
                                              const submit_options& options) noexcept {
     if (const status bad = check_more(options); bad != status::ok) return bad;
     if (const status bad = describe(message, options); bad != status::ok) return bad;
     trace(slot, message, options);
+    add_baggage(message, options);
     const bool scatters = !options.response_ranges.empty();
     if (scatters)
         if (const status bad = keep_scattered(message, options); bad != status::ok) return bad;

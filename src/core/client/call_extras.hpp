@@ -33,6 +33,7 @@ class call_extras {
     [[nodiscard]] status keep_scattered(outgoing& message, const submit_options& options) noexcept;
     [[nodiscard]] std::size_t response_room(const channel_slot& slot, const submit_options& options) const noexcept;
     void trace(channel_slot& slot, outgoing& message, const submit_options& options) const noexcept;
+    void add_baggage(outgoing& message, const submit_options& options) const noexcept;
     void stamp_more(channel_slot& slot, const outgoing& message, const submit_options& options) const noexcept;
     [[nodiscard]] status hand_over(const outgoing& message) noexcept;
     status submit_in_parts(channel_slot& slot, const outgoing& message, const submit_options& options) noexcept;

@@ -21,7 +21,7 @@ namespace {
 [[gnu::always_inline]] inline bool asks_for_more(const submit_options& options) noexcept {
     const auto parent = std::bit_cast<std::uint64_t>(options.trace.parent_id);
     return (options.response_into.size() | options.response_ranges.size() | options.tensors.size() |
-            options.target.number | options.parts | parent) != 0;
+            options.target.number | options.parts | options.baggage.size() | parent) != 0;
 }
 
 /// How often a link is asked for answers when its session has ended: in all, and in a row without one. All that a

@@ -99,6 +99,12 @@ status exchange::trace(trace_context& out) const noexcept {
     if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
     return core::read_trace(state.owner->path().receive().header(state.slot), state.generation, out);
 }
+status exchange::baggage(std::span<char> out, std::size_t& length) const noexcept {
+    const core::exchange_state& state = open_state(state_);
+    length = 0;
+    if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
+    return core::read_baggage(state.owner->path().receive().header(state.slot), state.generation, out, length);
+}
 std::uint64_t exchange::trace_id() const noexcept {
     return open_state(state_).trace_id;
 }

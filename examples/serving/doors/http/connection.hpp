@@ -115,6 +115,7 @@ class connection final : public caller, public idle_entry, public std::enable_sh
     void submit();
     /// What its client says; not valid: nothing.
     [[nodiscard]] trace_context trace() const;
+    [[nodiscard]] std::string_view baggage() const;
     [[nodiscard]] result<oip::infer_request> read_request();
     /// How many unread parts the answer may have.
     [[nodiscard]] std::uint32_t parts_wanted() const;

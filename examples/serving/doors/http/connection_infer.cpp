@@ -4,6 +4,7 @@
 #include "serving/doors/http/http_text.hpp"
 #include "serving/doors/oip/checks.hpp"
 #include "serving/doors/oip/generate.hpp"
+#include "serving/doors/servers/passed_baggage.hpp"
 #include "serving/doors/servers/region_submit.hpp"
 
 #include <algorithm>
@@ -243,6 +244,11 @@ trace_context connection::trace() const {
     return trace_context::parse(view_of(parser_->get()["traceparent"])).value_or(trace_context{});
 }
 
+std::string_view connection::baggage() const {
+    if (!parser_ || parser_->get().count("baggage") != 1) return {};
+    return passed_baggage(view_of(parser_->get()["baggage"]));
+}
+
 void connection::submit() {
     stage_ = stage::call;
     counted_.enter(request_stage::call);
@@ -250,6 +256,7 @@ void connection::submit() {
     const auto left = returned_.time().begin_call(options.timeout);
     options.timeout = left.value_or(options.timeout);
     options.trace = trace();
+    options.baggage = baggage();
     const auto sent = left ? submit_request(*model_, request_.payload, *slot_, options, regions_, shared_from_this())
                            : result<void>{deadline_passed()};
     if (sent && read_ahead_.size() == 0) watch();

@@ -27,9 +27,10 @@ void drop_front(std::vector<asio::const_buffer>& from, std::size_t count) {
     from.erase(from.begin(), first);
 }
 
-/// Tells the client which trace its request was in.
-std::string trace_line(const trace_context& trace) {
-    return trace.valid() ? "traceparent: " + trace.format() + "\r\n" : std::string{};
+/// Tells the client which trace its request was in, and with what baggage.
+std::string trace_lines(const trace_context& trace, std::string_view baggage) {
+    std::string out = trace.valid() ? "traceparent: " + trace.format() + "\r\n" : std::string{};
+    return baggage.empty() ? out : out + "baggage: " + std::string{baggage} + "\r\n";
 }
 
 }  // namespace
@@ -126,7 +127,7 @@ void connection::write_answer(int http_status, std::string_view more) {
                            .body_bytes = body_.head.size() + body_.binary_bytes,
                            .json_bytes = body_json_bytes_,
                            .keep_alive = !close_after_,
-                           .more = std::string{more} + trace_line(trace())});
+                           .more = std::string{more} + trace_lines(trace(), baggage())});
     if (head_only_) body_ = {};
     if (body_.tensors.empty()) abandon();  // the answer is a copy: no slow reader keeps the slot
     // TLS makes a record of each piece.

@@ -135,6 +135,20 @@ def check_traces(pair):
             expect(one.ask(binary_request("traced", VALUES))[1].get("traceparent") is None, "of that request alone")
 
 
+def check_baggage(pair):
+    """W3C Baggage reaches the model's server, and the answer has it too; what is too long is dropped."""
+    short, longer, too_long = "a=1,b=2;c", "k=" + "v" * 100, "k=" + "v" * 143
+    trace = b"traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n"
+    for said, passed in [([short], short), ([longer], longer), ([too_long], ""), ([], ""), ([short, short], ""),
+                         (["a=\xe9"], "")]:
+        lines = trace + b"".join(f"baggage: {each}\r\n".encode("latin-1") for each in said)
+        seen = (len(passed), *passed.encode()[:7]) if passed else (0,) * 8
+        with pair.connect() as one:
+            status, headers, body = one.ask(binary_request("laden", VALUES).replace(b"Host", lines + b"Host", 1))
+            expect(status == 200 and binary_values(headers, body) == seen, f"{said}: {body}")
+            expect(headers.get("baggage") == (passed or None), f"the answer's: {headers}")
+
+
 def check_names(gateway, server):
     with tempfile.TemporaryDirectory() as folder, Pair(gateway, server, models=["double"]) as pair:
         path = os.path.join(folder, "named")
@@ -154,7 +168,7 @@ def check_names(gateway, server):
 def main():
     with Pair(*sys.argv[1:3]) as pair:
         for check in (check_health, check_head, check_targets, check_host, check_shapes, check_decoupled,
-                      check_unregister, check_empty, check_traces):
+                      check_unregister, check_empty, check_traces, check_baggage):
             check(pair)
             print(check.__name__, "good", flush=True)
     check_names(*sys.argv[1:3])

@@ -21,3 +21,9 @@ def check_traces(address):
             answer, call = infer.with_call(request, timeout=60, metadata=said)
             expect(struct.unpack("<8f", answer.raw_output_contents[0]) == tuple(parent), f"{said}: {answer}")
             expect((trace in call.initial_metadata()) == any(parent), f"{said}: {call.initial_metadata()}")
+        request.model_name = "laden"
+        for text, seen in [("a=1", (3, *b"a=1")), ("k=" + "v" * 143, (0,) * 4)]:
+            answer, call = infer.with_call(request, timeout=60, metadata=[trace, ("baggage", text)])
+            values = struct.unpack("<8f", answer.raw_output_contents[0])
+            expect(values[:4] == seen, f"{text}: {values}")
+            expect((("baggage", text) in call.initial_metadata()) == any(seen), f"{call.initial_metadata()}")

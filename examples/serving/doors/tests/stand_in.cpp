@@ -4,9 +4,10 @@
 /// `short` answers too little, `nan` with what JSON cannot say. `held` gives twice as much once `release` is called;
 /// `caught` answers once as many calls of `held` are there as its first float says, `left` once as many of them have
 /// been cancelled. `large` gives 2^20 numbers, all of them the first, `traced` the parent of its request's trace,
-/// `empty` 0×2 numbers. Some answer in parts: `parts` as the input says, `words` with the words of a text, `flood`
-/// with 64 KiB of text for ever. `echo` answers with its request, of any size; `reflect` says of it what its request
-/// says of its tensors, and the first byte of `cut`'s answer is another, so that its strings are none.
+/// `laden` the length of its baggage and the bytes it begins with, `empty` 0×2 numbers. Some answer in parts: `parts`
+/// as the input says, `words` with the words of a text, `flood` with 64 KiB of text for ever. `echo` answers with its
+/// request, of any size; `reflect` says of it what its request says of its tensors, and the first byte of `cut`'s
+/// answer is another, so that its strings are none.
 #include "report/program.hpp"
 
 #include <accel_transport/accel_transport.hpp>
@@ -163,6 +164,17 @@ void answer_with_trace(accel::exchange& to) {
     static_cast<void>(to.reply(sizeof values));
 }
 
+/// How long its baggage is, and then its first bytes.
+void answer_with_baggage(accel::exchange& to) {
+    std::array<char, accel::max_baggage_bytes> text{};
+    std::size_t length = 0;
+    if (to.baggage(text, length) != accel::status::ok) length = 0;
+    float values[numbers]{static_cast<float>(length)};
+    for (std::size_t i = 0; i < std::min(length, numbers - 1); ++i) values[i + 1] = static_cast<float>(text[i]);
+    std::memcpy(to.response().data(), values, sizeof values);
+    static_cast<void>(to.reply(sizeof values));
+}
+
 /// Sends a part, once there is room. False: nobody waits for it any more.
 bool send_part(accel::exchange& to, std::span<const std::byte> bytes) {
     for (;;) {
@@ -256,6 +268,7 @@ accel::service_table services() {
                       {"short", [](accel::exchange to) { static_cast<void>(to.reply(4)); }},
                       {"large", [](accel::exchange to) { answer_at_length(to); }},
                       {"traced", [](accel::exchange to) { answer_with_trace(to); }},
+                      {"laden", [](accel::exchange to) { answer_with_baggage(to); }},
                       {"empty", [](accel::exchange to) { answer_without_elements(to); }},
                       {"echo", echo},
                       {"reflect", [](accel::exchange to) { reflect(to, std::byte{0}); }},

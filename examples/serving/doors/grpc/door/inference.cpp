@@ -5,6 +5,7 @@
 #include "serving/doors/grpc/messages.hpp"
 #include "serving/doors/oip/checks.hpp"
 #include "serving/doors/oip/refusal.hpp"
+#include "serving/doors/servers/passed_baggage.hpp"
 #include "serving/doors/servers/region_submit.hpp"
 
 #include <algorithm>
@@ -16,6 +17,7 @@ namespace accel::examples::serving::doors {
 namespace {
 
 constexpr const char* trace_key = "traceparent";
+constexpr const char* baggage_key = "baggage";
 constexpr std::chrono::microseconds longest_timeout{oip::longest_timeout_us};
 
 /// Of a call whose client waits until `deadline`; 0: the channel's own. Nothing: it is over.
@@ -28,16 +30,18 @@ std::optional<std::chrono::nanoseconds> time_left(std::chrono::system_clock::tim
     return asked.count() > 0 ? std::min(asked, left) : left;
 }
 
-trace_context trace_of(const ::grpc::GenericCallbackServerContext& context) {
-    const auto [first, end] = context.client_metadata().equal_range(trace_key);
+/// Empty: none, or several.
+std::string_view only_value(const ::grpc::GenericCallbackServerContext& context, const char* key) {
+    const auto [first, end] = context.client_metadata().equal_range(key);
     if (first == end || std::next(first) != end) return {};
-    return trace_context::parse({first->second.data(), first->second.size()}).value_or(trace_context{});
+    return {first->second.data(), first->second.size()};
 }
 
 }  // namespace
 
-void say_trace(::grpc::GenericCallbackServerContext& context, const trace_context& trace) {
-    if (trace.valid()) context.AddInitialMetadata(trace_key, trace.format());
+void say_trace(::grpc::GenericCallbackServerContext& context, const client_call& of) {
+    if (of.trace.valid()) context.AddInitialMetadata(trace_key, of.trace.format());
+    if (!of.baggage.empty()) context.AddInitialMetadata(baggage_key, of.baggage);
 }
 
 served_model* find_model(model_table& in, std::string_view name) {
@@ -51,11 +55,13 @@ std::size_t row_of(const served_model* model, status read) noexcept {
 }
 
 client_call client_of(const ::grpc::GenericCallbackServerContext& context) {
-    return {context.deadline(), std::hash<std::string>{}(context.peer()), trace_of(context)};
+    return {context.deadline(), std::hash<std::string>{}(context.peer()),
+            trace_context::parse(only_value(context, trace_key)).value_or(trace_context{}),
+            std::string{passed_baggage(only_value(context, baggage_key))}};
 }
 
 inference::inference(grpc_door& door, client_call of, std::shared_ptr<inference_owner> owner)
-    : door_(door), client_(of), owner_(std::move(owner)), timer_(door.loop()) {}
+    : door_(door), client_(std::move(of)), owner_(std::move(owner)), timer_(door.loop()) {}
 
 result<void> inference::read(const ::grpc::ByteBuffer& message) {
     auto slices = slices_of(message, door_.message_limit(), door_.metrics().memory);
@@ -136,6 +142,7 @@ void inference::submit() {
     if (left) left = returned_.time().begin_call(options.timeout);
     options.timeout = left.value_or(options.timeout);
     options.trace = client_.trace;
+    options.baggage = client_.baggage;
     const auto sent = left ? submit_request(*model_, request_.payload, slot_, options, regions_, shared_from_this())
                            : result<void>{deadline_passed()};
     if (sent) return;

@@ -34,9 +34,10 @@ struct client_call {
     std::chrono::system_clock::time_point deadline;
     std::uint64_t peer = 0;  ///< the client's connection
     trace_context trace{};
+    std::string baggage;
 };
-/// Tells the client which trace its call was in, before its first answer.
-void say_trace(::grpc::GenericCallbackServerContext& context, const trace_context& trace);
+/// Tells the client which trace its call was in, and with what baggage, before its first answer.
+void say_trace(::grpc::GenericCallbackServerContext& context, const client_call& of);
 [[nodiscard]] client_call client_of(const ::grpc::GenericCallbackServerContext& context);
 
 /// Whoever asks for inferences. Hears of each in the loop's thread, until it has ended or is left.
@@ -72,7 +73,7 @@ class inference final : public caller, public std::enable_shared_from_this<infer
     [[nodiscard]] served_model* model() const { return model_; }           ///< null: none was found
     [[nodiscard]] coding::content_coding coded() const { return coded_; }  ///< of its message
     [[nodiscard]] std::string_view id() const { return id_; }
-    [[nodiscard]] const trace_context& trace() const { return client_.trace; }
+    [[nodiscard]] const client_call& client() const { return client_; }
     [[nodiscard]] const wire::wire_request& asked() const { return request_; }
     [[nodiscard]] shared_memory::call_regions& regions() { return regions_; }
     /// How its owner counts it.

@@ -22,7 +22,7 @@ stream_rpc::stream_rpc(grpc_door& door, ::grpc::GenericCallbackServerContext& co
 
 void stream_rpc::start() {
     self_ = shared_from_this();
-    say_trace(context_, client_.trace);
+    say_trace(context_, client_);
     door_.calls().begin(port_);
     asio::post(door_.loop(), [self = self_] {
         self->door_.add_stream(self);

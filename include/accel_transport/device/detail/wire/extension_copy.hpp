@@ -33,4 +33,24 @@ struct extension_copy {
     return status::ok;
 }
 
+/// Looks for the first extension of a type among `bytes` of them, which nobody changes meanwhile, and skips others.
+/// `not_found`: there is none. `protocol_error`: no correct peer sends this.
+[[nodiscard]] ACCEL_HOST_DEVICE inline status find_extension(const std::byte* extensions, std::size_t bytes,
+                                                             std::uint16_t type, const std::byte*& value,
+                                                             std::uint16_t& length) noexcept {
+    while (bytes > 0) {
+        extension_head head;
+        if (bytes < sizeof head) return status::protocol_error;
+        __builtin_memcpy(&head, extensions, sizeof head);
+        const std::size_t padded = (std::size_t{head.length} + 7) / 8 * 8;
+        if (bytes - sizeof head < padded) return status::protocol_error;
+        value = extensions + sizeof head;
+        length = head.length;
+        if (head.type == type) return status::ok;
+        extensions += sizeof head + padded;
+        bytes -= sizeof head + padded;
+    }
+    return status::not_found;
+}
+
 }  // namespace accel::device::detail::wire

@@ -14,6 +14,7 @@
 namespace accel::device::detail::wire {
 
 inline constexpr std::uint16_t trace_type = 4;
+inline constexpr std::uint16_t baggage_type = 5;  ///< its value is text
 
 /// A trace as it travels.
 struct trace_extension {
@@ -35,24 +36,16 @@ static_assert(sizeof(trace_extension) == 40 && std::is_trivially_copyable_v<trac
 /// none. `protocol_error`: no correct peer sends this.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status find_trace(const std::byte* extensions, std::size_t bytes,
                                                          trace_context& out) noexcept {
-    while (bytes > 0) {
-        extension_head head;
-        if (bytes < sizeof head) return status::protocol_error;
-        __builtin_memcpy(&head, extensions, sizeof head);
-        const std::size_t padded = (std::size_t{head.length} + 7) / 8 * 8;
-        if (bytes - sizeof head < padded) return status::protocol_error;
-        if (head.type == trace_type) {
-            if (head.length != sizeof out) return status::protocol_error;
-            trace_context found;
-            __builtin_memcpy(&found, extensions + sizeof head, sizeof found);
-            if (!is_trace(found)) return status::protocol_error;
-            out = found;
-            return status::ok;
-        }
-        extensions += sizeof head + padded;
-        bytes -= sizeof head + padded;
-    }
-    return status::not_found;
+    const std::byte* value = nullptr;
+    std::uint16_t length = 0;
+    const status seen = find_extension(extensions, bytes, trace_type, value, length);
+    if (seen != status::ok) return seen;
+    if (length != sizeof out) return status::protocol_error;
+    trace_context found;
+    __builtin_memcpy(&found, value, sizeof found);
+    if (!is_trace(found)) return status::protocol_error;
+    out = found;
+    return status::ok;
 }
 
 /// Reads the trace of the request of that generation. `not_found`: it has none; `protocol_error`: its extensions are
