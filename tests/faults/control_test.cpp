@@ -64,7 +64,14 @@ struct control_plane : certificates {
     void serve(const security_options& options) { listen(options, std::chrono::hours{1}); }
     [[nodiscard]] std::uint64_t open_one(const std::shared_ptr<const core::security_identity>& identity) {
         watch = std::make_shared<core::session_watch>();
-        return open(identity, wish(std::chrono::hours{1})).value().session_id;
+        std::uint64_t session = 0;
+        // The control thread may not have taken keys yet that were loaded a moment ago.
+        EXPECT_TRUE(eventually([&] {
+            auto made = open(identity, wish(std::chrono::hours{1}));
+            if (made) session = made->session_id;
+            return made.ok();
+        }));
+        return session;
     }
     /// The n-th allocation of other threads fails, for each n until there are no more. Then `done` all the same.
     template <class What>
