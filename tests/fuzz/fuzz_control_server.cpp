@@ -95,7 +95,7 @@ class fuzzed_host : public session_host {
     }
     void end(std::uint64_t id, status why) {
         sessions[id].ended_here = true;
-        server->end_session({{id, why}});
+        server->end_session(id, why);
     }
 
     control_server::impl* server = nullptr;
@@ -341,7 +341,7 @@ class serving {
         if (host_.sessions.contains(id))
             host_.end(id, status::out_of_memory);
         else
-            server_->end_session({{1'000'000, status::closed}});  // nobody's
+            server_->end_session(1'000'000, status::closed);  // nobody's
         if (id % 8 == 7) server_->drain();
     }
 
