@@ -4,7 +4,6 @@ mistakes, deadlines, cancellation, messages by hand, and a drain. Skipped where 
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -381,7 +380,7 @@ def main():
         watching.stdin.write("the door ends\n")
         watching.stdin.flush()
         time.sleep(0.1)
-        pair.door.send_signal(signal.SIGTERM)
+        pair.end_door()
         expect(last.wait(timeout=60) == 0, "the last call is answered")
         expect(watching.wait(timeout=60) == 0, "who watches hears of a drain")
     with grpc_pair(*sys.argv[1:3]) as other:

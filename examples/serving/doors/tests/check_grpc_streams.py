@@ -4,7 +4,6 @@ a stream, clients that read slowly or leave. Skipped where PyPI is out of reach.
 import asyncio
 import json
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -298,7 +297,7 @@ def main():
         expect(done.returncode == 0, "the client is content")
         last = subprocess.Popen([python, __file__, "last_stream", pair.address], stdout=subprocess.PIPE, text=True)
         first_line(last)
-        pair.door.send_signal(signal.SIGTERM)
+        pair.end_door()
         expect(last.wait(timeout=60) == 0, "the last stream is answered")
         pair.door.wait(timeout=60)  # an open stream does not hold it until the end of --drain-timeout
     with grpc_pair(*sys.argv[1:3], "--stream-timeout", "1s") as other:

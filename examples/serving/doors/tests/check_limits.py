@@ -260,7 +260,7 @@ def check_drain(programs):
         with pair.connect() as one:
             one.begin(binary_request("double", VALUES), left_out=4)
             began = time.monotonic()
-            pair.door.send_signal(signal.SIGTERM)
+            pair.end_door()
             pair.door.wait(timeout=60)
             took = time.monotonic() - began
     expect(took > 0.8, f"a drain takes its time: {took:.1f} s")
@@ -271,7 +271,7 @@ def check_drain_delay(programs):
     ready = READY.replace(b"live", b"ready")
     with Pair(*programs, "--drain-delay", "3600s") as pair, pair.connect() as old:
         expect(old.ask(ready)[0] == 200, "it is ready")
-        pair.door.send_signal(signal.SIGTERM)
+        pair.end_door()
         while (got := old.ask(ready))[0] == 200:
             pass
         expect(got[0] == 503 and b"closing" in got[2], f"it says why it is not ready: {got}")
@@ -283,7 +283,7 @@ def check_drain_delay(programs):
         pair.door.send_signal(signal.SIGTERM)
         pair.door.wait(timeout=60)
     with Pair(*programs, "--drain-delay", "200ms") as pair:
-        pair.door.send_signal(signal.SIGTERM)
+        pair.end_door()
         pair.door.wait(timeout=60)
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a scrape of the doors says after requests that a test has counted, and under load."""
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -147,7 +146,7 @@ def check_end(pair):
     with socket.create_connection((host, int(port)), timeout=60) as scraper:
         scraper.sendall(b"GET /metrics HTTP/1.1\r\nHost: door\r\n\r\n")
         expect(scraper.recv(12) == b"HTTP/1.1 200", "it is scraped")
-        pair.door.send_signal(signal.SIGTERM)
+        pair.end_door()
         expect(pair.door.wait(timeout=60) == 0, "it ends well")
 
 

@@ -85,14 +85,21 @@ class Pair:
         self.port = int(self.url.rsplit(":", 1)[1]) if self.url else None
         self.address = endpoints["grpc"].split("//")[1] if "grpc" in endpoints else None
         self.summary = None
+        self.ending = False
 
     def __enter__(self):
         return self
 
+    def end_door(self):
+        """Asks it to end, once: a second signal would kill it in its last moments."""
+        if not self.ending and self.door.poll() is None:
+            self.door.send_signal(signal.SIGTERM)
+        self.ending = True
+
     def __exit__(self, *_):
-        for process in (self.door, self.server):
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
+        self.end_door()
+        if self.server.poll() is None:
+            self.server.send_signal(signal.SIGTERM)
         out, _ = self.door.communicate(timeout=60)
         self.server.communicate(timeout=60)
         self.folder.cleanup()
