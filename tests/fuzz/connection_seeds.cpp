@@ -25,7 +25,7 @@ const std::string twice = post("models/twice/infer", R"({"inputs":[{"name":"x","
 "data":[1,2]}]})");
 const std::string words = R"({"text_input":"abc"})";
 
-/// Two numbers behind a text.
+/// A request whose two numbers follow its JSON as bytes.
 std::string binary() {
     const std::string json = R"({"inputs":[{"name":"x","datatype":"FP32","shape":[2],
 "parameters":{"binary_data_size":8}}],"parameters":{"binary_data_output":true}})";

@@ -23,7 +23,11 @@
 #include <thread>
 #include <utility>
 
+#include <arpa/inet.h>
 #include <boost/asio/io_context.hpp>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 /// What a door of the fuzz targets stands on: its loop, and a server in this process whose models answer at once.
 /// `twice` gives its two numbers twice, or fails if the first one is below zero. `same` gives its tensors back, which
@@ -110,6 +114,21 @@ class door_ground {
     }
     [[nodiscard]] doors::model_table& models() { return behind_.models; }
     [[nodiscard]] boost::asio::ip::tcp::acceptor bound() { return doors::bind_at(loop, "127.0.0.1:0").value(); }
+    /// A client's socket, from an address of its own, so that ports do not run out. `where`: the door's "HOST:PORT".
+    [[nodiscard]] int connect_to(const std::string& where) {
+        const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const int on = 1;
+        ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+        sockaddr_in from{};
+        from.sin_family = AF_INET;
+        from.sin_addr.s_addr = htonl(0x7f010000 + (next_client_++ & 0xffff));
+        sockaddr_in to = from;
+        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(where.substr(where.rfind(':') + 1))));
+        const bool bound = ::bind(fd, reinterpret_cast<const sockaddr*>(&from), sizeof from) == 0;
+        require(bound && ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0, "a client connects");
+        return fd;
+    }
     /// No request has anything of the door any more.
     [[nodiscard]] bool is_at_rest(doors::door_metrics& of) const {
         bool rests = of.memory->taken() == 0;
@@ -146,6 +165,7 @@ class door_ground {
     server server_;
     const bool polls_;
     doors::door_models behind_;
+    std::uint32_t next_client_ = 0;
 };
 
 }  // namespace accel::tests

@@ -20,9 +20,6 @@
 #include <thread>
 #include <vector>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -59,21 +56,7 @@ class ground {
         const bool looks = ++checks_ % 128 == 1;
         if (looks) require(until([this] { return door_.metrics().open_connections == 1; }), "connections end");
     }
-    /// An address of its own for each client, so that ports do not run out.
-    [[nodiscard]] int connect() {
-        const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        const int on = 1;
-        ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        sockaddr_in from{};
-        from.sin_family = AF_INET;
-        from.sin_addr.s_addr = htonl(0x7f010000 + (next_client_++ & 0xffff));
-        sockaddr_in to = from;
-        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(where_.substr(where_.rfind(':') + 1))));
-        const bool bound = ::bind(fd, reinterpret_cast<const sockaddr*>(&from), sizeof from) == 0;
-        require(bound && ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0, "a client connects");
-        return fd;
-    }
+    [[nodiscard]] int connect() { return base_.connect_to(where_); }
 
   private:
     template <class Condition>
@@ -101,7 +84,6 @@ class ground {
     std::thread thread_;
     std::optional<clients::line> honest_;
     std::unique_ptr<clients::infer_talk> talk_ = clients::grpc_talk({"twice", 2});
-    std::uint32_t next_client_ = 0;
     std::uint64_t checks_ = 0;
 };
 

@@ -22,13 +22,10 @@
 #include <utility>
 #include <vector>
 
-#include <arpa/inet.h>
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -84,21 +81,7 @@ class ground {
         require(base_.is_at_rest(door_.metrics()), "a connection that has ended has nothing of the door");
         ask_honestly();
     }
-    /// An address of its own for each client, so that ports do not run out.
-    [[nodiscard]] int connect() {
-        const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        const int on = 1;
-        ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        sockaddr_in from{};
-        from.sin_family = AF_INET;
-        from.sin_addr.s_addr = htonl(0x7f010000 + (next_client_++ & 0xffff));
-        sockaddr_in to = from;
-        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(where_.substr(where_.rfind(':') + 1))));
-        const bool bound = ::bind(fd, reinterpret_cast<const sockaddr*>(&from), sizeof from) == 0;
-        require(bound && ::connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0, "a client connects");
-        return fd;
-    }
+    [[nodiscard]] int connect() { return base_.connect_to(where_); }
 
   private:
     void ask_honestly() {
@@ -119,7 +102,6 @@ class ground {
     std::string where_;
     std::optional<clients::line> honest_;
     std::unique_ptr<clients::infer_talk> talk_ = clients::http_talk({"twice", 2});
-    std::uint32_t next_client_ = 0;
 };
 
 /// Takes answers apart, as they come.

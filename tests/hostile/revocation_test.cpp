@@ -306,7 +306,7 @@ TEST_F(certificates, that_are_renewed_connect_a_channel_again) {
     EXPECT_EQ(client->resolve("nothing").code(), status::not_found) << "over the control plane";
 }
 
-TEST_F(certificates, of_servers_that_are_revoked_end_their_sessions) {
+TEST_F(certificates, revoked_servers_lose_their_sessions) {
     static_cast<void>(serve_as("localhost"));
     good_client guest(client_uri(authority_, "good.client"), options());
     EXPECT_TRUE(eventually(patience(2s), [&] { return guest.calls() > 0; })) << guest.trouble();

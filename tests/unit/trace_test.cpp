@@ -183,7 +183,7 @@ TEST(baggage_extension, is_left_out_where_there_is_no_room) {
     EXPECT_EQ(write(40, 8, max_baggage_bytes), 40);
 }
 
-TEST(baggage_extension, of_a_wrong_length_is_refused) {
+TEST(baggage_extension, is_refused_when_its_length_is_wrong) {
     for (const std::uint16_t length : {std::uint16_t{0}, std::uint16_t{max_baggage_bytes + 1}}) {
         laden_slot sent;
         const wire::extension_head head{wire::baggage_type, length, 0};

@@ -73,6 +73,7 @@ class shm_link final : public core::link {
     [[nodiscard]] std::uint64_t session_id() const noexcept { return config_.session_id; }
     /// Takes the connection that its client has made.
     void adopt(core::unique_fd socket);
+    /// The same on the poller's thread, where nothing may throw.
     void adopt_arrival(core::unique_fd socket) noexcept;
     /// Takes what has arrived; returns how many events it wrote.
     [[nodiscard]] std::size_t take(std::span<core::link_event> out) noexcept;

@@ -36,10 +36,9 @@ class shm_poller final : public core::poller {
     // For the links.
     /// Server: where the link waits for its client.
     [[nodiscard]] arrivals& door() noexcept { return *door_; }
-    /// From now on the link is polled. False: the kernel cannot watch its socket.
     /// For one more link.
     void make_room();
-    /// After `make_room`.
+    /// From now on the link is polled. False: the kernel cannot watch its socket. After `make_room`.
     [[nodiscard]] bool add(shm_link& link) noexcept;
     /// Nothing is polled or awaited for the link any more; its socket is still open.
     void remove(shm_link& link) noexcept;

@@ -72,7 +72,7 @@ void tcp_poller::take_arrivals() noexcept {
     for (arrivals::arrival& each : arrivals_->take_all()) each.link->adopt(std::move(each.connection));
 }
 
-/// For one more link: polling never allocates for links.
+/// Polling never allocates for links.
 void tcp_poller::make_room() {
     if (links_.size() == links_.capacity()) links_.reserve(links_.size() * 2 + few_links);
     hot_.reserve(links_.capacity());

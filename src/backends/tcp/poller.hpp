@@ -42,6 +42,7 @@ class tcp_poller final : public core::poller {
     [[nodiscard]] bool has_to_encrypt() const noexcept;
     /// Server: where the link waits for its client.
     [[nodiscard]] arrivals& door() noexcept { return *arrivals_; }
+    /// For one more link.
     void make_room();
     /// From now on the link is polled. False: the kernel cannot watch it. After `make_room`.
     [[nodiscard]] bool add(tcp_link& link) noexcept;

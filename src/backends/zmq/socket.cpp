@@ -141,8 +141,9 @@ result<std::vector<std::string>> endpoints_to_bind(const std::string& host, std:
     if (!found) return found.error();
     std::vector<std::string> out;
     for (const core::socket_address& each : *found) {
-        const char* const form = each.storage.ss_family == AF_INET6 ? "tcp://[{}]:{}" : "tcp://{}:{}";
-        out.push_back(fmt::format(fmt::runtime(form), core::numeric_host(each), port_text));
+        const std::string address = core::numeric_host(each);
+        const bool ipv6 = each.storage.ss_family == AF_INET6;
+        out.push_back(fmt::format("tcp://{}:{}", ipv6 ? "[" + address + "]" : address, port_text));
     }
     return out;
 }

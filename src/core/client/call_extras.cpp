@@ -65,7 +65,7 @@ void call_extras::trace(channel_slot& slot, outgoing& message, const submit_opti
         {request_.requests->header(message.slot), message.extension_bytes, life_.version(), others}, options.trace);
 }
 
-/// Likewise, behind the trace: it needs less room.
+/// After the trace, which takes its room first.
 void call_extras::add_baggage(outgoing& message, const submit_options& options) const noexcept {
     if (options.baggage.empty()) return;
     const std::size_t others = options.response_into.empty() ? 0 : sizeof(wire::response_target_extension);

@@ -44,9 +44,9 @@ class reconnector {
     void run();
     /// Certificates may have been renewed. Files that cannot be used, or have just been written, change nothing.
     void load_keys();
-    /// Tries each host once, in order.
-    /// One attempt, for `take`. A failure is told.
+    /// One attempt, for `take`. Its failure is logged.
     [[nodiscard]] result<void> connect();
+    /// Tries each host once, in order.
     [[nodiscard]] result<channel_connection> try_hosts();
     /// Sleeps; false when it is time to stop.
     bool pause(nanoseconds duration);

@@ -54,7 +54,7 @@ class waiting_call {
         done_.notify_one();
         return true;
     }
-    /// Without memory for the text the caller is told that.
+    /// Ends the call with this error, or with `out_of_memory` where there is none for its text.
     void fail(const error& why) noexcept {
         try {
             complete(why);

@@ -94,18 +94,10 @@ ACCEL_HOST_DEVICE inline void write_tensor_extension(std::byte* to, const tensor
                                                            std::uint64_t payload_bytes, tensor* out, std::uint32_t room,
                                                            std::uint32_t& count) noexcept {
     count = 0;
-    while (bytes > 0) {
-        extension_head head;
-        if (bytes < sizeof head) return status::protocol_error;
-        __builtin_memcpy(&head, extensions, sizeof head);
-        const std::size_t padded = (std::size_t{head.length} + 7) / 8 * 8;
-        if (bytes - sizeof head < padded) return status::protocol_error;
-        extensions += sizeof head;
-        if (head.type == tensors_type) return read_tensors(extensions, head.length, payload_bytes, out, room, count);
-        extensions += padded;
-        bytes -= sizeof head + padded;
-    }
-    return status::not_found;
+    const std::byte* value = nullptr;
+    std::uint16_t length = 0;
+    const status seen = find_extension(extensions, bytes, tensors_type, value, length);
+    return seen != status::ok ? seen : read_tensors(value, length, payload_bytes, out, room, count);
 }
 
 /// The same in front of the header at `header`, in a slot. `not_found` also if it is not the header of that
