@@ -4,6 +4,8 @@
 #include "report/program.hpp"
 
 #include <accel_transport/accel_transport.hpp>
+#include <accel_transport/gpu_graph.hpp>
+#include <accel_transport/gpu_service.hpp>
 
 #include <cstdio>
 #include <iostream>

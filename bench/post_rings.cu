@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Posting from a GPU to rings that no adapter reads.
-#include "core/device_names.hpp"
 #include "cuda_host.hpp"
 #include "deferred_doorbell.hpp"
 #include "gpu_time.cuh"

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // One GPU thread on a stock queue pair: post, wait for the completion, again.
-#include "core/device_names.hpp"
 #include "cuda_host.hpp"
 #include "gpu_time.cuh"
 #include "post_plan.hpp"
 #include "post_rings.hpp"
 
-#include <accel_transport/device/detail/mlx5/completion_queue.hpp>
-#include <accel_transport/device/detail/mlx5/send_queue.hpp>
+#include <accel_transport/detail/mlx5/completion_queue.hpp>
+#include <accel_transport/detail/mlx5/send_queue.hpp>
 
 #include <string>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verbs_post.hpp"
 
-#include "core/device_names.hpp"
 #include "post_batch.hpp"
 #include "verbs/device.hpp"
 #include "verbs/domain.hpp"

@@ -4,6 +4,7 @@
 //   gpu_client gpu://HOST:7000?insecure=true "hello there"
 #include <accel_transport/accel_transport.hpp>
 #include <accel_transport/device/client.hpp>
+#include <accel_transport/gpu_channel.hpp>
 
 #include <cstdio>
 #include <cstring>

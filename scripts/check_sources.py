@@ -25,6 +25,35 @@ MAX_COLUMNS = 120
 MACHINE_PATH = re.compile(r"(?<![\w.])/(work|home|root)/\w")
 
 
+def is_of_kernels(name):
+    """Whether an include names a header of the kernels' house."""
+    return re.match(r"kernels/|accel_transport/(device/|gpu_)", name) is not None
+
+
+def house_of(path):
+    """The house that a source belongs to; None: it is around them (tools, examples, bench, tests)."""
+    parts = path.parts
+    if parts[:2] == ("tools", "softnic"):
+        return "softnic"
+    if parts[:2] in {("examples", "serving"), ("examples", "torch")}:
+        return "serving"
+    if parts[:2] == ("src", "kernels") or (parts[0] == "include" and is_of_kernels("/".join(parts[1:]))):
+        return "kernels"
+    return "transport" if parts[0] in {"src", "include"} else None
+
+
+def wall_offence(path, name):
+    """Transport uses no other house; kernels use transport; softnic uses none; serving uses public headers."""
+    house = house_of(path)
+    if house == "transport" and is_of_kernels(name):
+        return "the transport knows nothing of kernels"
+    if house == "softnic" and re.match("accel_transport/|core/|backends/|verbs/|kernels/", name):
+        return "softnic uses nothing of the library"
+    if house in {"transport", "kernels"} and re.match("serving/|softnic/", name):
+        return "the library knows neither softnic nor what serves with it"
+    return None
+
+
 def include_offence(path, bracket, name):
     """Why `path` (relative to the top) may not include `name`, or None."""
     parts = path.parts
@@ -38,22 +67,24 @@ def include_offence(path, bracket, name):
     if name.startswith("accel_transport/") and bracket == '"':
         return "public headers are included with angle brackets"
     bare_subject = parts[0] == "bench" and path.name.startswith(("bare_verbs", "verbs_"))
-    of_verbs = parts[:2] in {("src", "verbs"), ("tools", "softnic")}
+    of_verbs = parts[:2] in {("src", "verbs"), ("tools", "softnic")} or parts[:3] == ("src", "kernels", "queues")
     in_front_of_it = path.as_posix() == "tests/faults/failing_libraries.cpp"
     if name.startswith("infiniband/") and not bare_subject and not of_verbs and not in_front_of_it:
-        return "only src/verbs includes libibverbs"
+        return "only src/verbs and src/kernels/queues include libibverbs"
     if name.startswith("spdlog/") and path.as_posix() != "src/core/log_stderr.cpp":
         return "only src/core/log_stderr.cpp includes spdlog; lines are logged by core/log.hpp"
     if path.suffix == ".hpp" and CUDA.match(name):
         return "a .hpp never includes CUDA; a .cuh may"
-    if parts[0] == "src" and CUDA.match(name) and bracket == "<" and parts[1] != "cuda":
-        return "only src/cuda includes CUDA"
+    if parts[0] == "src" and CUDA.match(name) and bracket == "<" and parts[1] not in {"cuda", "kernels"}:
+        return "only src/cuda and src/kernels include CUDA"
     if name.startswith("backends/") and parts[0] in {"src", "include"}:
         if own_backend is None and path.as_posix() != "src/core/registry.cpp":
             return "only src/core/registry.cpp names backends"
         if own_backend is not None and name.split("/")[1] != own_backend:
             return "backends never include each other"
-    if parts[0] == "examples" and re.match("core/|backends/|verbs/", name):
+    if offence := wall_offence(path, name):
+        return offence
+    if parts[0] == "examples" and re.match("core/|backends/|verbs/|kernels/", name):
         return "examples stand on the public headers alone"
     if path.name.endswith("datapath.cpp") and re.match("mutex$|shared_mutex$|core/log.hpp$", name):
         return "a data path neither locks nor logs"

@@ -42,7 +42,7 @@ class IncludeRules(unittest.TestCase):
     def test_cuda(self):
         self.assert_offence("CUDA", "src/core/a.hpp", HEADER, "#include <cuda_runtime.h>")
         self.assert_clean("src/cuda/a.cpp", "#include <cuda_runtime.h>")
-        self.assert_offence("only src/cuda", "src/core/a.cpp", "#include <cuda_runtime.h>")
+        self.assert_offence("only src/cuda and src/kernels", "src/core/a.cpp", "#include <cuda_runtime.h>")
         self.assert_clean("include/accel_transport/device/a.cuh", HEADER, "#include <cuda/atomic>")
 
     def test_backends(self):
@@ -57,6 +57,17 @@ class IncludeRules(unittest.TestCase):
         self.assert_clean("src/verbs/queue_pair.cpp", "#include <infiniband/verbs.h>")
         self.assert_clean("bench/bare_verbs_link.cpp", "#include <infiniband/verbs.h>")
         self.assert_offence("libibverbs", "bench/ours.cpp", "#include <infiniband/verbs.h>")
+
+    def test_walls_between_houses(self):
+        self.assert_offence("kernels", "src/core/server/a.cpp", '#include "kernels/kernel_host.hpp"')
+        self.assert_offence("kernels", "src/verbs/a.cpp", "#include <accel_transport/device/service.hpp>")
+        public, kernels = "include/accel_transport/a.hpp", "#include <accel_transport/gpu_service.hpp>"
+        self.assert_offence("kernels", public, HEADER, kernels)
+        self.assert_clean("include/accel_transport/gpu_graph.hpp", HEADER, kernels)
+        self.assert_clean("src/kernels/a.cpp", "#include \"core/backend.hpp\"", kernels)
+        self.assert_offence("softnic", "tools/softnic/src/a.cpp", "#include <accel_transport/status.hpp>")
+        self.assert_offence("neither", "src/core/a.cpp", '#include "serving/models/model.hpp"')
+        self.assert_offence("public", "examples/serving/a.cpp", '#include "kernels/kernel_host.hpp"')
 
     def test_spdlog(self):
         self.assert_offence("spdlog", "src/core/log.hpp", HEADER, "#include <spdlog/spdlog.h>")

@@ -10,6 +10,8 @@
 
 #include <accel_transport/accel_transport.hpp>
 #include <accel_transport/device/graph.hpp>
+#include <accel_transport/gpu_graph.hpp>
+#include <accel_transport/gpu_service.hpp>
 
 #include <cstdio>
 #include <string>

@@ -7,6 +7,8 @@
 #include "torch/torch_service.hpp"
 
 #include <accel_transport/accel_transport.hpp>
+#include <accel_transport/gpu_graph.hpp>
+#include <accel_transport/gpu_service.hpp>
 
 #include <cstdio>
 #include <string>

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Everything a user of the library needs on the host.
+/// Everything a user of the library needs on the host. Kernels have headers of their own: gpu_channel.hpp,
+/// gpu_graph.hpp, gpu_service.hpp, and device/ for their code.
 #include <accel_transport/channel.hpp>
 #include <accel_transport/channel_pool.hpp>
 #include <accel_transport/completion.hpp>
 #include <accel_transport/config.hpp>
 #include <accel_transport/context.hpp>
-#include <accel_transport/gpu_channel.hpp>
-#include <accel_transport/gpu_graph.hpp>
-#include <accel_transport/gpu_service.hpp>
 #include <accel_transport/log.hpp>
 #include <accel_transport/memory.hpp>
 #include <accel_transport/metrics.hpp>

@@ -20,13 +20,6 @@
 /// are `noexcept` and return nothing are asynchronous: `device_stream::poll` reports their failure.
 struct CUstream_st;
 
-namespace accel::device {
-struct service_ref;
-namespace detail {
-struct graph_memory;
-}
-}  // namespace accel::device
-
 namespace accel::core {
 
 /// Points of an exchange that its stream takes the time of.
@@ -72,17 +65,6 @@ struct dma_buf {
     std::uint64_t offset = 0;  ///< of the memory within it, bytes
 };
 
-/// Work that is recorded once and then runs in iterations: gather requests, work, send responses.
-class recorded_graph {
-  public:
-    /// After the last iteration.
-    virtual ~recorded_graph() = default;
-    [[nodiscard]] virtual CUstream_st* native() const noexcept = 0;
-    [[nodiscard]] virtual std::size_t nodes() const noexcept = 0;
-    /// Starts the first iteration, once. The iteration in which the service stops is the last.
-    [[nodiscard]] virtual result<void> start() = 0;
-};
-
 /// One device. Lives as long as its `accelerator`. Thread-safe.
 class accelerator_device {
   public:
@@ -117,11 +99,6 @@ class accelerator_device {
 
     /// A driver thread calls `done(argument)` when all work given to this stream of the application has ended.
     [[nodiscard]] virtual result<void> when_ended(CUstream_st* stream, void (*done)(void*), void* argument) = 0;
-
-    /// Records what `work` gives to a stream, between the library's own steps for `memory`'s iterations.
-    [[nodiscard]] virtual result<std::unique_ptr<recorded_graph>> record(
-        const device::service_ref& service, const device::detail::graph_memory& memory,
-        const std::function<result<void>(CUstream_st*)>& work) = 0;
 
     // Data path.
     /// False after a failure that ends all work in this process (a kernel that faulted).

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/kernel_host.hpp"
 #include "core/poller.hpp"
 
 #include <accel_transport/status.hpp>
@@ -50,8 +49,6 @@ class backend {
     [[nodiscard]] virtual bool has_data_port() const noexcept { return false; }
     /// The newest `session_version` that its sessions with handlers know.
     [[nodiscard]] virtual std::uint16_t newest_version() const noexcept { return session_version::newest; }
-    /// Null: it does not serve kernels.
-    [[nodiscard]] virtual kernel_backend* kernels() noexcept { return nullptr; }
     /// True: a server's slots may have their payloads on a GPU, and messages arrive there.
     [[nodiscard]] virtual bool fills_gpus() const noexcept { return false; }
     /// Prepares a region for this backend's links, once, before its first use.

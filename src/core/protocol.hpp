@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/device_names.hpp"
-
-#include <accel_transport/device/detail/wire/slot_header.hpp>
+#include <accel_transport/detail/wire/slot_header.hpp>
 #include <accel_transport/status.hpp>
 
 #include <bit>
@@ -15,7 +13,7 @@
 #include <type_traits>
 
 /// Bytes on the wire of the data path. docs/protocol.md is the specification; this file and the public
-/// device/detail/wire/slot_header.hpp, for what kernels see too, are its only code.
+/// detail/wire/slot_header.hpp, for what kernels see too, are its only code.
 namespace accel::core {
 
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian; so far only such hosts");

@@ -32,11 +32,21 @@ class left_out_backend final : public backend {
     std::string_view option_;
 };
 
+#if ACCEL_VERBS
+std::unique_ptr<backend> gpu_backend([[maybe_unused]] context_state& context) {
+#if ACCEL_KERNELS
+    return gpu::make_backend(context, rdma::make_backend(context, {.name = "gpu", .fills_gpus = false}));
+#else
+    return std::make_unique<left_out_backend>("gpu", "ACCEL_KERNELS");
+#endif
+}
+#endif
+
 void add_verbs_backends([[maybe_unused]] context_state& context, backends& all) {
 #if ACCEL_VERBS
     all.push_back(rdma::make_backend(context, {.name = "gdr", .fills_gpus = true}));
     all.push_back(rdma::make_backend(context, {.name = "rdma", .fills_gpus = false}));
-    all.push_back(gpu::make_backend(context, rdma::make_backend(context, {.name = "gpu", .fills_gpus = false})));
+    all.push_back(gpu_backend(context));
 #else
     for (const char* scheme : {"gdr", "rdma", "gpu"})
         all.push_back(std::make_unique<left_out_backend>(scheme, "ACCEL_VERBS"));

@@ -3,7 +3,7 @@
 
 #include "core/protocol.hpp"
 
-#include <accel_transport/device/detail/wire/tensor_extension.hpp>
+#include <accel_transport/detail/wire/tensor_extension.hpp>
 
 #include <algorithm>
 #include <cstring>

@@ -3,8 +3,8 @@
 
 #include "core/protocol.hpp"
 
-#include <accel_transport/device/detail/wire/extension_copy.hpp>
-#include <accel_transport/device/detail/wire/trace_extension.hpp>
+#include <accel_transport/detail/wire/extension_copy.hpp>
+#include <accel_transport/detail/wire/trace_extension.hpp>
 
 #include <cstring>
 

@@ -4,7 +4,6 @@
 #include "cuda/driver.hpp"
 #include "cuda/failure.hpp"
 #include "cuda/pulse.hpp"
-#include "cuda/recorded_graph.hpp"
 #include "cuda/shared_memory.hpp"
 #include "cuda/stream.hpp"
 
@@ -173,12 +172,6 @@ result<void> device::when_ended(CUstream_st* stream, void (*done)(void*), void* 
     if (const auto code = cudaLaunchHostFunc(stream, done, argument); code != cudaSuccess)
         return call_failed(fmt::format("{} does not tell when a stream ends", name_), code);
     return {};
-}
-
-result<std::unique_ptr<core::recorded_graph>> device::record(const accel::device::service_ref& service,
-                                                             const accel::device::detail::graph_memory& memory,
-                                                             const std::function<result<void>(CUstream_st*)>& work) {
-    return recorded_graph::record(ordinal_, service, memory, work);
 }
 
 void device::make_inbound_visible() noexcept {

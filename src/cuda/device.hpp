@@ -35,9 +35,6 @@ class device final : public core::accelerator_device {
     [[nodiscard]] result<void> watch() override;
     [[nodiscard]] bool orders_inbound() const noexcept override { return orders_inbound_; }
     [[nodiscard]] result<void> when_ended(CUstream_st* stream, void (*done)(void*), void* argument) override;
-    [[nodiscard]] result<std::unique_ptr<core::recorded_graph>> record(
-        const accel::device::service_ref& service, const accel::device::detail::graph_memory& memory,
-        const std::function<result<void>(CUstream_st*)>& work) override;
     [[nodiscard]] std::size_t allocated() const noexcept override { return allocated_.load(std::memory_order_relaxed); }
     [[nodiscard]] bool alive() const noexcept override { return !failed_.load(std::memory_order_relaxed); }
     void make_inbound_visible() noexcept override;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/device_names.hpp"
-
-#include <accel_transport/device/detail/mlx5/layout.hpp>
+#include <accel_transport/detail/mlx5/layout.hpp>
 #include <accel_transport/status.hpp>
 
 #include <string_view>

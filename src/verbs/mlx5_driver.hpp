@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/device_names.hpp"
-
-#include <accel_transport/device/detail/mlx5/completion_queue.hpp>
-#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
-#include <accel_transport/device/detail/mlx5/send_queue.hpp>
+#include <accel_transport/detail/mlx5/completion_queue.hpp>
+#include <accel_transport/detail/mlx5/receive_queue.hpp>
+#include <accel_transport/detail/mlx5/send_queue.hpp>
 #include <accel_transport/status.hpp>
 
 #include <infiniband/verbs.h>

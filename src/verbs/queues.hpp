@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/device_names.hpp"
 #include "verbs/connected_queue.hpp"
 #include "verbs/device.hpp"
 #include "verbs/domain.hpp"
@@ -9,9 +8,9 @@
 #include "verbs/handles.hpp"
 #include "verbs/mlx5_driver.hpp"
 
-#include <accel_transport/device/detail/mlx5/completion_queue.hpp>
-#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
-#include <accel_transport/device/detail/mlx5/send_queue.hpp>
+#include <accel_transport/detail/mlx5/completion_queue.hpp>
+#include <accel_transport/detail/mlx5/receive_queue.hpp>
+#include <accel_transport/detail/mlx5/send_queue.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
 

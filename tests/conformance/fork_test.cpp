@@ -105,12 +105,8 @@ void cannot_use(context& ctx, const std::string& uri) {
     CHILD_EXPECT(!registered.ok() && says_so(registered.error()));
     const auto client = channel::connect(ctx, uri, calm_client());
     CHILD_EXPECT(!client.ok() && says_so(client.error()));
-    const auto kernels = gpu_channel::connect(ctx, "gpu://127.0.0.1:1");
-    CHILD_EXPECT(!kernels.ok() && says_so(kernels.error()));
     const auto served = server::listen(ctx, {uri}, echo_on_host, calm_server());
     CHILD_EXPECT(!served.ok() && says_so(served.error()));
-    const auto service = gpu_service::listen(ctx, "gpu://127.0.0.1:0");
-    CHILD_EXPECT(!service.ok() && says_so(service.error()));
     for (const scheme_report& each : ctx.schemes()) CHILD_EXPECT(!each.usable);
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/context_state.hpp"
 #include "device/client_rig.hpp"
+#include "kernels/kernel_host.hpp"
 #include "patience.hpp"
 #include "rdma/bare_client.hpp"
 
@@ -26,7 +27,8 @@ class bare_server_rig {
         wanted.host = "127.0.0.1";
         wanted.verbs.ack_timeout = 1ms;
         wanted.verbs.ack_retries = 2;
-        poller = backend_.kernels()->open_client(wanted, {nullptr, nullptr, 1, shape, 10s}).value();
+        poller =
+            dynamic_cast<gpu::kernel_backend&>(backend_).open_client(wanted, {nullptr, nullptr, 1, shape, 10s}).value();
         core::link_config config;
         config.geometry = shape;
         link = poller->open_connection(config).value();
@@ -55,7 +57,7 @@ class bare_server_rig {
 
   public:
     std::unique_ptr<bare_client> server = std::make_unique<bare_client>(shape);
-    std::unique_ptr<core::kernel_client> poller;
+    std::unique_ptr<gpu::kernel_client> poller;
     std::unique_ptr<core::connection> link;
 };
 

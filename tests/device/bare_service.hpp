@@ -2,9 +2,9 @@
 #pragma once
 
 #include "core/context_state.hpp"
-#include "core/device_names.hpp"
 #include "core/registry.hpp"
 #include "device/service_rig.hpp"
+#include "kernels/kernel_host.hpp"
 #include "rdma/bare_client.hpp"
 
 #include <accel_transport/device/service.hpp>
@@ -35,7 +35,8 @@ class bare_service : public ::testing::Test {
         wanted.verbs.ack_retries = 3;
         wanted.role = core::link_role::server;
         wanted.host = "127.0.0.1";
-        poller_ = backend_.kernels()->open_service(wanted, {nullptr, nullptr, 2, shape, {}}).value();
+        poller_ =
+            dynamic_cast<gpu::kernel_backend&>(backend_).open_service(wanted, {nullptr, nullptr, 2, shape, {}}).value();
         kernel_ = std::thread([this, service = poller_->service()] {
             sharing() == service_sharing::shared ? serve(service) : serve_as_owner(service);
         });
@@ -166,7 +167,7 @@ class bare_service : public ::testing::Test {
     context context_ = context::open({.log = log_level::off}).value();
     core::backend& backend_ = *context_.state()->find_backend("gpu");
     std::uint16_t version_ = core::session_version::of_kernels;  ///< of sessions to come
-    std::unique_ptr<core::kernel_service> poller_;
+    std::unique_ptr<gpu::kernel_service> poller_;
     std::unique_ptr<core::connection> good_;
     std::unique_ptr<core::connection> bad_;
     std::thread kernel_;

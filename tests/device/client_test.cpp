@@ -111,6 +111,10 @@ TEST_P(device_client, a_forked_child_can_neither_use_nor_disturb_it) {
         CHILD_EXPECT(rig.channel->close(nullptr, 1h) == status::invalid_state);
         rig.channel->close();
         rig.channel.reset();
+        CHILD_EXPECT(gpu_channel::connect(rig.services.client_context, "gpu://127.0.0.1:1").code() ==
+                     status::invalid_state);
+        CHILD_EXPECT(gpu_service::listen(rig.services.client_context, "gpu://127.0.0.1:0").code() ==
+                     status::invalid_state);
         if (!rig.services.service) return;
         gpu_service& service = *rig.services.service;
         CHILD_EXPECT(service.statistics().sessions == 0);

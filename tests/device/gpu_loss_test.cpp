@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A GPU that fails while kernels serve or call there: a stand-in for it, which says so. Kernels that really fault are
 // in tests/gpu/gpu_fault_test.cpp.
-#include "backends/gpu/kernel_watch.hpp"
 #include "device/client_rig.hpp"
+#include "kernels/kernel_watch.hpp"
 
 #include <array>
 #include <chrono>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/context_state.hpp"
-#include "gpu/fake_gpu.hpp"
+#include "gpu/fake_graph.hpp"
 #include "loopback.hpp"
 #include "patience.hpp"
 #include "verbs/device.hpp"
@@ -84,7 +84,7 @@ class service_rig {
     /// With a context of its own, or with `shared`, which outlives it.
     explicit service_rig(const service_setting& setting, context* shared = nullptr)
         : server_context(shared == nullptr ? own_context_ : *shared),
-          fake_(setting.on_gpu ? std::make_shared<fake_accelerator>() : nullptr) {
+          fake_(setting.on_gpu ? std::make_shared<fake_recording_gpus>() : nullptr) {
         const bool on_gpu = setting.on_gpu;
         if (fake_) server_context.state()->replace_gpus(fake_);
         options = gpu_service::defaults();

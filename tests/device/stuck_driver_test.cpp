@@ -93,7 +93,8 @@ class stuck_driver : public ::testing::TestWithParam<std::uint32_t> {
 };
 
 TEST_P(stuck_driver, keeps_what_is_left_of_a_service) {
-    auto service = backend_.kernels()->open_service(options(core::link_role::server), {nullptr, nullptr, 2, shape, {}});
+    auto service = dynamic_cast<gpu::kernel_backend&>(backend_).open_service(options(core::link_role::server),
+                                                                             {nullptr, nullptr, 2, shape, {}});
     ASSERT_TRUE(service.ok()) << service.error().message;
     config_.role = core::link_role::server;
     auto link = (*service)->open_connection(config_);
@@ -108,7 +109,8 @@ TEST_P(stuck_driver, keeps_what_is_left_of_a_service) {
 }
 
 TEST_P(stuck_driver, keeps_what_is_left_of_a_channel) {
-    auto channel = backend_.kernels()->open_client(options(core::link_role::client), {nullptr, nullptr, 1, shape, 10s});
+    auto channel = dynamic_cast<gpu::kernel_backend&>(backend_).open_client(options(core::link_role::client),
+                                                                            {nullptr, nullptr, 1, shape, 10s});
     ASSERT_TRUE(channel.ok()) << channel.error().message;
     auto link = (*channel)->open_connection(config_);
     ASSERT_TRUE(link.ok()) << link.error().message;
@@ -122,7 +124,8 @@ TEST_P(stuck_driver, keeps_what_is_left_of_a_channel) {
 
 /// As before: what ends in order leaves nothing behind.
 TEST_P(stuck_driver, that_returns_leaves_nothing_behind) {
-    auto channel = backend_.kernels()->open_client(options(core::link_role::client), {nullptr, nullptr, 1, shape, 10s});
+    auto channel = dynamic_cast<gpu::kernel_backend&>(backend_).open_client(options(core::link_role::client),
+                                                                            {nullptr, nullptr, 1, shape, 10s});
     ASSERT_TRUE(channel.ok()) << channel.error().message;
     driver.destroyed = 0;
     channel->reset();

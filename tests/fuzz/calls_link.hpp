@@ -5,6 +5,8 @@
 #include "core/protocol.hpp"
 #include "fuzz_target.hpp"
 
+#include <accel_transport/completion.hpp>
+
 #include <array>
 #include <chrono>
 #include <deque>

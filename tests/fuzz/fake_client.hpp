@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/device_names.hpp"
 #include "core/protocol.hpp"
 #include "fake_queues.hpp"
 #include "fuzz_target.hpp"

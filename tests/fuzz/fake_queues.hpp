@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/device_names.hpp"
 #include "fuzz_target.hpp"
 
+#include <accel_transport/detail/mlx5/receive_queue.hpp>
 #include <accel_transport/device/detail/engine.hpp>
-#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
 
 #include <cstddef>
 #include <cstdint>

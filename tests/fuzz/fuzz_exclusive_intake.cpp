@@ -2,7 +2,6 @@
 // A service whose sessions have one owner each, over queues in the fuzzer's hands: clients that write any header
 // and any last word, at any time; completions of any kind; sessions that come and go. Byte 0: how many owners,
 // whether there is more than one slot, whether there are more than an owner keeps at hand, and who posts.
-#include "core/device_names.hpp"
 #include "fake_client.hpp"
 #include "fake_clock.hpp"
 #include "fake_queues.hpp"

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A service as its kernels run it, over queues in the fuzzer's hands: clients that write any header and
 // announce any slot, completions of any kind, sessions that come and go. Byte 0: the engine.
-#include "backends/gpu/number_table.hpp"
-#include "core/device_names.hpp"
 #include "fake_client.hpp"
 #include "fake_clock.hpp"
 #include "fake_queues.hpp"
 #include "fuzz_target.hpp"
+#include "kernels/service/number_table.hpp"
 
 #include <accel_transport/device/service.hpp>
 

@@ -3,8 +3,8 @@
 // 128 on the latter; then bytes 1 and 2 are the payload's length.
 #include "fuzz_target.hpp"
 
-#include <accel_transport/device/detail/wire/tensor_extension.hpp>
-#include <accel_transport/device/detail/wire/trace_extension.hpp>
+#include <accel_transport/detail/wire/tensor_extension.hpp>
+#include <accel_transport/detail/wire/trace_extension.hpp>
 #include <accel_transport/tensor.hpp>
 
 #include <algorithm>
@@ -36,7 +36,6 @@ void check(const tensor& one, std::span<const std::byte> payload, std::size_t co
 
 /// In front of a header: extensions of a peer, who may say that they are longer than they are.
 void read_in_front(tests::input_reader& input, std::uint32_t room) {
-    namespace wire = device::detail::wire;
     const std::size_t length = input.byte() | std::size_t{input.byte()} << 8;
     const auto given = input.bytes(wire::extension_room);
     std::vector<std::byte> memory(wire::extension_room + sizeof(wire::slot_header));

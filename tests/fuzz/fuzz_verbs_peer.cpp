@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a peer over verbs says of itself, and the extensions in front of its requests.
-#include "core/device_names.hpp"
 #include "core/protocol.hpp"
 #include "fuzz_target.hpp"
 #include "verbs/endpoint.hpp"
 
-#include <accel_transport/device/detail/wire/response_target.hpp>
+#include <accel_transport/detail/wire/response_target.hpp>
 
 #include <cstring>
 #include <span>

@@ -6,8 +6,8 @@
 #include "seeds.hpp"
 #include "verbs/endpoint.hpp"
 
-#include <accel_transport/device/detail/wire/response_target.hpp>
-#include <accel_transport/device/detail/wire/tensor_extension.hpp>
+#include <accel_transport/detail/wire/response_target.hpp>
+#include <accel_transport/detail/wire/tensor_extension.hpp>
 #include <accel_transport/tensor.hpp>
 
 #include <algorithm>

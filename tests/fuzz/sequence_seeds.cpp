@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Seeds of the targets that read sequences of steps.
 #include "core/control/data_preamble.hpp"
-#include "core/device_names.hpp"
 #include "seeds.hpp"
 
-#include <accel_transport/device/detail/wire/response_target.hpp>
-#include <accel_transport/device/detail/wire/tensor_extension.hpp>
+#include <accel_transport/detail/wire/response_target.hpp>
+#include <accel_transport/detail/wire/tensor_extension.hpp>
 
 #include <array>
 #include <string>

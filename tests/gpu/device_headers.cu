@@ -3,11 +3,11 @@
 #include "bench/deferred_doorbell.hpp"
 #include "bench/post_batch.hpp"
 
+#include <accel_transport/detail/mlx5/completion_queue.hpp>
+#include <accel_transport/detail/mlx5/receive_queue.hpp>
+#include <accel_transport/detail/mlx5/send_queue.hpp>
 #include <accel_transport/device/client.hpp>
 #include <accel_transport/device/detail/engine.hpp>
-#include <accel_transport/device/detail/mlx5/completion_queue.hpp>
-#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
-#include <accel_transport/device/detail/mlx5/send_queue.hpp>
 #include <accel_transport/device/detail/mlx5/shared_send_queue.hpp>
 #include <accel_transport/device/detail/proxy/queue.hpp>
 #include <accel_transport/device/service.hpp>

@@ -8,10 +8,11 @@
 #include "digits/frame.hpp"
 #include "digits/gpu_service.hpp"
 #include "digits/preprocess.hpp"
-#include "gpu/fake_gpu.hpp"
+#include "gpu/fake_graph.hpp"
 #include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
+#include <accel_transport/gpu_service.hpp>
 
 #include <array>
 #include <chrono>
@@ -57,7 +58,7 @@ digit_answer expected_of(const bytes& tensor) {
 class digits_on_stand_in : public testing::TestWithParam<std::string> {
   protected:
     void SetUp() override {
-        context_->state()->replace_gpus(std::make_shared<fake_accelerator>());
+        context_->state()->replace_gpus(std::make_shared<fake_recording_gpus>());
         server_options options;
         options.memory = memory_kind::cuda(0);
         options.security.insecure = true;

@@ -3,7 +3,6 @@
 
 #include "core/accelerator.hpp"
 #include "core/event_signal.hpp"
-#include "gpu/fake_graph.hpp"
 #include "gpu/fake_stream.hpp"
 
 #include <array>
@@ -33,7 +32,7 @@
 /// failures; it says nothing about CUDA.
 namespace accel::tests {
 
-class fake_device final : public core::accelerator_device {
+class fake_device : public core::accelerator_device {
   public:
     explicit fake_device(std::int16_t ordinal) : kind_(memory_kind::cuda(ordinal)) {}
 
@@ -103,13 +102,6 @@ class fake_device final : public core::accelerator_device {
         fake_stream::of(stream).launch([done, argument] { done(argument); });
         return {};
     }
-    [[nodiscard]] result<std::unique_ptr<core::recorded_graph>> record(
-        const device::service_ref& service, const device::detail::graph_memory& memory,
-        const std::function<result<void>(CUstream_st*)>& work) override {
-        auto made = std::make_unique<fake_graph>(service, memory, failed, held, at_work);
-        if (auto recorded = made->record(work); !recorded) return recorded.error();
-        return std::unique_ptr<core::recorded_graph>(std::move(made));
-    }
     [[nodiscard]] std::size_t allocated() const noexcept override {
         const std::lock_guard lock(mutex_);
         return allocated_;
@@ -159,13 +151,13 @@ class fake_device final : public core::accelerator_device {
     std::size_t allocated_ = 0;
 };
 
-class fake_accelerator final : public core::accelerator {
+class fake_accelerator : public core::accelerator {
   public:
     [[nodiscard]] result<std::string> probe() override { return std::string{"fake GPUs"}; }
     [[nodiscard]] result<core::accelerator_device*> open(memory_kind kind) override {
         const std::lock_guard lock(mutex_);
         auto& place = devices_[kind.ordinal];
-        if (place == nullptr) place = std::make_unique<fake_device>(kind.ordinal);
+        if (place == nullptr) place = make_device(kind.ordinal);
         return place.get();
     }
     [[nodiscard]] std::vector<core::accelerator_device*> opened() override {
@@ -195,6 +187,11 @@ class fake_accelerator final : public core::accelerator {
     }
     std::atomic<int> pins{0};
     std::atomic<bool> refuses_registers{false};
+
+  protected:
+    [[nodiscard]] virtual std::unique_ptr<fake_device> make_device(std::int16_t ordinal) const {
+        return std::make_unique<fake_device>(ordinal);
+    }
 
   private:
     std::mutex mutex_;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "gpu/fake_gpu.hpp"
 #include "gpu/fake_stream.hpp"
+#include "kernels/graph/recorded_graph.hpp"
 
 #include <accel_transport/device/detail/graph/owned_steps.hpp>
 
@@ -14,13 +16,13 @@ namespace accel::tests {
 
 /// Recorded iterations of the stand-in for a GPU: its stream runs them one after the other, with the
 /// library's own steps before and behind what was recorded.
-class fake_graph final : public core::recorded_graph {
+class fake_graph final : public gpu::recorded_graph {
   public:
     fake_graph(const device::service_ref& service, const device::detail::graph_memory& memory,
                std::atomic<bool>& failed, std::atomic<bool>& held, std::atomic<int>& at_work)
         : service_(service), memory_(memory), stream_(failed, held, at_work) {}
 
-    [[nodiscard]] result<void> record(const std::function<result<void>(CUstream_st*)>& work) {
+    [[nodiscard]] result<void> record(const gpu::graph_work& work) {
         stream_.record_into(&recorded_);
         auto done = work(stream_.native());
         stream_.record_into(nullptr);
@@ -70,6 +72,26 @@ class fake_graph final : public core::recorded_graph {
     device::detail::graph_memory memory_;
     std::vector<std::function<void()>> recorded_;
     fake_stream stream_;
+};
+
+/// A fake GPU that records, and runs the recorded iterations on a thread.
+class fake_recording_device final : public fake_device, public gpu::graph_recorder {
+  public:
+    using fake_device::fake_device;
+    [[nodiscard]] result<std::unique_ptr<gpu::recorded_graph>> record(const device::service_ref& service,
+                                                                      const device::detail::graph_memory& memory,
+                                                                      const gpu::graph_work& work) override {
+        auto made = std::make_unique<fake_graph>(service, memory, failed, held, at_work);
+        if (auto recorded = made->record(work); !recorded) return recorded.error();
+        return std::unique_ptr<gpu::recorded_graph>(std::move(made));
+    }
+};
+
+class fake_recording_gpus final : public fake_accelerator {
+  protected:
+    [[nodiscard]] std::unique_ptr<fake_device> make_device(std::int16_t ordinal) const override {
+        return std::make_unique<fake_recording_device>(ordinal);
+    }
 };
 
 }  // namespace accel::tests

@@ -7,6 +7,7 @@
 #include "softnic/softnic.h"
 
 #include <accel_transport/accel_transport.hpp>
+#include <accel_transport/gpu_service.hpp>
 
 #include <algorithm>
 #include <array>

@@ -8,6 +8,8 @@
 #include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
+#include <accel_transport/gpu_channel.hpp>
+#include <accel_transport/gpu_service.hpp>
 
 #include <algorithm>
 #include <atomic>

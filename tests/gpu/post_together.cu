@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/post_batch.hpp"
-#include "core/device_names.hpp"
 #include "post_together.hpp"
 
 #include <cstring>

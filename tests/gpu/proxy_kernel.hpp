@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/device_names.hpp"
-
 #include <accel_transport/device/detail/proxy/queue.hpp>
 
 #include <cstddef>

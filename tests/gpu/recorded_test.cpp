@@ -14,6 +14,8 @@
 #include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
+#include <accel_transport/gpu_graph.hpp>
+#include <accel_transport/gpu_service.hpp>
 
 #include <algorithm>
 #include <array>

@@ -3,10 +3,11 @@
 
 #include "conformance/payload.hpp"
 #include "core/context_state.hpp"
-#include "gpu/fake_gpu.hpp"
+#include "gpu/fake_graph.hpp"
 #include "patience.hpp"
 
 #include <accel_transport/accel_transport.hpp>
+#include <accel_transport/gpu_service.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -76,7 +77,7 @@ class gpu_service : public ::testing::TestWithParam<std::string> {
     }
 
     std::size_t slot_bytes_ = 64 << 10;
-    std::shared_ptr<fake_accelerator> gpus_ = std::make_shared<fake_accelerator>();
+    std::shared_ptr<fake_accelerator> gpus_ = std::make_shared<fake_recording_gpus>();
     std::unique_ptr<context> context_;
     std::unique_ptr<server> server_;
 };

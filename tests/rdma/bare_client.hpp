@@ -2,15 +2,14 @@
 #pragma once
 
 #include "core/backend.hpp"
-#include "core/device_names.hpp"
 #include "patience.hpp"
 #include "verbs/device.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"
 #include "verbs/queues.hpp"
 
-#include <accel_transport/device/detail/mlx5/fences.hpp>
-#include <accel_transport/device/detail/wire/response_target.hpp>
+#include <accel_transport/detail/mlx5/fences.hpp>
+#include <accel_transport/detail/wire/response_target.hpp>
 
 #include <array>
 #include <chrono>

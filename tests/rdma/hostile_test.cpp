@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A client that does with its queue pair what no correct client does. Its session ends; nothing else does.
 #include "bare_client.hpp"
-#include "core/device_names.hpp"
 #include "rdma_pair.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/queues.hpp"
 
-#include <accel_transport/device/detail/wire/response_target.hpp>
+#include <accel_transport/detail/wire/response_target.hpp>
 
 #include <algorithm>
 #include <cstring>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The posting functions on the device: full rings, what it answers, read without libmlx5.
 #include "bench/deferred_doorbell.hpp"
-#include "core/device_names.hpp"
+#include "kernels/queues/devx_queue_pair.hpp"
 #include "mlx5_queues.hpp"
-#include "verbs/devx_queue_pair.hpp"
 
 #include <cstring>
 
@@ -61,8 +60,8 @@ TEST_F(mlx5_queue, a_request_longer_than_any_may_be_is_refused) {
 // Whoever polls before the adapter has written would take a zeroed entry for a completion of the first round.
 TEST(devx_memory, holds_no_completion_at_first) {
     constexpr std::uint32_t sends = 64;  // rings of one page each
-    std::vector<std::byte> memory = devx_queue_pair::initial_memory(sends);
-    ASSERT_EQ(memory.size(), devx_queue_pair::memory_bytes(sends));
+    std::vector<std::byte> memory = gpu::devx_queue_pair::initial_memory(sends);
+    ASSERT_EQ(memory.size(), gpu::devx_queue_pair::memory_bytes(sends));
     ASSERT_EQ(memory.size(), 3U * 4096) << "the send queue, the completion queue, the records";
     mlx5::completion_queue_state state;
     mlx5::completion_queue_ref queue;

@@ -114,7 +114,7 @@ class verbs_proxy_load : public proxy_rig {
 TEST_F(verbs_proxy_load, a_hundred_thousand_answers_none_wrong_and_none_lost) {
     constexpr std::uint32_t sessions = 3;
     const auto each = static_cast<std::uint32_t>(tests::effort(100'000)) / sessions + 1;
-    proxy_options options;
+    gpu::proxy_options options;
     options.receives = 64;
     make_engine(options, 32);
     must(engine_->start());
@@ -260,7 +260,7 @@ TEST_F(verbs_proxy_load, after_removal_under_load_nothing_is_posted_or_told_any_
 
 /// A round that has begun does not see the removal: what is put into the ring behind it must not go out.
 TEST_F(verbs_proxy_load, removal_waits_for_the_turn_that_is_under_way) {
-    proxy_options options;
+    gpu::proxy_options options;
     options.batch = 64;
     make_engine(options);
     const auto from = range(0, 64);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kernels/proxy/proxy.hpp"
 #include "patience.hpp"
 #include "verbs/device.hpp"
 #include "verbs/domain.hpp"
-#include "verbs/proxy.hpp"
 #include "verbs/queues.hpp"
 
 #include <array>
@@ -58,7 +58,7 @@ class shared_ring {
 /// What a kernel has of all its queue pairs.
 struct proxy_taker {
     explicit proxy_taker(std::uint32_t count) : ring(count) {}
-    [[nodiscard]] proxy_completion_ring memory() const { return {{ring.entries(), ring.count()}, ring.word(), 0}; }
+    [[nodiscard]] gpu::proxy_completion_ring memory() const { return {{ring.entries(), ring.count()}, ring.word(), 0}; }
     [[nodiscard]] proxy::completion_queue_ref ref() {
         return {ring.entries(), ring.count(), ring.word(), &state, &first_failure};
     }
@@ -70,7 +70,9 @@ struct proxy_taker {
 /// A queue pair whose sends go by the proxy, and its peer.
 struct proxy_session {
     explicit proxy_session(std::uint32_t count) : ring(count) {}
-    [[nodiscard]] proxy_send_ring memory() const { return {{ring.entries(), ring.count()}, ring.word(), first, name}; }
+    [[nodiscard]] gpu::proxy_send_ring memory() const {
+        return {{ring.entries(), ring.count()}, ring.word(), first, name};
+    }
     [[nodiscard]] proxy::send_queue_ref ref() {
         return {ring.entries(), ring.count(), name.value_or(pair->number()), &state, ring.word()};
     }
@@ -100,9 +102,9 @@ class proxied_service {
     }
     proxied_service(const proxied_service&) = delete;
     proxied_service& operator=(const proxied_service&) = delete;
-    void make_engine(const proxy_options& options = {}, std::uint32_t completions = 256) {
+    void make_engine(const gpu::proxy_options& options = {}, std::uint32_t completions = 256) {
         taker_ = std::make_unique<proxy_taker>(completions);
-        engine_ = must(proxy_engine::create(device_, taker_->memory(), options));
+        engine_ = must(gpu::proxy_engine::create(device_, taker_->memory(), options));
     }
     proxy_session& connect(std::uint32_t descriptors = 16, std::uint32_t peer_receives = depth,
                            std::optional<std::uint32_t> name = std::nullopt) {
@@ -216,7 +218,7 @@ class proxied_service {
     std::shared_ptr<domain> domain_ = must(domain::create(device_));
     region_handle registered_;
     std::unique_ptr<proxy_taker> taker_;
-    std::unique_ptr<proxy_engine> engine_;
+    std::unique_ptr<gpu::proxy_engine> engine_;
     std::vector<std::unique_ptr<proxy_session>> sessions_;
 };
 

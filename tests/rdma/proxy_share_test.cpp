@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several services by the same threads; this program's threads play their kernels.
 #include "core/server/thread_times.hpp"
+#include "kernels/proxy/proxy_threads.hpp"
 #include "rdma/proxy_rig.hpp"
-#include "verbs/proxy_threads.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -48,7 +48,7 @@ class verbs_proxy_share : public ::testing::Test {
     /// A service with one session, or more, by one of `threads` threads.
     proxied_service& add(std::uint32_t threads, std::uint32_t sessions = 1, std::uint32_t completions = 256) {
         proxied_service& made = *services_.emplace_back(std::make_unique<proxied_service>());
-        proxy_options options;
+        gpu::proxy_options options;
         options.receives = 64;
         options.sends = 2048;
         options.round = 128;
@@ -71,7 +71,7 @@ class verbs_proxy_share : public ::testing::Test {
         for (const auto& each : services_) kernels.emplace_back([&each, count] { expect_turns(*each, count); });
         for (std::thread& each : kernels) each.join();
     }
-    proxy_threads threads_;
+    gpu::proxy_threads threads_;
     std::vector<std::unique_ptr<proxied_service>> services_;
 };
 
@@ -168,7 +168,7 @@ TEST_F(verbs_proxy_share, one_ring_beside_eight_full_ones_gets_its_turns) {
 
 TEST_F(verbs_proxy_share, a_turn_ends_after_as_many_descriptors_as_it_may_post) {
     proxied_service service;
-    proxy_options options;
+    gpu::proxy_options options;
     options.batch = 4;
     options.round = 8;
     service.make_engine(options);
@@ -210,7 +210,7 @@ TEST_F(verbs_proxy_share, idle_services_cost_little) {
 
 TEST_F(verbs_proxy_share, refuses_a_turn_of_nothing) {
     proxied_service service;
-    proxy_options options;
+    gpu::proxy_options options;
     options.round = 0;
     EXPECT_THROW(service.make_engine(options), std::runtime_error);
 }

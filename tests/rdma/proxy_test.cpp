@@ -127,7 +127,7 @@ TEST_F(verbs_proxy, room_comes_back_at_completion_not_at_posting) {
 }
 
 TEST_F(verbs_proxy, a_busy_ring_takes_one_batch_a_round) {
-    proxy_options options;
+    gpu::proxy_options options;
     options.batch = 8;
     make_engine(options);
     proxy_session& busy = connect(64);
@@ -307,7 +307,7 @@ TEST_F(verbs_proxy, no_descriptor_at_all_harms_the_engine) {
 /// Drivers drop the completions of a queue pair that ends, and with them the notice that receives were used
 /// up.
 TEST_F(verbs_proxy, receives_that_ended_queue_pairs_had_used_up_come_back) {
-    proxy_options few;
+    gpu::proxy_options few;
     few.receives = 8;
     make_engine(few, 2);
     const auto from = range(0, 8);
@@ -331,7 +331,7 @@ TEST_F(verbs_proxy, receives_that_ended_queue_pairs_had_used_up_come_back) {
 
 /// As of an exclusive service: requests come by WRITE without immediate data.
 TEST_F(verbs_proxy, a_peer_that_announces_something_where_nobody_asked_ends_its_queue_pair_and_no_other) {
-    proxy_options plain;
+    gpu::proxy_options plain;
     plain.arrivals = false;
     make_engine(plain);
     must(engine_->start());
@@ -351,13 +351,13 @@ TEST_F(verbs_proxy, a_peer_that_announces_something_where_nobody_asked_ends_its_
 }
 
 TEST_F(verbs_proxy, refuses_memory_and_queue_pairs_that_will_not_do) {
-    proxy_options few;
+    gpu::proxy_options few;
     few.sends = depth + depth / 2;
     make_engine(few);
     proxy_session& session = connect();
     EXPECT_EQ(engine_->add(*session.pair, session.memory()).error().code, status::invalid_argument) << "twice";
     EXPECT_EQ(engine_->add(*session.peer, session.memory()).error().code, status::invalid_argument);
-    proxy_send_ring odd = session.memory();
+    gpu::proxy_send_ring odd = session.memory();
     odd.descriptors = odd.descriptors.first(12);
     EXPECT_EQ(engine_->add(*session.pair, odd).error().code, status::invalid_argument);
     EXPECT_THROW(connect(), std::runtime_error) << "no room for its completions";
@@ -370,13 +370,13 @@ TEST_F(verbs_proxy, refuses_a_device_that_is_driven_directly) {
     const auto other = must(device::open({}, {}));
     if (other->driver() == nullptr) GTEST_SKIP() << "there is none";
     proxy_taker taker(16);
-    const auto made = proxy_engine::create(other, taker.memory(), {});
+    const auto made = gpu::proxy_engine::create(other, taker.memory(), {});
     ASSERT_FALSE(made);
     EXPECT_EQ(made.error().code, status::invalid_argument);
 }
 
 TEST_F(verbs_proxy, is_woken_by_what_arrives) {
-    proxy_options sleepy;
+    gpu::proxy_options sleepy;
     sleepy.pace.spin = 0ns;
     sleepy.pace.nap = sleepy.pace.longest_nap = patience(30s);
     make_engine(sleepy);
@@ -399,7 +399,7 @@ TEST_F(verbs_proxy, is_woken_by_what_arrives) {
 }
 
 TEST_F(verbs_proxy, stops_and_hears_of_news_while_it_naps) {
-    proxy_options sleepy;
+    gpu::proxy_options sleepy;
     sleepy.pace.spin = 0ns;
     sleepy.pace.nap = sleepy.pace.longest_nap = 60s;
     make_engine(sleepy);

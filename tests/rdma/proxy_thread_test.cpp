@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who serves whom, and when a proxy's threads sleep: with rings that only count their turns.
 #include "core/server/thread_times.hpp"
+#include "kernels/proxy/proxy_threads.hpp"
 #include "patience.hpp"
-#include "verbs/proxy_threads.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -24,7 +24,7 @@ using tests::eventually;
 using tests::patience;
 
 /// Rings that say whether they have something to do.
-class counted_rings final : public served_rings {
+class counted_rings final : public gpu::served_rings {
   public:
     explicit counted_rings(bool busy = false) : busy_(busy) {}
     ~counted_rings() override { ::close(event_fd_); }
@@ -84,8 +84,8 @@ class counted_rings final : public served_rings {
     int event_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 };
 
-std::unique_ptr<proxy_thread> started(const proxy_pace& pace = {}) {
-    auto made = proxy_thread::start(pace);
+std::unique_ptr<gpu::proxy_thread> started(const gpu::proxy_pace& pace = {}) {
+    auto made = gpu::proxy_thread::start(pace);
     if (!made) throw std::runtime_error(made.error().message);
     return std::move(*made);
 }
@@ -202,7 +202,7 @@ class verbs_proxy_threads : public ::testing::Test {
         std::ranges::sort(out);
         return out;
     }
-    proxy_threads threads_{{}, patience(10s)};  // a move may take long on a busy machine
+    gpu::proxy_threads threads_{{}, patience(10s)};  // a move may take long on a busy machine
     std::vector<std::unique_ptr<counted_rings>> all_;
 };
 

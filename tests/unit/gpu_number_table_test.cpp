@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/gpu/number_table.hpp"
+#include "kernels/service/number_table.hpp"
 
 #include <accel_transport/device/service.hpp>
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rings between posters and the proxy's thread, without a device: a thread of the test reads and answers.
-#include "core/device_names.hpp"
 #include "patience.hpp"
 
 #include <accel_transport/device/detail/proxy/queue.hpp>

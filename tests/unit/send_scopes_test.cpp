@@ -2,7 +2,6 @@
 // Batches with one doorbell, and deferred doorbells, on rings that no adapter reads.
 #include "bench/deferred_doorbell.hpp"
 #include "bench/post_batch.hpp"
-#include "core/device_names.hpp"
 #include "team_scope.hpp"
 
 #include <array>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One send queue for many threads, with a thread in the adapter's place that looks at nothing but what the
 // doorbell record counts.
-#include "core/device_names.hpp"
 #include "patience.hpp"
 
 #include <accel_transport/device/detail/mlx5/shared_send_queue.hpp>

@@ -4,7 +4,7 @@
 #include "unit/shm_peers.hpp"
 
 #include <accel_transport/accel_transport.hpp>
-#include <accel_transport/device/detail/wire/tensor_extension.hpp>
+#include <accel_transport/detail/wire/tensor_extension.hpp>
 
 #include <array>
 #include <cstdint>

@@ -3,8 +3,8 @@
 #include "core/protocol.hpp"
 #include "core/tensor_description.hpp"
 
+#include <accel_transport/detail/wire/tensor_extension.hpp>
 #include <accel_transport/device/client.hpp>
-#include <accel_transport/device/detail/wire/tensor_extension.hpp>
 #include <accel_transport/device/service.hpp>
 
 #include <array>

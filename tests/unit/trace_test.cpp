@@ -4,7 +4,7 @@
 #include "core/tensor_description.hpp"
 #include "core/trace_description.hpp"
 
-#include <accel_transport/device/detail/wire/trace_extension.hpp>
+#include <accel_transport/detail/wire/trace_extension.hpp>
 #include <accel_transport/trace.hpp>
 
 #include <array>

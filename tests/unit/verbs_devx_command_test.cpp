@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fields of the commands to an mlx5 adapter's firmware.
-#include "verbs/devx_command.hpp"
+#include "kernels/queues/devx_command.hpp"
 
 #include <array>
 #include <cstring>
@@ -11,7 +11,7 @@
 namespace accel::tests {
 namespace {
 
-namespace devx = verbs::devx;
+namespace devx = gpu::devx;
 
 std::vector<std::uint8_t> bytes_of(const devx::command& of) {
     std::vector<std::uint8_t> out(devx::command::bytes());

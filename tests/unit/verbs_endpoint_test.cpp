@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/device_names.hpp"
 #include "verbs/endpoint.hpp"
 
-#include <accel_transport/device/detail/wire/response_target.hpp>
+#include <accel_transport/detail/wire/response_target.hpp>
 
 #include <cstring>
 #include <random>

@@ -3,7 +3,7 @@
 
 #include "serving/models/table.hpp"
 
-#include <accel_transport/device/host_device.hpp>
+#include <accel_transport/detail/host_device.hpp>
 
 /// The arithmetic that makes a network's input out of a raw image, for host loops and device threads alike: bilinear
 /// resize as `torch.nn.functional.interpolate(mode="bilinear", align_corners=False)` of the bytes as floats, then

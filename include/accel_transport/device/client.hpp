@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/detail/wire/tensor_extension.hpp>
 #include <accel_transport/device/channel_ref.hpp>
 #include <accel_transport/device/detail/channel/parts.hpp>
-#include <accel_transport/device/detail/wire/tensor_extension.hpp>
 #include <accel_transport/device/scope.hpp>
 
 #include <cstdint>
@@ -58,7 +58,7 @@ template <class Scope = thread_scope>
                                                       std::uint32_t& count) noexcept {
     count = 0;
     if (call.outcome != status::ok || call.response == nullptr) return status::invalid_state;
-    return detail::wire::tensors_of_message(call.response, call.response_bytes, call.generation, out, room, count);
+    return wire::tensors_of_message(call.response, call.response_bytes, call.generation, out, room, count);
 }
 
 // Responses in parts (`call_options::parts`). Such a call is looked at by these two, which take other calls as well.

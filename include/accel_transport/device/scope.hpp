@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/host_device.hpp>
+#include <accel_transport/detail/host_device.hpp>
 #include <accel_transport/status.hpp>
 
 #include <cstdint>

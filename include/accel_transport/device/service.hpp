@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/detail/wire/tensor_extension.hpp>
+#include <accel_transport/detail/wire/trace_extension.hpp>
 #include <accel_transport/device/clock.hpp>
 #include <accel_transport/device/detail/service/exclusive_requests.hpp>
 #include <accel_transport/device/detail/service/requests.hpp>
-#include <accel_transport/device/detail/wire/tensor_extension.hpp>
-#include <accel_transport/device/detail/wire/trace_extension.hpp>
 #include <accel_transport/device/scope.hpp>
 #include <accel_transport/device/service_ref.hpp>
 
@@ -53,14 +53,13 @@ template <class Scope = thread_scope>
 /// with `accel::describe(exchange.response, …)`.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status tensors(const exchange_ref& exchange, tensor* out, std::uint32_t room,
                                                       std::uint32_t& count) noexcept {
-    return detail::wire::tensors_of_message(exchange.request, exchange.request_bytes, exchange.generation, out, room,
-                                            count);
+    return wire::tensors_of_message(exchange.request, exchange.request_bytes, exchange.generation, out, room, count);
 }
 
 /// The trace that a request belongs to. `not_found`: it names none; `protocol_error`: what its client says is no trace,
 /// or is none any more. Any thread that has the exchange.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status trace(const exchange_ref& exchange, trace_context& out) noexcept {
-    return detail::wire::trace_before(exchange.request - detail::wire::header_bytes, exchange.generation, out);
+    return wire::trace_before(exchange.request - wire::header_bytes, exchange.generation, out);
 }
 
 /// Takes the oldest request that is ready, without waiting. `again`: there is none. `closed`: the service has

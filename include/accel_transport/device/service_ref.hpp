@@ -79,10 +79,10 @@ struct exchange_ref {
     std::uint32_t session = 0;
     std::uint32_t slot = 0;
     std::uint32_t generation = 0;
-    detail::wire::response_target target;
+    wire::response_target target;
     /// For the answer; all of it is read at once when the request is taken. The next two: `engine::direct`.
-    detail::mlx5::shared_send_queue_ref sends;
-    detail::mlx5::counter_snapshot seen;
+    mlx5::shared_send_queue_ref sends;
+    mlx5::counter_snapshot seen;
     std::uint32_t* busy = nullptr;
     std::int64_t clock_offset = detail::unknown_offset;
     std::uint32_t response_key = 0;

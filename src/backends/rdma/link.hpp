@@ -3,13 +3,12 @@
 
 #include "backends/rdma/key_cache.hpp"
 #include "core/backend.hpp"
-#include "core/device_names.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"
 #include "verbs/queues.hpp"
 
-#include <accel_transport/device/detail/wire/response_target.hpp>
+#include <accel_transport/detail/wire/response_target.hpp>
 
 #include <atomic>
 #include <cstddef>

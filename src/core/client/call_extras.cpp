@@ -5,7 +5,7 @@
 #include "core/tensor_description.hpp"
 #include "core/trace_description.hpp"
 
-#include <accel_transport/device/detail/wire/response_target.hpp>
+#include <accel_transport/detail/wire/response_target.hpp>
 
 #include <algorithm>
 

@@ -25,14 +25,6 @@ namespace {
 constexpr int most_room_waits = 10;
 constexpr std::chrono::milliseconds room_wait{50};
 
-result<backend*> usable_backend(context_state& context, const std::string& scheme) {
-    auto found = context.named_backend(scheme);
-    if (!found) return found;
-    auto [usable, reason] = (*found)->probe();
-    if (!usable) return error{status::unsupported, 0, fmt::format("{}: {}", scheme, reason)};
-    return found;
-}
-
 /// `rdma` reaches what listens as `gdr`, from a machine without a GPU.
 bool can_stand_in(const backend& here, backend* offered) {
     if (offered == nullptr || offered == &here || offered->wire() != here.wire()) return false;
@@ -182,6 +174,17 @@ result<session_grant> ask_server(const connect_request& request, const connectio
                                                    watch, deadline, request.stopped);
 }
 
+}  // namespace
+
+result<backend*> usable_backend(const connect_request& request) {
+    const std::string& scheme = request.peer.scheme;
+    auto found = request.context->named_backend(scheme);
+    if (!found) return found;
+    auto [usable, reason] = (*found)->probe();
+    if (!usable) return error{status::unsupported, 0, fmt::format("{}: {}", scheme, reason)};
+    return found;
+}
+
 poller_options source_options(const connect_request& request) {
     poller_options out;
     out.security = request.security;
@@ -222,8 +225,6 @@ result<void> open_session(const connect_request& request, connection& path, clie
         throw;
     }
 }
-
-}  // namespace
 
 result<connect_request> resolve_connection(std::shared_ptr<context_state> context, std::string_view text,
                                            const channel_options& options, std::optional<nanoseconds> time) {
@@ -278,7 +279,7 @@ result<connect_request> prepare_connection(std::shared_ptr<context_state> contex
 
 result<channel_connection> open_connection(const connect_request& request) {
     const nanoseconds deadline = deadline_after(request.options.connect_timeout);
-    auto chosen = usable_backend(*request.context, request.peer.scheme);
+    auto chosen = usable_backend(request);
     if (!chosen) return chosen.error();
     channel_connection made;
     auto events = (*chosen)->open_poller(source_options(request));
@@ -323,41 +324,6 @@ result<channel_connection> open_by_any_scheme(connect_request& request) {
         take(request, std::move(request.next_best.front()));
         request.next_best.erase(request.next_best.begin());
     }
-}
-
-namespace {
-
-/// `wants_sharing`: the server cannot do what `service_sharing::exclusive` needs.
-result<kernel_connection> open_kernels(const connect_request& request, const kernel_options& kernels,
-                                       const poller_options& source, bool& wants_sharing) {
-    auto chosen = usable_backend(*request.context, request.peer.scheme);
-    if (!chosen) return chosen.error();
-    kernel_connection made;
-    auto events = (*chosen)->kernels()->open_client(source, kernels);
-    if (!events) return events.error();
-    made.events = std::move(*events);
-
-    auto path = made.events->open_connection(client_config(request));
-    if (!path) return path.error();
-    made.path = std::move(*path);
-    if (auto opened = open_session(request, *made.path, made.session, request.deadline); !opened) {
-        wants_sharing = made.events->wants_sharing();
-        return opened.error();
-    }
-    return made;
-}
-
-}  // namespace
-
-result<kernel_connection> open_kernel_connection(const connect_request& request, const kernel_options& kernels) {
-    poller_options source = source_options(request);
-    bool wants_sharing = false;
-    auto made = open_kernels(request, kernels, source, wants_sharing);
-    if (made || !wants_sharing) return made;
-    log().warn("gpu: the server at {} announces its responses: the channel is shared, in spite of sharing=exclusive",
-               request.peer.text());
-    source.verbs.sharing = service_sharing::shared;
-    return open_kernels(request, kernels, source, wants_sharing);
 }
 
 result<target> resolve_target(const connect_request& request, std::uint16_t version, std::string_view name) {

@@ -3,7 +3,8 @@
 
 #include "core/control/security.hpp"
 #include "core/control/session.hpp"
-#include "core/kernel_host.hpp"
+#include "core/link.hpp"
+#include "core/poller.hpp"
 #include "core/uri.hpp"
 
 #include <accel_transport/target.hpp>
@@ -18,6 +19,7 @@
 
 namespace accel::core {
 
+class backend;
 class context_state;
 
 /// A way to a server, as `auto` finds it.
@@ -69,7 +71,6 @@ struct established {
     ~established() { path.reset(); }
 };
 using channel_connection = established<poller, link>;
-using kernel_connection = established<kernel_client, connection>;
 
 /// Reads the URI, loads keys and resolves `auto`. `time`: in place of `connect_timeout`.
 [[nodiscard]] result<connect_request> resolve_connection(std::shared_ptr<context_state> context, std::string_view text,
@@ -84,9 +85,16 @@ using kernel_connection = established<kernel_client, connection>;
 [[nodiscard]] result<channel_connection> open_connection(const connect_request& request);
 /// The same by `request.deadline`; with `auto`, by the next best scheme if that fails. `request` says which it is.
 [[nodiscard]] result<channel_connection> open_by_any_scheme(connect_request& request);
-/// The same for kernels, whose connection brings its slots.
-[[nodiscard]] result<kernel_connection> open_kernel_connection(const connect_request& request,
-                                                               const kernel_options& kernels);
+
+// The steps of `open_connection`, for connections that bring their own slots.
+/// The scheme of `peer`, if this machine can use it.
+[[nodiscard]] result<backend*> usable_backend(const connect_request& request);
+[[nodiscard]] poller_options source_options(const connect_request& request);
+/// Without slots.
+[[nodiscard]] link_config client_config(const connect_request& request);
+/// Asks the server for a session and attaches `path` to it.
+[[nodiscard]] result<void> open_session(const connect_request& request, connection& path, client_session& session,
+                                        nanoseconds deadline);
 
 /// Asks the server for a target, within `connect_timeout`. `version`: of the session with it.
 [[nodiscard]] result<target> resolve_target(const connect_request& request, std::uint16_t version,

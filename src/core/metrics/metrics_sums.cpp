@@ -39,23 +39,6 @@ std::uint64_t call_sums::all_ended() const noexcept {
     return std::accumulate(ended.begin(), ended.end(), std::uint64_t{0});
 }
 
-void kernel_sums::add(const gpu_service_statistics& one) noexcept {
-    requests += one.requests;
-    replies += one.replies;
-    expired += one.expired;
-    dropped += one.dropped;
-}
-
-void kernel_sums::add(const gpu_channel_statistics& one) noexcept {
-    ++channels;
-    // The report is read field by field while kernels write it.
-    in_flight += one.submitted - std::min(one.submitted, one.completed + one.ended_early);
-    answered += one.completed;
-    ended_early += one.ended_early;
-    stale += one.stale;
-    quarantined += one.quarantined;
-}
-
 void metrics_sums::add(const server_statistics& one) noexcept {
     servers.sessions += one.sessions;
     servers.memory_bytes += one.memory_bytes;

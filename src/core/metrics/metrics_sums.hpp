@@ -3,8 +3,6 @@
 
 #include "core/metrics/call_series.hpp"
 
-#include <accel_transport/gpu_channel.hpp>
-#include <accel_transport/gpu_service.hpp>
 #include <accel_transport/metrics.hpp>
 #include <accel_transport/server.hpp>
 
@@ -75,7 +73,7 @@ struct channel_sums {
     std::uint64_t copied_range_bytes = 0;
 };
 
-/// Sums over the services and channels whose messages kernels handle, as the kernels last reported.
+/// Sums over the services and channels of kernels, which report them.
 struct kernel_sums {
     std::uint64_t requests = 0;
     std::uint64_t replies = 0;
@@ -88,10 +86,6 @@ struct kernel_sums {
     std::uint64_t ended_early = 0;
     std::uint64_t stale = 0;
     std::uint64_t quarantined = 0;  ///< gauge
-
-    /// Only what its kernels counted; the host counts sessions and time as for every server.
-    void add(const gpu_service_statistics& one) noexcept;
-    void add(const gpu_channel_statistics& one) noexcept;
 };
 
 /// All that a context has counted.

@@ -9,7 +9,6 @@
 #include "core/net/socket.hpp"
 #include "core/net/unix_socket.hpp"
 #include "core/pacing.hpp"
-#include "core/server/kernel_reports.hpp"
 #include "core/server/thread_times.hpp"
 #include "core/thread.hpp"
 
@@ -48,7 +47,7 @@ result<void> check_scheme(const context_state& context, const uri& where) {
 result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context_state> context,
                                                          const std::vector<std::string>& uris,
                                                          const service_table& services, const server_options& options,
-                                                         bool for_kernels) {
+                                                         std::unique_ptr<session_maker> maker) {
     if (uris.empty()) return error{status::invalid_argument, 0, "a server needs at least one URI to listen on"};
     if (uris.size() > worker::max_sources)
         return error{status::invalid_argument, 0,
@@ -68,12 +67,12 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
     }
     auto effective = apply_options(parsed, options);
     if (!effective) return effective.error();
-    if (for_kernels) {
+    if (maker != nullptr) {
         // Its one thread handles connections and sleeps otherwise, whatever a URI says.
         effective->workers = 1;
         effective->poll = poll_mode::block;
     }
-    std::shared_ptr<server_core> made(new server_core(std::move(context), std::move(*effective), for_kernels));
+    std::shared_ptr<server_core> made(new server_core(std::move(context), std::move(*effective), std::move(maker)));
     made->add_workers(services);
     for (const worker* each : made->workers_)
         if (const int failed = each->waking_failure(); failed != 0)
@@ -95,10 +94,11 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
     return made;
 }
 
-server_core::server_core(std::shared_ptr<context_state> context, server_options options, bool for_kernels)
+server_core::server_core(std::shared_ptr<context_state> context, server_options options,
+                         std::unique_ptr<session_maker> maker)
     : context_(std::move(context)),
       options_(std::move(options)),
-      for_kernels_(for_kernels),
+      maker_(std::move(maker)),
       next_data_port_(options_.data_port) {}
 
 void server_core::add_workers(const service_table& services) {
@@ -129,13 +129,13 @@ result<void> server_core::reload_keys() {
     return {};
 }
 
-/// Opens the GPU on which handlers want their bytes.
+/// Opens the GPU on which requests are wanted.
 result<void> server_core::open_device() {
     if (options_.memory == memory_kind::host()) return {};
     auto opened = context_->gpus()->open(options_.memory);
     if (!opened) return opened.error();
     gpu_ = *opened;
-    if (for_kernels_) return {};  // its kernels bring their own streams
+    if (maker_ != nullptr) return {};  // it brings its own streams
     for (worker* each : workers_)
         if (auto ready = each->use(*gpu_); !ready) return ready;
     return {};
@@ -158,17 +158,13 @@ result<void> server_core::add_listener(const uri& where) {
                                  where.scheme)};
     }
     if (auto good = check_pacing(options_.pacing, *added.scheme); !good) return good;
-    if (for_kernels_ && added.scheme->kernels() == nullptr) {
-        return error{status::invalid_argument, 0,
-                     fmt::format("{}:// has no services on a GPU; listen on gpu://", where.scheme)};
-    }
     if (added.scheme->fills_gpus() && gpu_ == nullptr) {
         return error{
             status::invalid_argument, 0,
             fmt::format("{0}:// brings requests into GPU memory: give memory=cuda:0, or listen on another scheme",
                         where.scheme)};
     }
-    if (auto opened = for_kernels_ ? open_kernels(added) : open_pollers(added); !opened) return opened;
+    if (auto opened = maker_ != nullptr ? open_maker(added) : open_pollers(added); !opened) return opened;
     return join_entrance(std::move(added));
 }
 
@@ -207,12 +203,10 @@ result<void> server_core::open_pollers(listener& added) {
     return {};
 }
 
-result<void> server_core::open_kernels(const listener& added) {
+result<void> server_core::open_maker(const listener& added) {
     const link_geometry limits{options_.max_slots, options_.max_request_bytes, options_.max_response_bytes};
-    auto opened = added.scheme->kernels()->open_service(options_for(added, 0),
-                                                        {context_->gpus(), gpu_, options_.max_sessions, limits, {}});
+    auto opened = maker_->open(*added.scheme, options_for(added, 0), limits, gpu_);
     if (!opened) return opened.error();
-    kernels_ = opened->get();
     workers_.front()->add_source(std::move(*opened));
     return {};
 }
@@ -293,11 +287,7 @@ server_statistics server_core::statistics() const {
 void server_core::add_to(metrics_sums& sums) const {
     sums.add(statistics());
     ++sums.open_servers;
-    if (kernels_ != nullptr) {
-        gpu_service_statistics reported;
-        read_reports(kernels_->service(), reported);
-        sums.kernels.add(reported);
-    }
+    if (maker_ != nullptr) maker_->add_to(sums);
     for (const worker* each : workers_) {
         const server_metrics* const metrics = each->exchanges().metrics();
         if (metrics != nullptr) metrics->add_to(sums);
@@ -309,7 +299,6 @@ status server_core::drain(nanoseconds timeout) {
     return drain_by(driven_, timeout);
 }
 
-/// Clients go elsewhere while their calls in flight are answered.
 void server_core::tell_draining() noexcept {
     const std::lock_guard lock(mutex_);
     draining_ = true;
@@ -318,11 +307,6 @@ void server_core::tell_draining() noexcept {
         if (each.watch != nullptr) each.watch->drain();
     for (const auto& door : entrances_)
         if (door->control) door->control->drain();
-}
-
-void server_core::stop_kernels() noexcept {
-    tell_draining();
-    kernels_->request_stop();
 }
 
 /// A server that has been stopped has no workers: another thread may stop it meanwhile.

@@ -7,6 +7,7 @@
 #include "core/control/session.hpp"
 #include "core/fork_guard.hpp"
 #include "core/metrics/metrics_registry.hpp"
+#include "core/server/session_maker.hpp"
 #include "core/server/worker.hpp"
 #include "core/uri.hpp"
 
@@ -38,7 +39,7 @@ class server_core : private session_observer, private metrics_source {
                                                                      const std::vector<std::string>& uris,
                                                                      const service_table& services,
                                                                      const server_options& options,
-                                                                     bool for_kernels = false);
+                                                                     std::unique_ptr<session_maker> maker = {});
     ~server_core() override;
     server_core(const server_core&) = delete;
     server_core& operator=(const server_core&) = delete;
@@ -56,15 +57,14 @@ class server_core : private session_observer, private metrics_source {
     /// The names that clients may resolve, in place of those told before.
     [[nodiscard]] result<void> set_targets(const std::vector<std::string>& names);
     status drain(nanoseconds timeout);
-    /// Where kernels serve: tells clients that it drains, and asks kernels to end.
-    void stop_kernels() noexcept;
+    /// Clients go elsewhere from now on, while their calls in flight are answered.
+    void tell_draining() noexcept;
     void stop();
     /// True: the caller is one of its handlers, for which `stop` would wait.
     [[nodiscard]] bool in_handler() const noexcept;
     /// For a handler: stops the server, which may have no other owner, once handlers have returned.
     static void stop_later(std::shared_ptr<server_core> stopped) noexcept;
-    /// For kernels: what they need, and what the host watches.
-    [[nodiscard]] kernel_service& kernels() const noexcept { return *kernels_; }
+    /// Where `server_options::memory` says; null: the host.
     [[nodiscard]] accelerator_device* gpu() const noexcept { return gpu_; }
 
   private:
@@ -72,19 +72,19 @@ class server_core : private session_observer, private metrics_source {
     struct listener {
         uri where;
         backend* scheme = nullptr;
-        std::map<const worker*, poller*> pollers;  ///< none where kernels serve
+        std::map<const worker*, poller*> pollers;  ///< none with a `session_maker`
     };
     /// One control plane: the listeners that share its host and port.
     class entrance;
     struct open_entry {
         worker* owner = nullptr;
-        poller* source = nullptr;  ///< null: kernels serve it
+        poller* source = nullptr;  ///< null: of a `session_maker`
         entrance* through = nullptr;
         client_identity client;
         session_token token{};
         std::shared_ptr<cancel_board> cancels;
         std::shared_ptr<session_watch> watch;  ///< of a client of this process
-        connection* to_kernels = nullptr;      ///< of a session that kernels serve; good while `counted`
+        connection* made = nullptr;            ///< by a `session_maker`; good while `counted`
         std::size_t memory_bytes = 0;
         std::size_t gpu_memory_bytes = 0;
         std::uint32_t descriptors = 0;
@@ -95,9 +95,8 @@ class server_core : private session_observer, private metrics_source {
         control_server::ended_sessions notice = control_server::ended_sessions(1);
     };
 
-    server_core(std::shared_ptr<context_state> context, server_options options, bool for_kernels);
+    server_core(std::shared_ptr<context_state> context, server_options options, std::unique_ptr<session_maker> maker);
     void add_workers(const service_table& services);
-    void tell_draining() noexcept;
     status drain_by(worker* driven, nanoseconds timeout);
     [[nodiscard]] bool drained() const noexcept;
     [[nodiscard]] bool holds_exchanges() const noexcept;
@@ -106,7 +105,7 @@ class server_core : private session_observer, private metrics_source {
     result<void> add_listener(const uri& where);
     [[nodiscard]] poller_options options_for(const listener& added, std::size_t worker_index);
     result<void> open_pollers(listener& added);
-    result<void> open_kernels(const listener& added);
+    result<void> open_maker(const listener& added);
     [[nodiscard]] std::uint16_t data_port(const listener& of, std::size_t worker_index) noexcept;
     result<void> join_entrance(listener added);
     [[nodiscard]] result<std::shared_ptr<live_security>> security_of(const uri& where) const;
@@ -143,10 +142,9 @@ class server_core : private session_observer, private metrics_source {
 
     std::shared_ptr<context_state> context_;
     server_options options_;
-    bool for_kernels_;                   ///< kernels serve, no handler
-    kernel_service* kernels_ = nullptr;  ///< of the only worker, where kernels serve
-    accelerator_device* gpu_ = nullptr;  ///< where handlers want their bytes; null: the host
-    std::vector<worker*> workers_;       ///< each held once; changed under the mutex
+    std::unique_ptr<session_maker> maker_;  ///< null: handlers serve
+    accelerator_device* gpu_ = nullptr;     ///< where the bytes of requests are wanted; null: the host
+    std::vector<worker*> workers_;          ///< each held once; changed under the mutex
     process_stamp stamp_;
     worker* driven_ = nullptr;  ///< the only one, where the caller drives it
     std::vector<std::unique_ptr<entrance>> entrances_;

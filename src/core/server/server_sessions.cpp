@@ -38,7 +38,7 @@ result<session_grant> server_core::open_session(entrance& through, const session
                          fmt::format("this server does not listen for '{}' here; it offers {}", request.scheme,
                                      fmt::join(through.offers(), ", "))};
         }
-        const session_cost cost{memory, kernels_ == nullptr ? on->scheme->session_descriptors() : 0};
+        const session_cost cost{memory, maker_ == nullptr ? on->scheme->session_descriptors() : 0};
         if (auto within = check_limits(request, client, cost); !within) return within.error();
         return make_session(through, *on, least_loaded(), request, client, memory);
     }();
@@ -102,7 +102,7 @@ result<void> server_core::check_share(const client_identity& client, const sessi
     const auto found = clients_.find(client.account());
     if (client.account().empty() || found == clients_.end()) return {};
     // GPU-resident services have few places, often meant for one client.
-    const bool all = kernels_ != nullptr && options_.max_client_sessions == 0;
+    const bool all = maker_ != nullptr && options_.max_client_sessions == 0;
     const std::uint32_t sessions =
         all ? options_.max_sessions : own_or_share(options_.max_client_sessions, options_.max_sessions);
     const std::size_t memory = own_or_share(options_.max_client_memory_bytes, options_.max_memory_bytes);
@@ -131,7 +131,7 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     if (!token) return token.error();
     session_grant grant;
     grant.token = *token;
-    const std::uint16_t newest = for_kernels_ ? session_version::of_kernels : on.scheme->newest_version();
+    const std::uint16_t newest = maker_ != nullptr ? session_version::of_kernels : on.scheme->newest_version();
     grant.version = std::min(request.version_max, newest);
     grant.granted = request.wanted;
     grant.peer_timeout = options_.peer_timeout;
@@ -161,13 +161,13 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     {
         const std::lock_guard lock(mutex_);
         const std::size_t gpu_bytes = made->gpu_memory_bytes();
-        poller* const source = kernels_ == nullptr ? on.pollers.at(&owner) : nullptr;
-        connection* const to_kernels = kernels_ == nullptr ? nullptr : &made->connection();
-        const std::uint32_t descriptors = kernels_ == nullptr ? on.scheme->session_descriptors() : 0;
+        poller* const source = maker_ == nullptr ? on.pollers.at(&owner) : nullptr;
+        connection* const by_maker = maker_ == nullptr ? nullptr : &made->connection();
+        const std::uint32_t descriptors = maker_ == nullptr ? on.scheme->session_descriptors() : 0;
         share& had = clients_[client.account()];
         sessions_[grant.session_id] = {
-            &owner,        source,     &through,           client,    grant.token, made->shared_cancels(),
-            request.watch, to_kernels, made->memory_bytes, gpu_bytes, descriptors, true};
+            &owner,        source,   &through,           client,    grant.token, made->shared_cancels(),
+            request.watch, by_maker, made->memory_bytes, gpu_bytes, descriptors, true};
         if (draining_ && request.watch != nullptr) request.watch->drain();
         ++had.sessions;
         had.memory_bytes += made->memory_bytes;
@@ -196,8 +196,8 @@ result<void> server_core::connect_session(session& made, const listener& on, con
         grant.description = with.describe();
         return {};
     };
-    if (kernels_ != nullptr) {
-        auto opened = kernels_->open_connection(config);
+    if (maker_ != nullptr) {
+        auto opened = maker_->connect(config);
         if (!opened) return opened.error();
         if (auto attached = attach(**opened); !attached) return attached;
         made.set_connection(std::move(*opened));
@@ -324,8 +324,8 @@ void server_core::cancel(std::uint64_t id, std::span<const call_id> calls) noexc
     const auto found = sessions_.find(id);
     if (found == sessions_.end()) return;
     for (const call_id& each : calls) found->second.cancels->cancel(each);
-    if (found->second.to_kernels == nullptr || !found->second.counted) return;
-    for (const call_id& each : calls) kernels_->tell_cancelled(*found->second.to_kernels, each);
+    if (found->second.made == nullptr || !found->second.counted) return;
+    for (const call_id& each : calls) maker_->cancel(*found->second.made, each);
 }
 
 void server_core::session_lost(const session& which, status why) noexcept {

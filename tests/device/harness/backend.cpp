@@ -4,6 +4,7 @@
 #include "core/region_state.hpp"
 #include "core/registry.hpp"
 #include "device/harness/poller.hpp"
+#include "kernels/kernel_host.hpp"
 #include "verbs/device_cache.hpp"
 #include "verbs/domain_list.hpp"
 
@@ -12,13 +13,12 @@
 namespace accel::tests {
 namespace {
 
-class harness_backend final : public core::backend {
+class harness_backend final : public core::backend, public gpu::kernel_backend {
   public:
     explicit harness_backend(core::context_state& context)
         : real_(gpu::make_backend(context, rdma::make_backend(context, {.name = "gpu"}))) {}
     [[nodiscard]] std::string_view scheme() const noexcept override { return real_->scheme(); }
     [[nodiscard]] std::string_view wire() const noexcept override { return real_->wire(); }
-    [[nodiscard]] core::kernel_backend* kernels() noexcept override { return real_->kernels(); }
     [[nodiscard]] core::probe_result probe() override { return real_->probe(); }
     [[nodiscard]] core::probe_result examine() override { return real_->examine(); }
     void unregister_region(const core::region_state& region) noexcept override {
@@ -30,6 +30,15 @@ class harness_backend final : public core::backend {
         auto on = devices_.open(options.verbs, options.host);
         if (!on) return on.error();
         return harness_poller::open(std::move(*on), domains_, options);
+    }
+
+    [[nodiscard]] result<std::unique_ptr<gpu::kernel_service>> open_service(
+        const core::poller_options& options, const gpu::kernel_options& kernels) override {
+        return dynamic_cast<gpu::kernel_backend&>(*real_).open_service(options, kernels);
+    }
+    [[nodiscard]] result<std::unique_ptr<gpu::kernel_client>> open_client(const core::poller_options& options,
+                                                                          const gpu::kernel_options& kernels) override {
+        return dynamic_cast<gpu::kernel_backend&>(*real_).open_client(options, kernels);
     }
 
   private:

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backends/gpu/queue_set.hpp"
 #include "backends/rdma/key_cache.hpp"
 #include "core/backend.hpp"
-#include "core/device_names.hpp"
+#include "kernels/queues/queue_set.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/domain.hpp"
 #include "verbs/endpoint.hpp"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/gpu/layout.hpp"
 #include "core/log.hpp"
 #include "core/region_state.hpp"
 #include "device/harness/link.hpp"
 #include "device/harness/poller.hpp"
+#include "kernels/layout.hpp"
 
 #include <algorithm>
 #include <chrono>

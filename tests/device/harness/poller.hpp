@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backends/gpu/queue_set.hpp"
 #include "core/backend.hpp"
 #include "device/harness/service.hpp"
+#include "kernels/queues/queue_set.hpp"
 #include "verbs/async_events.hpp"
 #include "verbs/device.hpp"
 #include "verbs/domain_list.hpp"

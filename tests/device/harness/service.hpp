@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backends/gpu/kernel_memory.hpp"
-#include "backends/gpu/number_table.hpp"
-#include "backends/gpu/queue_set.hpp"
-#include "core/device_names.hpp"
+#include "kernels/kernel_memory.hpp"
+#include "kernels/queues/queue_set.hpp"
+#include "kernels/service/number_table.hpp"
 
 #include <accel_transport/device/service.hpp>
 

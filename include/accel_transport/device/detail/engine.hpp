@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/detail/mlx5/completion_queue.hpp>
+#include <accel_transport/detail/mlx5/completion_queue.hpp>
 #include <accel_transport/device/detail/mlx5/shared_send_queue.hpp>
 #include <accel_transport/device/detail/proxy/queue.hpp>
 
@@ -15,7 +15,7 @@ namespace accel::device::detail {
 /// The kind of engine.
 enum class engine : std::uint32_t {
     direct,  ///< mlx5 queues where they lie; the GPU rings the doorbell
-    proxy,   ///< descriptors into a ring in pinned memory; `verbs/proxy.hpp` posts them
+    proxy,   ///< descriptors into a ring in pinned memory; `kernels/proxy/proxy.hpp` posts them
 };
 
 /// One connection's send port, for any number of threads. Plain data that owns nothing; only its engine's

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/detail/mlx5/fences.hpp>
 #include <accel_transport/device/clock.hpp>
-#include <accel_transport/device/detail/mlx5/fences.hpp>
 
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/detail/mlx5/fences.hpp>
+#include <accel_transport/detail/mlx5/fences.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/detail/mlx5/fences.hpp>
+#include <accel_transport/detail/wire/slot_header.hpp>
 #include <accel_transport/device/clock.hpp>
-#include <accel_transport/device/detail/mlx5/fences.hpp>
-#include <accel_transport/device/detail/wire/slot_header.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/detail/mlx5/receive_queue.hpp>
 #include <accel_transport/device/detail/engine.hpp>
 #include <accel_transport/device/detail/host_clock_sync.hpp>
-#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
 #include <accel_transport/device/detail/slots_layout.hpp>
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/detail/wire/slot_header.hpp>
+#include <accel_transport/detail/wire/slot_header.hpp>
 
 #include <cstdint>
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/detail/wire/trace_extension.hpp>
 #include <accel_transport/device/detail/channel/owned_slots.hpp>
 #include <accel_transport/device/detail/channel/part_slots.hpp>
 #include <accel_transport/device/detail/channel/shared_slots.hpp>
-#include <accel_transport/device/detail/wire/trace_extension.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/detail/mlx5/send_queue.hpp>
 #include <accel_transport/device/detail/atomics.hpp>
-#include <accel_transport/device/detail/mlx5/send_queue.hpp>
 
 /// One mlx5 send queue for many threads of a GPU, or of the host. Each reserves and fills by itself, at once
 /// with the others; doorbells are rung by one at a time, and in the order of the ring: the first to announce
 /// a request tells the adapter of all that are ready, up to the first that is not, until nobody has announced
 /// another meanwhile. Nobody waits for another; `again` is the only way not to succeed.
-namespace accel::device::detail::mlx5 {
+namespace accel::mlx5 {
 
 /// Counters in WQEBBs, free-running.
 struct shared_send_queue_state {
@@ -43,8 +43,8 @@ struct counter_snapshot {
     std::uint32_t released = 0;
 };
 [[nodiscard]] ACCEL_HOST_DEVICE inline counter_snapshot snapshot_of(const shared_send_queue_ref& shared) noexcept {
-    const std::uint32_t released = load_acquire(&shared.state->released);
-    return {load_relaxed(&shared.state->reserved), released};
+    const std::uint32_t released = device::detail::load_acquire(&shared.state->released);
+    return {device::detail::load_relaxed(&shared.state->reserved), released};
 }
 
 /// Before the first request: no WQEBB begins a request that is ready.
@@ -73,12 +73,12 @@ ACCEL_HOST_DEVICE inline bool has_room(const shared_send_queue_ref& shared, std:
     do {
         const auto first = static_cast<std::uint32_t>(seen.reserved);
         if (!has_room(shared, wqebbs, first, seen.released)) {
-            seen.released = load_acquire(&shared.state->released);
+            seen.released = device::detail::load_acquire(&shared.state->released);
             if (!has_room(shared, wqebbs, first, seen.released)) return status::again;
         }
         // A carry out of the lower half is none of the upper one's.
         next = ((seen.reserved & ~std::uint64_t{0xffff'ffffU}) | (first + wqebbs)) + announced;
-    } while (!compare_exchange(&shared.state->reserved, seen.reserved, next));
+    } while (!device::detail::compare_exchange(&shared.state->reserved, seen.reserved, next));
     return status::ok;
 }
 
@@ -86,14 +86,14 @@ ACCEL_HOST_DEVICE inline bool has_room(const shared_send_queue_ref& shared, std:
 /// Else `wqebb` itself.
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t end_of(const shared_send_queue_ref& shared,
                                                             std::uint32_t wqebb) noexcept {
-    const std::uint32_t end = load_acquire(&ready_at(shared, wqebb).end);
+    const std::uint32_t end = device::detail::load_acquire(&ready_at(shared, wqebb).end);
     return end - wqebb <= wqebbs_of(max_ds) ? end : wqebb;
 }
 
 /// Tells the adapter of everything that is ready. Requests of other threads happened before, by their
 /// announcement, so the fence before the record orders them as well.
 ACCEL_HOST_DEVICE inline void publish_ready(const shared_send_queue_ref& shared) noexcept {
-    const std::uint32_t from = load_relaxed(&shared.state->published);
+    const std::uint32_t from = device::detail::load_relaxed(&shared.state->published);
     std::uint32_t last = from;
     std::uint32_t end = end_of(shared, from);
     if (end == from) return;
@@ -104,7 +104,7 @@ ACCEL_HOST_DEVICE inline void publish_ready(const shared_send_queue_ref& shared)
     // Once the record counts them, an earlier doorbell may make the adapter execute them, and others may
     // write where they were: all that is needed of them is read before.
     const std::uint64_t doorbell = ready_at(shared, last).doorbell;
-    store_release(&shared.state->published, end);
+    device::detail::store_release(&shared.state->published, end);
     publish(shared.queue, end);
     ring_with(shared.queue, doorbell);
 }
@@ -112,7 +112,7 @@ ACCEL_HOST_DEVICE inline void publish_ready(const shared_send_queue_ref& shared)
 /// The same for one request, which is the next one: its thread knows it.
 ACCEL_HOST_DEVICE inline void publish_next(const shared_send_queue_ref& shared, const ready_request& request) noexcept {
     order_wqe_before_doorbell_record();
-    store_fenced(&shared.state->published, request.end);
+    device::detail::store_fenced(&shared.state->published, request.end);
     store_whole(shared.queue.doorbell_record, to_be32(request.end & 0xffffU));
     ring_with(shared.queue, request.doorbell);
 }
@@ -120,7 +120,7 @@ ACCEL_HOST_DEVICE inline void publish_next(const shared_send_queue_ref& shared, 
 /// Rings, as the one who does; `announced` requests have been announced, and those are done.
 ACCEL_HOST_DEVICE inline void ring_until_quiet(const shared_send_queue_ref& shared, std::uint64_t announced) noexcept {
     for (;;) {
-        const std::uint64_t before = fetch_add(&shared.state->reserved, 0U - announced * one_announced);
+        const std::uint64_t before = device::detail::fetch_add(&shared.state->reserved, 0U - announced * one_announced);
         announced = (before >> 32) - announced;
         if (announced == 0) return;
         publish_ready(shared);
@@ -141,13 +141,13 @@ ACCEL_HOST_DEVICE inline void mark_ready(const shared_send_queue_ref& shared, st
                                          std::uint64_t doorbell) noexcept {
     ready_request& mine = ready_at(shared, first);
     mine.doorbell = doorbell;
-    store_release(&mine.end, end);
+    device::detail::store_release(&mine.end, end);
 }
 
 /// Steps 3 and 4, after `mark_ready`. Returns when the adapter has been told of the request, or a thread that
 /// rings will tell it.
 ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noexcept {
-    if ((fetch_add(&shared.state->reserved, one_announced) >> 32) != 0) return;
+    if ((device::detail::fetch_add(&shared.state->reserved, one_announced) >> 32) != 0) return;
     publish_ready(shared);
     ring_until_quiet(shared, 1);
 }
@@ -161,7 +161,7 @@ ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noex
     const std::uint32_t wqebbs = wqebbs_of(size.ds);
     // Where nobody else posts this request is the next one. Asked on the way to the reservation: an answer
     // that is old by then is another number.
-    const std::uint32_t published = load_relaxed(&shared.state->published);
+    const std::uint32_t published = device::detail::load_relaxed(&shared.state->published);
     // Announced at once with the reservation: where nobody else posts, that is the only step before the ring.
     const status taken = reserve(shared, wqebbs, one_announced, seen);
     if (taken != status::ok) return taken;
@@ -181,7 +181,7 @@ ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noex
     }
     ready_request& told = ready_at(shared, first);
     told.doorbell = mine.doorbell;
-    store_fenced(&told.end, mine.end);
+    device::detail::store_fenced(&told.end, mine.end);
     if (published == first)
         publish_next(shared, mine);
     else
@@ -200,16 +200,16 @@ ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noex
 /// and all before it are done. False: no request that is under way begins there.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool release(const shared_send_queue_ref& shared,
                                                     std::uint16_t counter) noexcept {
-    const std::uint32_t released = load_relaxed(&shared.state->released);
+    const std::uint32_t released = device::detail::load_relaxed(&shared.state->released);
     const auto distance = static_cast<std::uint16_t>(counter - static_cast<std::uint16_t>(released));
     // A request that has completed was published, although this thread may not have seen that yet. The acquire makes
     // the stores of those who published visible before their WQEBBs are used again.
-    (void)load_acquire(&shared.state->published);
+    (void)device::detail::load_acquire(&shared.state->published);
     const std::uint32_t first = released + distance;
     const std::uint32_t end = end_of(shared, first);
     if (end == first) return false;
-    store_release(&shared.state->released, end);
+    device::detail::store_release(&shared.state->released, end);
     return true;
 }
 
-}  // namespace accel::device::detail::mlx5
+}  // namespace accel::mlx5

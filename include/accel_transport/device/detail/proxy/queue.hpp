@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/detail/mlx5/completion_queue.hpp>
+#include <accel_transport/detail/mlx5/send_queue.hpp>
 #include <accel_transport/device/detail/atomics.hpp>
-#include <accel_transport/device/detail/mlx5/completion_queue.hpp>
-#include <accel_transport/device/detail/mlx5/send_queue.hpp>
 #include <accel_transport/device/detail/proxy/tagged_quad.hpp>
 
 /// Posting for a GPU that cannot reach the adapter's queues: descriptors go into a ring in pinned memory, and
-/// a thread of the host posts them on whatever RDMA device there is (`verbs/proxy.hpp`). Completions come
+/// a thread of the host posts them on whatever RDMA device there is (`kernels/proxy/proxy.hpp`). Completions come
 /// back through another ring. No step waits. With a CPU thread in the kernel's place it is the same code.
-namespace accel::device::detail::proxy {
+namespace accel::proxy {
 
 /// A work request on its way to the thread that posts it.
 struct alignas(64) send_descriptor {
@@ -111,11 +111,11 @@ ACCEL_HOST_DEVICE inline void clear(completion_entry* entries, std::uint32_t cou
 
 /// Descriptors for which there is room. Looks across only if none was left when that was last done.
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t free_descriptors(const send_queue_ref& queue) noexcept {
-    std::uint32_t released = load_acquire(&queue.state->released);
-    const std::uint32_t reserved = load_relaxed(&queue.state->reserved);
+    std::uint32_t released = device::detail::load_acquire(&queue.state->released);
+    const std::uint32_t reserved = device::detail::load_relaxed(&queue.state->reserved);
     if (room_between(queue, reserved, released) <= 0) {
         released = mlx5::load_flag(queue.released);
-        store_release(&queue.state->released, released);
+        device::detail::store_release(&queue.state->released, released);
     }
     const std::int32_t room = room_between(queue, reserved, released);
     return room > 0 ? static_cast<std::uint32_t>(room) : 0;
@@ -127,14 +127,14 @@ ACCEL_HOST_DEVICE inline void clear(completion_entry* entries, std::uint32_t cou
 [[nodiscard]] ACCEL_HOST_DEVICE inline status reserve(const send_queue_ref& queue, std::uint32_t descriptors,
                                                       std::uint32_t& first) noexcept {
     const auto wanted = static_cast<std::int32_t>(descriptors);
-    std::uint32_t seen = load_relaxed(&queue.state->reserved);
+    std::uint32_t seen = device::detail::load_relaxed(&queue.state->reserved);
     do {
         // The counters that others have noted may be old, and so may `seen` be: the exchange fails then.
-        if (room_between(queue, seen, load_acquire(&queue.state->released)) >= wanted) continue;
+        if (room_between(queue, seen, device::detail::load_acquire(&queue.state->released)) >= wanted) continue;
         const std::uint32_t released = mlx5::load_flag(queue.released);
         if (room_between(queue, seen, released) < wanted) return status::again;
-        store_release(&queue.state->released, released);
-    } while (!compare_exchange(&queue.state->reserved, seen, seen + descriptors));
+        device::detail::store_release(&queue.state->released, released);
+    } while (!device::detail::compare_exchange(&queue.state->reserved, seen, seen + descriptors));
     first = seen;
     return status::ok;
 }
@@ -190,12 +190,12 @@ ACCEL_HOST_DEVICE inline void fill_answer(send_descriptor* ring, std::uint32_t m
 /// A completion has named descriptor `counter` (its low 16 bits). The room is given back by the proxy; this
 /// only spares the posters a look. False: no descriptor that is or has lately been under way has that number.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool release(const send_queue_ref& queue, std::uint16_t counter) noexcept {
-    const std::uint32_t released = load_relaxed(&queue.state->released);
+    const std::uint32_t released = device::detail::load_relaxed(&queue.state->released);
     const auto ahead = static_cast<std::int16_t>(counter - static_cast<std::uint16_t>(released));
     if (ahead < 0) return true;
     const auto distance = static_cast<std::uint32_t>(ahead);
-    if (distance >= load_relaxed(&queue.state->reserved) - released) return false;
-    store_release(&queue.state->released, released + distance + 1);
+    if (distance >= device::detail::load_relaxed(&queue.state->reserved) - released) return false;
+    device::detail::store_release(&queue.state->released, released + distance + 1);
     return true;
 }
 
@@ -338,4 +338,4 @@ inline void tell(completion_entry* entries, std::uint32_t count, std::uint32_t t
     store_quad(&entries[told & (count - 1)], entry);
 }
 
-}  // namespace accel::device::detail::proxy
+}  // namespace accel::proxy

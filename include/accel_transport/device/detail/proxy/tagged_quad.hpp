@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/host_device.hpp>
+#include <accel_transport/detail/host_device.hpp>
 
 #include <cstdint>
 
@@ -12,7 +12,7 @@
 #endif
 
 /// Words and quads that a GPU and threads of the host exchange through memory that both reach.
-namespace accel::device::detail::proxy {
+namespace accel::proxy {
 
 /// 12 bytes of content and the mark that says which time round the ring they belong to.
 struct alignas(16) tagged_quad {
@@ -93,4 +93,4 @@ ACCEL_HOST_DEVICE inline void order_rest_before_quad() noexcept {
 #endif
 }
 
-}  // namespace accel::device::detail::proxy
+}  // namespace accel::proxy

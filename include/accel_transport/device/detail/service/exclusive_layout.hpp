@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/device/detail/mlx5/completion_queue.hpp>
-#include <accel_transport/device/detail/mlx5/send_queue.hpp>
+#include <accel_transport/detail/mlx5/completion_queue.hpp>
+#include <accel_transport/detail/mlx5/send_queue.hpp>
 #include <accel_transport/device/detail/proxy/queue.hpp>
 #include <accel_transport/device/detail/service/layout.hpp>
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/detail/mlx5/receive_queue.hpp>
+#include <accel_transport/detail/wire/response_target.hpp>
+#include <accel_transport/detail/wire/slot_header.hpp>
 #include <accel_transport/device/detail/engine.hpp>
 #include <accel_transport/device/detail/host_clock_sync.hpp>
-#include <accel_transport/device/detail/mlx5/receive_queue.hpp>
 #include <accel_transport/device/detail/service/part_slots.hpp>
 #include <accel_transport/device/detail/slots_layout.hpp>
-#include <accel_transport/device/detail/wire/response_target.hpp>
-#include <accel_transport/device/detail/wire/slot_header.hpp>
 
 #include <cstddef>
 #include <cstdint>

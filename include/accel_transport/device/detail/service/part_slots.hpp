@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/detail/wire/slot_header.hpp>
 #include <accel_transport/device/detail/atomics.hpp>
-#include <accel_transport/device/detail/wire/slot_header.hpp>
 
 #include <cstddef>
 #include <cstdint>
