@@ -65,18 +65,18 @@ class Times(unittest.TestCase):
 
 
 class Rates(unittest.TestCase):
-    def test_twice_the_decades_is_twice_the_way(self):
+    def test_twice_the_decades_take_twice_the_length(self):
         rows = [row(payload_bytes=size, gbit_per_s=rate) for size, rate in ((10, 1), (100, 10), (1000, 1000))]
         ((one, two, three),) = lines(post_plot.plot_rates(rows))
         self.assertAlmostEqual(three[0] - two[0], two[0] - one[0], delta=0.2)
         self.assertAlmostEqual(two[1] - three[1], 2 * (one[1] - two[1]), delta=0.2)
 
-    def test_only_the_library_s_order_and_host_memory(self):
+    def test_curves_show_only_the_library_s_order_and_host_memory(self):
         kinds = ({}, {"order": "one, UNSOUND"}, {"memory": "GPU"})
         rows = [row(payload_bytes=size, **kind) for size in (8, 64) for kind in kinds]
         self.assertEqual(list(post_plot.curves_of(rows)), ["thread, 1 a doorbell"])
 
-    def test_one_payload_is_no_curve(self):
+    def test_one_payload_gives_no_curve(self):
         self.assertIsNone(post_plot.plot_rates([row(), row("warp")]))
 
 

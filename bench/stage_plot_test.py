@@ -58,7 +58,7 @@ class Plot(unittest.TestCase):
         self.assertFalse([title for title, _, _ in drawn if title.startswith("queue")])
         self.assertLessEqual(max(x + width for _, x, width in drawn), stage_plot.LEFT + stage_plot.SPAN + 0.1)
 
-    def test_nothing_measured_is_drawn_as_nothing(self):
+    def test_an_empty_measurement_is_drawn_empty(self):
         nothing = {key: 0 for key in stage_plot.NUMBERS}
         self.assertEqual(bars(stage_plot.plot(1, 1, [row(**nothing)])), [])
 
@@ -84,17 +84,17 @@ class Plot(unittest.TestCase):
 
 
 class Rows(unittest.TestCase):
-    def test_one_plot_for_each_payload_and_number_of_clients(self):
+    def test_each_payload_and_number_of_clients_has_a_plot(self):
         rows = [row(clients=16), row(clients=1), row("gdr", clients=1), row(payload_bytes=9)]
         self.assertEqual([(key, len(members)) for key, members in stage_plot.groups(rows).items()],
                          [((9, 4, ""), 1), ((4_000_000, 1, ""), 2), ((4_000_000, 16, ""), 1)])
 
-    def test_one_plot_for_each_network(self):
+    def test_each_network_has_a_plot(self):
         rows = [row(network="b"), row(network="a"), row("gdr", network="b")]
         self.assertEqual([(key[2], len(members)) for key, members in stage_plot.groups(rows).items()],
                          [("a", 1), ("b", 2)])
 
-    def test_what_is_no_row_is_refused_with_its_place(self):
+    def test_an_invalid_row_is_refused_with_its_place(self):
         for broken in ({**row(), "copy_us": None}, {**row(), "way": 3}, {**row(), "network": ["x"]},
                        {**row(), "copy_us": -1}, {**row(), "clients": True}, {**row(), "total_us": float("nan")},
                        {**row(), "backend": 3}, [], "row"):
@@ -105,7 +105,7 @@ class Rows(unittest.TestCase):
         with self.assertRaisesRegex(stage_plot.Malformed, "inference_us"):
             stage_plot.read_rows(json.dumps([without]))
 
-    def test_what_is_no_array_is_refused(self):
+    def test_a_document_that_is_not_an_array_is_refused(self):
         for content in ("", "{}", "[]", "3", "[{"):
             with self.assertRaises(stage_plot.Malformed):
                 stage_plot.read_rows(content)

@@ -31,7 +31,7 @@ class IncludeRules(unittest.TestCase):
     def assert_clean(self, path, *lines):
         self.assertEqual([], offences_of(path, *lines))
 
-    def test_public_headers(self):
+    def test_public_headers_include_only_public_headers(self):
         public = "include/accel_transport/a.hpp"
         self.assert_clean(public, HEADER, "#include <span>", "#include <accel_transport/status.hpp>")
         self.assert_offence("public header", public, HEADER, "#include <spdlog/spdlog.h>")
@@ -39,20 +39,20 @@ class IncludeRules(unittest.TestCase):
         self.assert_offence("public header", public, HEADER, '#include "core/uri.hpp"')
         self.assert_offence("angle", public, HEADER, '#include "accel_transport/status.hpp"')
 
-    def test_cuda(self):
+    def test_only_src_cuda_includes_cuda(self):
         self.assert_offence("CUDA", "src/core/a.hpp", HEADER, "#include <cuda_runtime.h>")
         self.assert_clean("src/cuda/a.cpp", "#include <cuda_runtime.h>")
         self.assert_offence("only src/cuda and src/kernels", "src/core/a.cpp", "#include <cuda_runtime.h>")
         self.assert_clean("include/accel_transport/device/a.cuh", HEADER, "#include <cuda/atomic>")
 
-    def test_backends(self):
+    def test_backends_never_include_each_other(self):
         self.assert_offence("each other", "src/backends/tcp/backend.cpp", '#include "backends/zmq/link.hpp"')
         self.assert_clean("src/backends/tcp/backend.cpp", '#include "backends/tcp/link.hpp"')
         self.assert_offence("registry", "src/core/server.cpp", '#include "backends/tcp/backend.hpp"')
         self.assert_clean("src/core/registry.cpp", '#include "backends/tcp/backend.hpp"')
         self.assert_clean("tests/unit/tcp_test.cpp", '#include "backends/tcp/backend.hpp"')
 
-    def test_verbs(self):
+    def test_only_src_verbs_includes_libibverbs(self):
         self.assert_offence("libibverbs", "src/backends/rdma/backend.cpp", "#include <infiniband/verbs.h>")
         self.assert_clean("src/verbs/queue_pair.cpp", "#include <infiniband/verbs.h>")
         self.assert_clean("bench/bare_verbs_link.cpp", "#include <infiniband/verbs.h>")
@@ -69,17 +69,17 @@ class IncludeRules(unittest.TestCase):
         self.assert_offence("neither", "src/core/a.cpp", '#include "serving/models/model.hpp"')
         self.assert_offence("public", "examples/serving/a.cpp", '#include "kernels/kernel_host.hpp"')
 
-    def test_spdlog(self):
+    def test_only_sources_of_the_log_include_spdlog(self):
         self.assert_offence("spdlog", "src/core/log.hpp", HEADER, "#include <spdlog/spdlog.h>")
         self.assert_offence("spdlog", "tests/unit/a_test.cpp", "#include <spdlog/sinks/ostream_sink.h>")
         self.assert_clean("src/core/log_stderr.cpp", "#include <spdlog/pattern_formatter.h>")
 
-    def test_data_path(self):
+    def test_a_data_path_includes_no_locks_and_no_log(self):
         self.assert_offence("data path", "src/backends/tcp/datapath.cpp", "#include <mutex>")
         self.assert_offence("data path", "src/backends/tcp/datapath.cpp", '#include "core/log.hpp"')
         self.assert_offence("data path", "src/backends/rdma/send_datapath.cpp", '#include "core/log.hpp"')
 
-    def test_examples(self):
+    def test_examples_include_only_public_headers(self):
         self.assert_offence("public", "examples/hello.cpp", '#include "core/uri.hpp"')
 
     def test_headers_are_included_once(self):
@@ -90,7 +90,7 @@ class IncludeRules(unittest.TestCase):
         self.assert_offence("comment", public, HEADER, "struct a {", "};")
         self.assert_clean(public, HEADER, "/// Says what.", "template <class T>", "class a {", "};", "class b;")
 
-    def test_licences(self):
+    def test_sources_need_a_licence(self):
         for path in ("src/core/a.cpp", "scripts/a.py", "tests/unit/CMakeLists.txt"):
             found = offences_of(path, "", licence=False)
             self.assertEqual(1, len(found), found)
@@ -99,19 +99,19 @@ class IncludeRules(unittest.TestCase):
         self.assertEqual("#!/bin/sh\n# " + add_spdx.LICENCE + "\necho\n",
                          add_spdx.with_licence(Path("run"), "#!/bin/sh\necho\n"))
 
-    def test_names_of_tests(self):
+    def test_names_of_tests_are_snake_case(self):
         for line in ("TEST(suite, ends_in_time) {", "TEST_P(a_suite, is_told_twice) {", "TEST_F(a,\n    b_2) {"):
             self.assert_clean("tests/unit/a_test.cpp", line)
         for line in ("TEST(Suite, ends) {", "TEST_F(suite, EndsInTime) {", "TYPED_TEST(suite, endsInTime) {"):
             self.assert_offence("snake_case", "tests/unit/a_test.cpp", line)
 
-    def test_long_lines(self):
+    def test_long_lines_are_refused(self):
         self.assert_clean("src/core/a.cpp", "// " + "ä" * 117)
         self.assert_offence("120 columns", "src/core/a.cpp", "// " + "a" * 118)
         self.assert_offence("120 columns", "docs/a.md", "a" * 121)
         self.assert_clean("docs/a.md", "| " + "a" * 121, "https://" + "a" * 121)
 
-    def test_leftovers_and_machine_paths(self):
+    def test_leftovers_and_machine_paths_are_refused(self):
         self.assert_offence("leftover", "src/core/a.cpp", "// TO" + "DO later")
         self.assert_offence("one machine", "docs/a.md", "see /" + "work/main/README.md")
         self.assert_clean("docs/a.md", "the framework/home/page, build/work/x")

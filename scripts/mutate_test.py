@@ -59,7 +59,7 @@ class TheList(unittest.TestCase):
         self.assertIn("softnic_cli", mutants.targets_of(r"^conformance\.rdma\.slots$"))
         self.assertEqual(("replay_uri", "unit_tests"), mutants.targets_of(r"^fuzz\.replay\.uri$|^unit_tests\.uri\."))
 
-    def test_selection(self):
+    def test_patterns_select_mutants(self):
         some = [mutants.Mutant(**GOOD, list="core.toml")]
         for pattern in ("core.first", "core", "core.toml", "a.cpp", "core.*"):
             self.assertEqual(some, mutants.select(some, [pattern]), pattern)
@@ -157,7 +157,7 @@ class Beside(unittest.TestCase):
         self.assertEqual(["core.0", "core.1"], benches[0].tried)
         self.assertEqual({each.id for each in due}, mutate.read_results(self.journal.path).keys())
 
-    def test_what_one_bench_raises_is_raised_after_the_others_have_ended(self):
+    def test_an_exception_of_one_bench_is_raised_after_the_others_end(self):
         due = [FakeMutant("core.broken"), FakeMutant("core.other")]
         with self.assertRaises(OSError):
             mutate.run_beside([FakeBench(), FakeBench()], due, self.journal)
@@ -172,7 +172,7 @@ class TheCopy(unittest.TestCase):
                             '<testcase name="c" status="notrun"/></testsuite>', encoding="utf-8")
             self.assertEqual((["a", "b"], ["b"]), mutate.read_report(path))
 
-    def test_only_what_differs_is_written(self):
+    def test_only_changed_files_are_written(self):
         with tempfile.TemporaryDirectory() as folder:
             source, target = Path(folder, "a"), Path(folder, "tree", "a")
             source.write_text("one", encoding="utf-8")

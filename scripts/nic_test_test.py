@@ -46,7 +46,7 @@ class Programs(unittest.TestCase):
         text = "[       OK ] a.b (1 ms)\n[       OK ] a.c (1 ms)\n[  SKIPPED ] a.d (0 ms)\nSkipped\nthere is no GPU\n"
         self.assertEqual(subject.gtest_result(0, text), ("pass", "2 tests, 1 skipped: there is no GPU"))
 
-    def test_nothing_but_skipped_tests_is_a_skip_with_its_reason(self):
+    def test_a_run_of_skipped_tests_is_a_skip_with_its_reason(self):
         self.assertEqual(subject.gtest_result(77, "skipped: GPU memory: this build is without CUDA\n"),
                          ("skip", "GPU memory: this build is without CUDA"))
         self.assertEqual(subject.gtest_result(0, "x.cpp:1: Skipped\nthere is no GPU\n\n[  SKIPPED ] a.b (0 ms)\n"),
@@ -101,7 +101,7 @@ class Report(unittest.TestCase):
         text = "\n".join(self.lines([outcome("rdma", "fail", "1 of 2 tests", ("f.cpp:3: Failure",))]))
         self.assertIn("rdma: what rdma is\n  f.cpp:3: Failure", text)
 
-    def test_it_stays_one_page(self):
+    def test_a_report_stays_one_page(self):
         long = "word " * 100
         rows = [outcome(f"check-{i}", "fail", long, (long,) * subject.LINES_OF_A_FAILURE) for i in range(16)]
         lines = self.lines(rows, advice=[long])
@@ -143,12 +143,12 @@ class Checks(unittest.TestCase):
         state = subject.first_of(f"/proc/{process}/stat").rpartition(")")[2].split()
         return bool(state) and state[0] != "Z"
 
-    def test_without_a_device_only_the_doctor_is_asked(self):
+    def test_only_the_doctor_runs_without_a_device(self):
         context = subject.Context(Path(), Path(), Path(), False, False)
         doctor = {"reasons": {"rdma": "no port is up"}, "usable": {"rdma": False}, "advice": []}
         self.assertEqual([each.name for each in subject.all_checks(context, doctor, False)], ["doctor"])
 
-    def test_without_a_gpu_what_needs_one_is_skipped_with_a_reason(self):
+    def test_checks_of_a_gpu_are_skipped_with_a_reason_without_one(self):
         context = subject.Context(Path("/nowhere"), Path("/nowhere"), Path(), False, False)
         doctor = {"reasons": {"rdma": ROCE}, "usable": {"rdma": True}, "advice": []}
         missing = {each.name: each.missing for each in subject.all_checks(context, doctor, False)}

@@ -31,11 +31,11 @@ class Progress(unittest.TestCase):
                             " 2/20 Test  #4: c.d ...***Failed 0.1 sec\nmore\n")
         self.assertEqual("tested 2 20\n1\n", self.output(f"progress_of {self.log}; failures_in {self.log}"))
 
-    def test_off_a_terminal_nothing_moves_and_the_status_is_kept(self):
+    def test_nothing_moves_off_a_terminal_and_the_status_is_kept(self):
         self.assertEqual("3\n", self.output("while_followed bash -c 'echo [1/2] a; exit 3' || echo $?"))
         self.assertEqual("[1/2] a\n", self.log.read_text())
 
-    def test_on_a_terminal_a_line_tells_how_far_it_is(self):
+    def test_a_line_shows_the_progress_on_a_terminal(self):
         done = self.folder / "done"
         ours, theirs = pty.openpty()
         self.addCleanup(os.close, ours)

@@ -81,7 +81,7 @@ void eight_calls(channel& client, std::size_t length, slice lent, slice directed
     }
 }
 
-TEST_P(allocations, none_for_payloads_in_slots) {
+TEST_P(allocations, payloads_in_slots_allocate_nothing) {
     rig r(backend(), echo, at_server());
     auto client = r.connect(at_client());
     for (const std::size_t length : {0U, 64U, 5000U, 60'000U})
@@ -143,7 +143,7 @@ class forwarding_thread {
     std::thread thread_;
 };
 
-TEST_P(allocations, none_for_forwarded_calls) {
+TEST_P(allocations, forwarded_calls_allocate_nothing) {
     if (backend().scheme == "local") GTEST_SKIP() << "its requests are the client's memory";
     rig r(backend(), echo, at_server());
     const forwarding_thread between(r, backend(), at_client());
@@ -153,7 +153,7 @@ TEST_P(allocations, none_for_forwarded_calls) {
         EXPECT_EQ(allocated_by([&] { eight_calls(*client, length, {}, {}); }), 0U) << length << " bytes";
 }
 
-TEST_P(allocations, none_for_lent_and_directed_payloads) {
+TEST_P(allocations, lent_payloads_and_response_targets_allocate_nothing) {
     rig r(backend(), echo, at_server());
     auto client = r.connect(at_client());
     auto memory = r.ctx().allocate(60'000);
@@ -163,7 +163,7 @@ TEST_P(allocations, none_for_lent_and_directed_payloads) {
     EXPECT_EQ(allocated_by([&] { eight_calls(client.raw(), 100, {}, memory->whole()); }), 0U);
 }
 
-TEST_P(allocations, none_for_calls_that_end_early) {
+TEST_P(allocations, calls_that_end_early_allocate_nothing) {
     rig r(backend(), echo, at_server());
     auto client = r.connect(at_client());
     const auto cancelled = [&] {
@@ -183,7 +183,7 @@ TEST_P(allocations, none_for_calls_that_end_early) {
     EXPECT_EQ(allocated_by(cancelled), 0U);
 }
 
-TEST_P(allocations, none_for_failures) {
+TEST_P(allocations, failures_allocate_nothing) {
     rig r(
         backend(), [](exchange one) { (void)one.fail(status::application_error, 3, "no"); }, at_server());
     auto client = r.connect(at_client());
@@ -200,7 +200,7 @@ TEST_P(allocations, none_for_failures) {
     EXPECT_EQ(allocated_by(failed), 0U);
 }
 
-TEST_P(allocations, none_for_responses_in_parts) {
+TEST_P(allocations, responses_in_parts_allocate_nothing) {
     const auto six_parts = [](exchange one) {
         for (int i = 0; i < 6; ++i) {
             EXPECT_FALSE(one.part().empty());
@@ -228,7 +228,7 @@ TEST_P(allocations, none_for_responses_in_parts) {
 }
 
 /// With everything on: they are counted, by target, and carry their trace.
-TEST_P(allocations, none_for_counted_and_traced_calls) {
+TEST_P(allocations, counted_and_traced_calls_allocate_nothing) {
     context ctx = quiet_context(true);
     auto serving = server::listen(ctx, {backend().listen_uri()}, service_table{{{"model", echo}}, echo}, at_server());
     ASSERT_TRUE(serving.ok()) << serving.error().message;
@@ -254,7 +254,7 @@ TEST_P(allocations, none_for_counted_and_traced_calls) {
 }
 
 // A channel with reconnect=true tries again and again while its server is away.
-TEST_P(allocations, no_long_aligned_block_for_another_connection) {
+TEST_P(allocations, another_connection_allocates_no_long_aligned_block) {
     rig r(backend(), echo, at_server());
     (void)r.connect(at_client());
     const std::uint64_t before = long_aligned_allocations();

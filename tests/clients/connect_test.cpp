@@ -20,13 +20,13 @@ class connecting : public client_rig {
     }
 };
 
-TEST_P(connecting, without_connect_retry_there_is_one_try) {
+TEST_P(connecting, connect_tries_once_without_connect_retry) {
     const auto failed = channel::connect(ctx, abandoned("gone"), client_options());
     ASSERT_EQ(failed.code(), status::peer_lost);
     EXPECT_EQ(failed.error().message.find("tried"), std::string::npos) << failed.error().message;
 }
 
-TEST_P(connecting, is_tried_again_until_the_server_is_there) {
+TEST_P(connecting, connect_retries_until_the_server_listens) {
     const std::string uri = abandoned("later");
     std::optional<server> late;
     std::thread starter([&] {
@@ -38,7 +38,7 @@ TEST_P(connecting, is_tried_again_until_the_server_is_there) {
     EXPECT_TRUE(client) << client.error().message;
 }
 
-TEST_P(connecting, the_error_says_how_often_it_was_tried) {
+TEST_P(connecting, the_error_tells_the_number_of_tries) {
     channel_options options = client_options();
     options.connect_retry = 1s;  // a port that refuses takes half of it
     const auto start = std::chrono::steady_clock::now();
@@ -97,7 +97,7 @@ channel_event next_event(channel& client) {
     return seen;
 }
 
-TEST_P(connecting, an_event_tells_of_the_loss_and_of_the_reconnect) {
+TEST_P(connecting, an_event_reports_the_loss_and_the_reconnect) {
     std::optional<server> there(serve(place("event")));
     const std::string uri = where(*there);
     channel_options options = client_options();
@@ -116,7 +116,7 @@ TEST_P(connecting, an_event_tells_of_the_loss_and_of_the_reconnect) {
     EXPECT_EQ(client->take_event(), channel_event::none) << "its own end is no news";
 }
 
-TEST_P(connecting, a_loss_that_was_made_good_is_told_once) {
+TEST_P(connecting, a_reconnect_is_reported_once) {
     std::optional<server> there(serve(place("unread")));
     const std::string uri = where(*there);
     channel_options options = client_options();
@@ -152,14 +152,14 @@ TEST_P(connecting, a_reconnect_finds_another_host) {
 
 ACCEL_OVER_EVERY_TRANSPORT(connecting);
 
-TEST(hosts, of_a_server_are_several_uris) {
+TEST(hosts, a_server_refuses_a_list_of_hosts_in_one_uri) {
     auto ctx = context::open({.log = log_level::off}).value();
     const auto refused = server::listen(ctx, {"tcp://127.0.0.1:0,127.0.0.1:0?insecure=true"}, echo_back);
     ASSERT_EQ(refused.code(), status::invalid_argument);
     EXPECT_NE(refused.error().message.find("a server lists several URIs"), std::string::npos);
 }
 
-TEST(hosts, of_a_list_are_neither_empty_nor_too_many) {
+TEST(hosts, refuses_empty_or_too_many_hosts_in_a_list) {
     auto ctx = context::open({.log = log_level::off}).value();
     std::string many = "tcp://a:1";
     for (int i = 0; i < 64; ++i) many += ",a:1";

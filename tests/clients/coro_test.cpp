@@ -76,7 +76,7 @@ owned ask(coro::calls& calls, std::string text, std::vector<std::string>& answer
     answers.push_back(got.ok() ? text_of(got.bytes()) : std::string{to_string(got.status())});
 }
 
-TEST_P(awaiting, gives_the_answer) {
+TEST_P(awaiting, a_coroutine_gets_its_answer) {
     const server there = serve(place("answer"));
     coro::calls calls = calls_to(there);
     std::vector<std::string> answers;
@@ -103,7 +103,7 @@ TEST_P(awaiting, more_calls_than_slots_wait_in_their_order) {
     for (const int each : good) EXPECT_EQ(each, 20);
 }
 
-TEST_P(awaiting, a_slot_that_is_free_again_goes_to_the_first_in_line) {
+TEST_P(awaiting, a_freed_slot_goes_to_the_first_coroutine_in_line) {
     const server there = serve(place("first"), keeper());
     coro::calls calls = calls_to(there);
     std::vector<std::string> answers;
@@ -183,7 +183,7 @@ owned lend(coro::calls& calls, std::shared_ptr<region> memory, std::vector<std::
     return memory;
 }
 
-TEST_P(awaiting, lent_memory_is_kept_until_the_answer_is_gone) {
+TEST_P(awaiting, lent_memory_is_kept_until_the_answer_is_destroyed) {
     const server there = serve(place("lent"));
     coro::calls calls = calls_to(there);
     std::vector<std::string> answers;
@@ -316,7 +316,7 @@ TEST_P(awaiting, a_handler_awaits_another_server) {
     for (std::thread& each : clients) each.join();
 }
 
-TEST_P(awaiting, a_gate_that_goes_lets_its_coroutines_end) {
+TEST_P(awaiting, a_destroyed_gate_lets_its_coroutines_end) {
     const server back = serve(place("gate-back"));
     coro::calls next = calls_to(back);
     auto gate = std::make_unique<coro::gate>([] {});
@@ -390,7 +390,7 @@ class awaiting_parts : public awaiting {
     std::atomic<int> ended{0};
 };
 
-TEST_P(awaiting_parts, come_one_by_one_with_as_little_room_as_there_is) {
+TEST_P(awaiting_parts, parts_arrive_one_by_one_with_room_for_only_one) {
     const server there = serve(place("parts"), sender(30));
     coro::calls calls = calls_to(there);
     for (const std::uint32_t room : {1U, 3U}) {
@@ -416,7 +416,7 @@ TEST_P(awaiting_parts, calls_wait_in_line_until_there_are_slots_for_their_parts)
     EXPECT_EQ(refused, std::vector<std::string>{"invalid_argument:"});
 }
 
-TEST_P(awaiting_parts, a_reader_that_is_destroyed_cancels_and_the_sender_that_waits_hears_it) {
+TEST_P(awaiting_parts, a_destroyed_reader_cancels_its_call_and_wakes_the_sender) {
     const server there = serve(place("parts-cancel"), sender(100));
     coro::calls calls = calls_to(there);
     for (int round = 1; round <= 3; ++round) {
@@ -446,7 +446,7 @@ TEST_P(awaiting_parts, a_reader_that_is_destroyed_cancels_and_the_sender_that_wa
     }
 }
 
-TEST_P(awaiting_parts, unread_parts_go_with_their_reader) {
+TEST_P(awaiting_parts, unread_parts_are_released_with_their_reader) {
     const server there = serve(place("parts-unread"), sender(3));
     coro::calls calls = calls_to(there);
     const auto read_one = [&]() -> owned {

@@ -89,7 +89,7 @@ TEST_P(leaving, draining_server_begins_no_calls_and_answers_those_in_flight) {
 }
 
 /// Nobody polls; `wait` and an event loop notice as well.
-TEST_P(leaving, sleeping_channel_hears_of_a_drain_once) {
+TEST_P(leaving, a_sleeping_channel_is_woken_once_by_a_drain) {
     server there = serve(place("sleeps"));
     channel client = connect(where(there));
     (void)client.event_fd();

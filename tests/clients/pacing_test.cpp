@@ -72,7 +72,7 @@ void expect_unpaced(auto seconds_of_a_call) {
     EXPECT_LT(best, formula_s / 2);
 }
 
-TEST_P(pacing, a_paced_client_sends_as_fast_as_it_says) {
+TEST_P(pacing, a_paced_client_sends_at_its_rate) {
     const server there = serve("");
     auto client = connect(there, "?pacing=200Mb/s");
     ASSERT_TRUE(client) << client.error().message;
@@ -80,7 +80,7 @@ TEST_P(pacing, a_paced_client_sends_as_fast_as_it_says) {
     expect_unpaced([&] { return seconds_of(*client, 0, payload_bytes); });
 }
 
-TEST_P(pacing, a_paced_server_sends_as_fast_as_it_says) {
+TEST_P(pacing, a_paced_server_sends_at_its_rate) {
     const server there = serve("?pacing=200Mb/s");
     auto client = connect(there, "");
     ASSERT_TRUE(client) << client.error().message;
@@ -88,7 +88,7 @@ TEST_P(pacing, a_paced_server_sends_as_fast_as_it_says) {
     expect_unpaced([&] { return seconds_of(*client, payload_bytes, 0); });
 }
 
-TEST_P(pacing, zero_is_none) {
+TEST_P(pacing, a_rate_of_zero_paces_nothing) {
     const server there = serve("?pacing=0");
     auto client = connect(there, "?pacing=0");
     ASSERT_TRUE(client) << client.error().message;
@@ -103,7 +103,7 @@ TEST_P(pacing, bad_rates_are_refused) {
 
 INSTANTIATE_TEST_SUITE_P(, pacing, ::testing::Values("tcp", "zmq"), [](const auto& each) { return each.param; });
 
-TEST(pacing_elsewhere, is_unsupported) {
+TEST(pacing_elsewhere, other_transports_refuse_pacing) {
     context ctx = *context::open();
     const auto refused = server::listen(ctx, {"local://pacing?pacing=1Gb/s"}, &echo_back, {});
     ASSERT_EQ(refused.code(), status::unsupported);

@@ -133,7 +133,7 @@ TEST_P(pools, a_thread_that_ends_leaves_its_channel_to_the_next) {
     EXPECT_EQ(pool.statistics().channels, 1U);
 }
 
-TEST_P(pools, leave_gives_a_channel_back_unless_it_is_in_use) {
+TEST_P(pools, leave_returns_a_channel_unless_it_is_in_use) {
     const server there = serve(place("leave"));
     channel_pool pool = pool_to(where(there), {.max_channels = 1});
     EXPECT_EQ(pool.leave(), status::ok) << "this thread has none";
@@ -148,7 +148,7 @@ TEST_P(pools, leave_gives_a_channel_back_unless_it_is_in_use) {
     EXPECT_EQ(pool.statistics().made, 1U);
 }
 
-TEST_P(pools, a_channel_with_a_response_unread_goes_to_nobody) {
+TEST_P(pools, a_channel_with_an_unread_response_is_not_reused) {
     const server there = serve(place("unread"));
     channel_pool pool = pool_to(where(there), {.max_channels = 1});
     in_threads(1, [&](std::size_t) {
@@ -204,7 +204,7 @@ TEST_P(pools, a_lost_host_is_left_out_and_tried_again_after_a_time) {
     EXPECT_EQ(pool.statistics().hosts_out, 0U);
 }
 
-TEST_P(pools, a_host_that_is_out_is_asked_when_all_others_fail) {
+TEST_P(pools, a_host_that_was_left_out_is_tried_when_all_others_fail) {
     std::optional<server> there(serve(place("back")));
     const std::string uri = where(*there);
     channel_pool pool = pool_to(uri, {.host_pause = 1h});
@@ -289,7 +289,7 @@ TEST_P(pools, close_gives_up_at_its_deadline_and_the_thread_finishes) {
     EXPECT_EQ(pool.close(0ns), status::ok);
 }
 
-TEST_P(pools, a_pool_may_go_before_its_threads) {
+TEST_P(pools, a_pool_may_be_destroyed_before_its_threads_end) {
     const server there = serve(place("before"));
     meeting called(2);
     meeting gone(2);
@@ -305,7 +305,7 @@ TEST_P(pools, a_pool_may_go_before_its_threads) {
     user.join();
 }
 
-TEST_P(pools, threads_come_and_go_while_it_closes) {
+TEST_P(pools, threads_come_and_go_while_a_pool_closes) {
     const server there = serve(place("race"), echo_back, 2);
     for (int round = 0; round < 5; ++round) {
         channel_pool pool = pool_to(where(there));

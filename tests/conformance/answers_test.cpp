@@ -18,7 +18,7 @@ std::string_view text(std::span<const std::byte> bytes) {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-TEST_P(answers, out_of_order) {
+TEST_P(answers, answers_may_come_in_any_order) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     auto client = r.connect();
@@ -36,7 +36,7 @@ TEST_P(answers, out_of_order) {
     }
 }
 
-TEST_P(answers, from_other_threads) {
+TEST_P(answers, other_threads_may_answer) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     const auto rounds = static_cast<std::uint64_t>(effort(2000));
@@ -106,7 +106,7 @@ TEST_P(answers, an_exception_of_a_handler_is_the_answer) {
     EXPECT_EQ(r.served().statistics().sessions, 2U);
 }
 
-TEST_P(answers, an_exchange_that_is_dropped_by_an_exception_that_the_handler_catches_is_abandoned) {
+TEST_P(answers, an_exchange_dropped_by_a_caught_exception_is_abandoned) {
     rig r(GetParam(), [](exchange one) {
         try {
             const exchange dropped = std::move(one);
@@ -121,7 +121,7 @@ TEST_P(answers, an_exchange_that_is_dropped_by_an_exception_that_the_handler_cat
     }
 }
 
-TEST_P(answers, a_status_that_there_is_not_is_an_application_error) {
+TEST_P(answers, an_unknown_status_becomes_an_application_error) {
     rig r(GetParam(), [](exchange one) { (void)one.fail(static_cast<status>(500), 17, "teapot"); });
     auto client = r.connect();
     for (int i = 0; i < 3; ++i) {
@@ -152,7 +152,7 @@ TEST_P(answers, assigning_over_an_exchange_abandons_it) {
     EXPECT_EQ(client.finish(status::ok), 1U);
 }
 
-TEST_P(answers, failure_with_code_and_message) {
+TEST_P(answers, a_failure_carries_its_code_and_message) {
     rig r(GetParam(), [](exchange one) {
         EXPECT_EQ(one.fail(status::application_error, 4711, "the model is not loaded"), status::ok);
     });
@@ -209,7 +209,7 @@ TEST_P(answers, too_large_leaves_the_exchange_open) {
     EXPECT_EQ(client.finish(status::ok), 1U);
 }
 
-TEST_P(answers, from_lent_memory) {
+TEST_P(answers, a_reply_may_come_from_lent_memory) {
     std::atomic<std::uint32_t> leases{0};
     region memory;
     std::atomic<bool> made{false};  // ThreadSanitizer does not see that a request orders what was written before it
@@ -264,7 +264,7 @@ TEST_P(answers, leases_end_when_the_client_is_gone) {
     EXPECT_TRUE(eventually(patience(5s), [&] { return leases == 0; })) << leases << " leases were not given back";
 }
 
-TEST_P(answers, an_exchange_names_its_call) {
+TEST_P(answers, an_exchange_knows_its_call_session_and_scheme) {
     std::atomic<std::uint64_t> session{0};
     rig r(GetParam(), [&](exchange one) {
         EXPECT_EQ(one.scheme(), GetParam().scheme);

@@ -68,7 +68,7 @@ TEST_P(blocking, leaves_other_completions_for_poll) {
 }
 
 /// The application never polls.
-TEST_P(blocking, uses_slots_again_whose_answers_came_late) {
+TEST_P(blocking, slots_are_reused_after_late_answers) {
     held_exchanges held;
     std::atomic<int> requests{0};
     rig r(GetParam(), [&](exchange one) { requests++ == 0 ? held.keeper()(std::move(one)) : echo(std::move(one)); });

@@ -14,7 +14,7 @@ namespace {
 
 class cancelling : public on_every_backend {};
 
-TEST_P(cancelling, before_the_answer) {
+TEST_P(cancelling, cancel_ends_a_call_before_its_answer) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     auto client = r.connect();
@@ -35,7 +35,7 @@ TEST_P(cancelling, before_the_answer) {
     EXPECT_EQ(client->statistics().quarantined, 0U);
 }
 
-TEST_P(cancelling, when_the_completion_is_already_due) {
+TEST_P(cancelling, cancel_of_a_completed_call_gives_one_completion) {
     rig r(GetParam());
     auto client = r.connect();
     for (int i = 0; i < effort(100); ++i) {
@@ -104,7 +104,7 @@ class late_answers {
     std::thread thread_;
 };
 
-TEST_P(cancelling, storm) {
+TEST_P(cancelling, cancelled_and_answered_calls_mix_under_load) {
     auto answers = std::make_unique<late_answers>();
     rig r(GetParam(), answers->service());
     auto client = r.connect();
@@ -144,7 +144,7 @@ TEST_P(cancelling, storm) {
     r.destroy_server();
 }
 
-TEST_P(cancelling, the_handler_sees_it_and_later_calls_are_untouched) {
+TEST_P(cancelling, a_cancel_reaches_the_handler_and_spares_later_calls) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     channel_options options = calm_client();
@@ -260,7 +260,7 @@ TEST_P(cancelling, callbacks_run_once_and_not_after_the_answer) {
     EXPECT_EQ(called.load(), 1);
 }
 
-TEST_P(cancelling, a_request_cancelled_on_its_way_comes_to_no_handler) {
+TEST_P(cancelling, a_request_cancelled_in_transit_reaches_no_handler) {
     std::atomic<bool> open{false};
     std::atomic<int> handled{0};
     rig r(GetParam(), [&](exchange one) {

@@ -9,7 +9,7 @@ namespace {
 
 class closing : public on_every_backend {};
 
-TEST_P(closing, while_calls_are_in_flight) {
+TEST_P(closing, close_ends_calls_in_flight) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     auto client = r.connect();
@@ -58,7 +58,7 @@ TEST_P(closing, completions_that_were_due_can_still_be_taken) {
     }
 }
 
-TEST_P(closing, destroyed_while_busy) {
+TEST_P(closing, a_busy_channel_may_be_destroyed) {
     rig r(GetParam());
     for (int round = 0; round < 20; ++round) {
         auto client = r.connect();
@@ -72,7 +72,7 @@ TEST_P(closing, destroyed_while_busy) {
     EXPECT_TRUE(eventually(patience(5s), [&] { return r.served().statistics().sessions == 1; }));
 }
 
-TEST_P(closing, destroyed_while_the_server_holds_its_requests) {
+TEST_P(closing, requests_stay_readable_when_their_channel_is_destroyed) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     {

@@ -51,7 +51,7 @@ coro::detached talk(coro::calls& calls, std::uint64_t seed, int count, int& good
     --left;
 }
 
-TEST_P(awaited, more_coroutines_than_slots) {
+TEST_P(awaited, more_coroutines_than_slots_are_served) {
     rig r(GetParam());
     coro::calls calls{connect(r, 3)};
     const int count = effort(40);

@@ -157,7 +157,7 @@ TEST_P(deadlines, a_request_that_comes_too_late_is_not_handled) {
     EXPECT_EQ(r.served().statistics().expired, 1U);
 }
 
-TEST_P(deadlines, the_channel_has_a_default) {
+TEST_P(deadlines, call_timeout_of_the_channel_is_the_default) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     channel_options options = one_slot();
@@ -169,7 +169,7 @@ TEST_P(deadlines, the_channel_has_a_default) {
     held.clear();
 }
 
-TEST_P(deadlines, hopeless_ones_still_complete_exactly_once) {
+TEST_P(deadlines, calls_with_hopeless_deadlines_complete_exactly_once) {
     rig r(GetParam());
     channel_options options = calm_client();
     auto client = r.connect(options);

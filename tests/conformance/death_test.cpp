@@ -46,7 +46,7 @@ void expect_dead(checked_channel& client) {
     EXPECT_EQ(client.wait({&none, 1}, patience(1s)), 0U);
 }
 
-TEST_P(death, server_killed_with_calls_in_flight) {
+TEST_P(death, a_killed_server_ends_calls_in_flight) {
     server_process server(GetParam().listen_uri(), "hold", calm());
     connected_client c(server.uri(), client_options());
     auto memory = c.ctx.allocate(64 << 10);
@@ -67,7 +67,7 @@ TEST_P(death, server_killed_with_calls_in_flight) {
     expect_dead(c.client);
 }
 
-TEST_P(death, server_killed_in_the_middle_of_large_messages) {
+TEST_P(death, a_server_killed_in_mid_message_ends_calls) {
     for (int round = 0; round < 4; ++round) {
         server_process server(GetParam().listen_uri(), "echo", calm());
         channel_options options = client_options();
@@ -94,7 +94,7 @@ TEST_P(death, server_killed_in_the_middle_of_large_messages) {
     }
 }
 
-TEST_P(death, server_killed_between_parts) {
+TEST_P(death, a_server_killed_between_parts_ends_calls) {
     server_process server(GetParam().listen_uri(), "hold", calm());
     connected_client c(server.uri(), client_options());
     std::vector<completion> unread;
@@ -114,7 +114,7 @@ TEST_P(death, server_killed_between_parts) {
     expect_dead(c.client);
 }
 
-TEST_P(death, server_gone_silent) {
+TEST_P(death, a_silent_server_ends_calls) {
     server_process server(GetParam().listen_uri(), "hold", silence());
     connected_client c(server.uri(), client_options(silence()));
     for (std::uint64_t i = 0; i < 3; ++i) c.client.send_seed(100, i);
@@ -126,7 +126,7 @@ TEST_P(death, server_gone_silent) {
     expect_dead(c.client);
 }
 
-TEST_P(death, nobody_is_lost_while_the_peer_only_works) {
+TEST_P(death, a_peer_that_only_works_is_not_lost) {
     server_process server(GetParam().listen_uri(), "hold", silence());
     connected_client c(server.uri(), client_options(silence()));
     c.client.send_seed(10, 1);
@@ -137,7 +137,7 @@ TEST_P(death, nobody_is_lost_while_the_peer_only_works) {
     EXPECT_EQ(c.client.finish(status::peer_lost, bound()), 1U);
 }
 
-TEST_P(death, idle_client_learns_of_it) {
+TEST_P(death, an_idle_client_notices_a_killed_server) {
     server_process server(GetParam().listen_uri(), "echo", calm());
     connected_client c(server.uri(), client_options());
     c.client.send_seed(10, 1);
@@ -150,7 +150,7 @@ TEST_P(death, idle_client_learns_of_it) {
     expect_dead(c.client);
 }
 
-TEST_P(death, client_killed_while_its_requests_are_held) {
+TEST_P(death, a_killed_client_ends_its_session_while_requests_are_held) {
     held_exchanges held;
     server_options options = calm_server();
     options.peer_timeout = calm();
@@ -174,7 +174,7 @@ TEST_P(death, client_killed_while_its_requests_are_held) {
     EXPECT_EQ(survivor.finish(status::ok), 1U);
 }
 
-TEST_P(death, client_killed_in_the_middle_of_large_messages) {
+TEST_P(death, a_client_killed_in_mid_message_ends_only_its_session) {
     server_options options = calm_server();
     options.peer_timeout = calm();
     rig r(GetParam(), echo, options);
@@ -199,7 +199,7 @@ TEST_P(death, client_killed_in_the_middle_of_large_messages) {
         << "the slots of the dead are given back";
 }
 
-TEST_P(death, client_gone_silent) {
+TEST_P(death, a_silent_client_loses_its_session) {
     held_exchanges held;
     server_options options = calm_server();
     options.peer_timeout = silence();

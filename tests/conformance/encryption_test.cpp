@@ -63,7 +63,7 @@ TEST_P(encrypting, a_server_that_insists_takes_nothing_plain) {
     if (plain) expect_refused(*plain, status::unauthorized, "encrypt=required");
 }
 
-TEST_P(encrypting, a_server_that_does_not_is_never_used_unawares) {
+TEST_P(encrypting, a_client_never_uses_a_plain_server_unawares) {
     rig r(GetParam(), echo, serving(encryption::off));
     EXPECT_FALSE(attempt(r, encryption::off));
     const auto refused = attempt(r, encryption::automatic);
@@ -71,7 +71,7 @@ TEST_P(encrypting, a_server_that_does_not_is_never_used_unawares) {
     if (refused) expect_refused(*refused, status::unsupported, "encrypt=off");
 }
 
-TEST_P(encrypting, without_keys_it_cannot_be_required) {
+TEST_P(encrypting, a_client_without_keys_cannot_require_encryption) {
     rig r(GetParam());
     channel_options options = calm_client();
     options.security = {};
@@ -82,7 +82,7 @@ TEST_P(encrypting, without_keys_it_cannot_be_required) {
     expect_refused(connected.error(), status::invalid_argument, "encrypt");
 }
 
-TEST_P(encrypting, auto_takes_what_cannot_encrypt_only_when_told_to) {
+TEST_P(encrypting, auto_takes_a_plain_transport_only_when_allowed_to) {
     rig r(GetParam(), echo, serving(encryption::automatic));
     const std::string anything = "auto" + r.uri().substr(r.uri().find("://"));
     const auto careful = channel::connect(r.ctx(), anything, calling(encryption::automatic));

@@ -198,7 +198,7 @@ constexpr std::uint64_t data_end = large_bytes + small_bytes + 64 * 6;
 #define ACCEL_NEEDS_DATA_ON_SOCKETS() \
     if (!GetParam().sockets) GTEST_SKIP() << "the data passes no socket; rdma_fault_test faults the device"
 
-TEST_P(faults, without_any_all_is_well) {
+TEST_P(faults, calls_succeed_without_faults) {
     EXPECT_EQ(one_client({}), 4U);
     if (!GetParam().sockets) return;
     EXPECT_EQ(one_client({.kind = fault_kind::delay, .offset = 200, .route = data_route}), 4U);
@@ -206,7 +206,7 @@ TEST_P(faults, without_any_all_is_well) {
     EXPECT_EQ(wrong_requests(), 0U);
 }
 
-TEST_P(faults, data_path_cut_or_ended_anywhere) {
+TEST_P(faults, calls_end_once_when_the_data_path_is_cut_or_ended) {
     ACCEL_NEEDS_DATA_ON_SOCKETS();
     std::vector<fault> all;
     for (const fault_kind kind : {fault_kind::cut, fault_kind::end, fault_kind::truncate})
@@ -219,7 +219,7 @@ TEST_P(faults, data_path_cut_or_ended_anywhere) {
     expect_servers_well();
 }
 
-TEST_P(faults, data_path_stalled_anywhere) {
+TEST_P(faults, calls_end_once_when_the_data_path_stalls) {
     ACCEL_NEEDS_DATA_ON_SOCKETS();
     std::vector<fault> all;
     const auto add = [&all](fault_kind kind, flow direction, std::uint64_t at) {
@@ -236,7 +236,7 @@ TEST_P(faults, data_path_stalled_anywhere) {
     expect_servers_well();
 }
 
-TEST_P(faults, data_path_changed_anywhere) {
+TEST_P(faults, calls_end_once_when_the_data_path_is_changed) {
     ACCEL_NEEDS_DATA_ON_SOCKETS();
     std::vector<fault> all;
     for (const flow direction : both_directions)
@@ -255,7 +255,7 @@ TEST_P(faults, data_path_changed_anywhere) {
     expect_servers_well();
 }
 
-TEST_P(faults, control_path_cut_or_changed_anywhere) {
+TEST_P(faults, calls_end_once_when_the_control_path_is_cut_or_changed) {
     std::vector<fault> all;
     for (const fault_kind kind : {fault_kind::cut, fault_kind::corrupt, fault_kind::end})
         for (const flow direction : both_directions)
@@ -268,7 +268,7 @@ TEST_P(faults, control_path_cut_or_changed_anywhere) {
     expect_servers_well();
 }
 
-TEST_P(faults, control_path_stalled_anywhere) {
+TEST_P(faults, calls_end_once_when_the_control_path_stalls) {
     std::vector<fault> all;
     for (const flow direction : both_directions)
         for (const std::uint64_t at : {0U, 10U, 64U, 200U, 400U, 700U})

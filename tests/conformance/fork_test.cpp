@@ -178,7 +178,7 @@ TEST_P(forking, child_cannot_use_or_disturb_what_its_parent_made) {
     EXPECT_TRUE(client.all_slots_free());
 }
 
-TEST_P(forking, child_makes_its_own) {
+TEST_P(forking, a_child_makes_its_own_server_and_channel) {
     rig r(GetParam());
     checked_channel client = r.connect();
     client.send_seed(message_bytes, 1);
@@ -270,7 +270,7 @@ TEST_P(forking, channels_and_servers_end_while_a_child_lives) {
     EXPECT_FALSE(child.ended());
 }
 
-TEST_P(forking, twenty_children_while_threads_call) {
+TEST_P(forking, calls_go_on_while_a_process_forks_twenty_times) {
     rig r(GetParam());
     std::atomic<bool> stop{false};
     std::vector<checked_channel> clients;

@@ -131,7 +131,7 @@ void serve_while(gateway& between, Clients clients) {
     caller.join();
 }
 
-TEST_P(forwarding, a_request_leaves_from_where_it_lies) {
+TEST_P(forwarding, a_request_is_forwarded_from_where_it_lies) {
     if (GetParam().scheme == "local") GTEST_SKIP() << "its requests are the client's memory";
     rig r(GetParam());
     gateway between(r, GetParam());
@@ -243,7 +243,7 @@ TEST_P(forwarding, many_sessions_come_and_go) {
     EXPECT_EQ(between.misplaced, 0U);
 }
 
-TEST_P(forwarding, the_descriptor_of_a_server_tells_of_answers_from_other_threads) {
+TEST_P(forwarding, answers_of_other_threads_wake_the_descriptor_of_a_server) {
     held_exchanges held;
     server_options options = calm_server();
     options.workers = 0;

@@ -35,7 +35,7 @@ std::size_t heap_bytes() {
     return heap.uordblks + heap.hblkhd;
 }
 
-TEST_P(leaks, connect_and_disconnect) {
+TEST_P(leaks, connects_and_disconnects_leave_nothing_behind) {
     rig r(GetParam());
     channel_options options = calm_client();
     options.slots = 2;
@@ -77,7 +77,7 @@ TEST_P(leaks, connect_and_disconnect) {
     RecordProperty("heap_bytes_more", static_cast<int>(heap_bytes()) - static_cast<int>(heap));
 }
 
-TEST_P(leaks, refused_connects) {
+TEST_P(leaks, refused_connects_leave_no_descriptors) {
     server_options options = calm_server();
     options.max_request_bytes = 10;
     rig r(GetParam(), echo, options);
@@ -89,7 +89,7 @@ TEST_P(leaks, refused_connects) {
     EXPECT_TRUE(eventually(patience(5s), [&] { return open_descriptors() <= descriptors; }));
 }
 
-TEST_P(leaks, servers_and_contexts) {
+TEST_P(leaks, servers_and_contexts_leave_no_descriptors) {
     const auto once = [&] {
         rig r(GetParam());
         auto client = r.connect();

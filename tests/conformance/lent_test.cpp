@@ -144,7 +144,7 @@ TEST_P(lending, other_calls_end_with_the_session_or_go_on) {
     EXPECT_EQ(client.finish(goes_on ? status::ok : status::peer_lost), left);
 }
 
-TEST_P(lending, a_blocking_call_returns) {
+TEST_P(lending, a_blocking_call_with_lent_memory_returns_in_time) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     auto memory = r.ctx().allocate(2 * room);
@@ -159,7 +159,7 @@ TEST_P(lending, a_blocking_call_returns) {
 }
 
 /// Sleepers on the descriptor are woken in time as well.
-TEST_P(lending, the_event_descriptor_tells_of_the_end) {
+TEST_P(lending, the_event_descriptor_wakes_at_the_end_of_a_call) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     auto memory = r.ctx().allocate(2 * room);
@@ -238,7 +238,7 @@ TEST_P(lending, a_late_answer_in_time_keeps_the_session) {
     EXPECT_EQ(client.finish(status::ok), 1U);
 }
 
-TEST_P(lending, a_stopped_server_process_gives_it_back) {
+TEST_P(lending, lent_memory_is_released_though_the_server_process_is_stopped) {
     if (!GetParam().network) GTEST_SKIP() << "a server in this process cannot be stopped alone";
     server_process server(GetParam().listen_uri(), "hold", until_hung());
     context ctx = quiet_context();

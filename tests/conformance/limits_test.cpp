@@ -16,7 +16,7 @@ void expect_refusal(const result<channel>& connected, status expected) {
     EXPECT_GT(connected.error().message.size(), 20U) << "a sentence, please: " << connected.error().message;
 }
 
-TEST_P(limits, sessions) {
+TEST_P(limits, max_sessions_refuses_another_session) {
     server_options options = calm_server();
     options.max_sessions = 2;
     rig r(GetParam(), echo, options);
@@ -34,7 +34,7 @@ TEST_P(limits, sessions) {
     EXPECT_EQ(third.finish(status::ok), 1U);
 }
 
-TEST_P(limits, memory) {
+TEST_P(limits, max_memory_bytes_refuses_another_session) {
     if (!GetParam().network) GTEST_SKIP() << "in one process the slots are the client's, not the server's";
     server_options options = calm_server();
     options.max_memory_bytes = 3U << 20;
@@ -55,7 +55,7 @@ TEST_P(limits, memory) {
     auto second = r.connect(wide);
 }
 
-TEST_P(limits, message_sizes) {
+TEST_P(limits, max_request_and_response_bytes_refuse_longer_messages) {
     server_options options = calm_server();
     options.max_request_bytes = 10'000;
     options.max_response_bytes = 20'000;
@@ -74,7 +74,7 @@ TEST_P(limits, message_sizes) {
     EXPECT_EQ(r.served().statistics().sessions_refused, 2U);
 }
 
-TEST_P(limits, slots) {
+TEST_P(limits, max_slots_refuses_more_slots) {
     server_options options = calm_server();
     options.max_slots = 4;
     rig r(GetParam(), echo, options);
@@ -87,7 +87,7 @@ TEST_P(limits, slots) {
     EXPECT_TRUE(connected.all_slots_free());
 }
 
-TEST_P(limits, open_exchanges) {
+TEST_P(limits, max_exchanges_refuses_more_requests) {
     held_exchanges held;
     server_options options = calm_server();
     options.max_exchanges = 3;
@@ -123,7 +123,7 @@ TEST_P(limits, senseless_options_are_refused) {
     EXPECT_EQ(refused([](channel_options& o) { o.response_bytes = ~std::size_t{0}; }), status::invalid_argument);
 }
 
-TEST_P(limits, nothing_listens_there) {
+TEST_P(limits, connect_fails_soon_when_nothing_listens) {
     context ctx = quiet_context();
     channel_options options = calm_client();
     options.connect_timeout = patience(20s);

@@ -17,7 +17,7 @@ bool usable(const context& ctx, const std::string& scheme) {
                        [&](const scheme_report& each) { return each.scheme == scheme && each.usable; });
 }
 
-TEST_P(listening, several_uris_with_one_handler) {
+TEST_P(listening, a_server_listens_on_several_uris_with_one_handler) {
     context ctx = quiet_context();
     std::vector<std::string> uris;
     for (const backend_case& one : all_backends()) {
@@ -47,7 +47,7 @@ TEST_P(listening, several_uris_with_one_handler) {
     EXPECT_TRUE(eventually(patience(1s), [&] { return served->statistics().replies == uris.size(); }));
 }
 
-TEST_P(listening, all_uris_or_none) {
+TEST_P(listening, a_server_listens_on_all_uris_or_none) {
     rig r(GetParam());
     const std::string fresh = GetParam().listen_uri();
     const auto second = server::listen(r.ctx(), {fresh, r.uri()}, echo, calm_server());
@@ -86,7 +86,7 @@ TEST_P(listening, an_address_can_be_used_again_after_stop) {
     }
 }
 
-TEST_P(listening, a_misspelt_key_lists_the_right_ones) {
+TEST_P(listening, an_error_for_a_misspelt_key_lists_the_valid_keys) {
     rig r(GetParam());
     const auto client = channel::connect(r.ctx(), r.uri() + "?slotz=4", calm_client());
     ASSERT_FALSE(client);
@@ -158,7 +158,7 @@ TEST_P(listening, auto_takes_what_the_server_offers_and_says_why) {
     EXPECT_TRUE(connected->call({}));
 }
 
-TEST_P(listening, this_machine_can_do_it) {
+TEST_P(listening, the_scheme_is_reported_as_usable) {
     context ctx = quiet_context();
     const auto schemes = ctx.schemes();
     const auto found = std::find_if(schemes.begin(), schemes.end(),

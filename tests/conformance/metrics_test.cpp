@@ -76,7 +76,7 @@ TEST_P(counting, calls_bytes_and_stages_are_those_that_were_called) {
     EXPECT_EQ(sum("accel_servers"), 1);
 }
 
-TEST_P(counting, what_is_in_flight_is_told_and_comes_back_to_none) {
+TEST_P(counting, gauges_of_calls_in_flight_return_to_zero) {
     held_exchanges held;
     listen({{}, held.keeper()});
     auto client = connect();
@@ -123,7 +123,7 @@ TEST_P(counting, calls_that_end_early_are_counted_once) {
     held.clear();
 }
 
-TEST_P(counting, answers_that_go_nowhere_are_counted) {
+TEST_P(counting, answers_to_lost_clients_are_counted) {
     held_exchanges held;
     listen({{}, held.keeper()});
     {
@@ -139,7 +139,7 @@ TEST_P(counting, answers_that_go_nowhere_are_counted) {
     EXPECT_EQ(sum("accel_calls_total", {at_server}), 1);
 }
 
-TEST_P(counting, refused_submissions_are_none) {
+TEST_P(counting, refused_submissions_are_not_counted) {
     listen({{}, echo});
     auto client = connect();
     call_view call;
@@ -212,7 +212,7 @@ TEST_P(counting, stages_that_handlers_record_are_counted) {
 }
 
 /// Also one that is refused before anybody has looked who serves it.
-TEST_P(counting, refused_calls_count_at_their_target) {
+TEST_P(counting, refused_calls_are_counted_at_their_target) {
     held_exchanges held;
     server_options one_at_a_time = calm_server();
     one_at_a_time.max_exchanges = 1;
@@ -262,7 +262,7 @@ TEST_P(counting, parts_are_counted_apart_from_calls) {
 }
 
 /// Counters never fall: what has ended stays in the sums, gauges do not.
-TEST_P(counting, what_has_ended_stays_counted) {
+TEST_P(counting, counters_keep_the_calls_of_ended_channels_and_servers) {
     for (int round = 1; round <= 3; ++round) {
         listen({{}, echo});
         {

@@ -62,7 +62,7 @@ class parts : public on_every_backend {
     }
 };
 
-TEST_P(parts, come_in_order_and_before_the_last_completion) {
+TEST_P(parts, parts_arrive_in_order_before_the_last_completion) {
     rig r(GetParam(), [](exchange one) {
         EXPECT_TRUE(one.in_parts());
         const std::uint64_t seed = one.trace_id();
@@ -92,7 +92,7 @@ TEST_P(parts, come_in_order_and_before_the_last_completion) {
     EXPECT_EQ(client->statistics().stale, 0U);
 }
 
-TEST_P(parts, the_client_that_releases_one_gives_room_for_one) {
+TEST_P(parts, a_released_part_gives_room_for_one_more) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     auto client = r.connect();
@@ -153,7 +153,7 @@ TEST_P(parts, a_long_response_needs_little_room) {
     }
 }
 
-TEST_P(parts, short_ones_do_not_pass_long_ones) {
+TEST_P(parts, short_parts_do_not_overtake_long_parts) {
     constexpr std::size_t longest = 1 << 20;
     rig r(GetParam(), [](exchange one) {
         for (std::uint64_t i = 0; i < 6; ++i) EXPECT_EQ(send_seed(one, i % 2 == 0 ? longest : i, i), status::ok);
@@ -173,7 +173,7 @@ TEST_P(parts, short_ones_do_not_pass_long_ones) {
     }
 }
 
-TEST_P(parts, only_for_those_who_ask) {
+TEST_P(parts, a_call_without_room_gets_no_parts) {
     std::atomic<int> served{0};
     rig r(GetParam(), [&](exchange one) {
         EXPECT_FALSE(one.in_parts());
@@ -205,7 +205,7 @@ TEST_P(parts, only_for_those_who_ask) {
     EXPECT_EQ(served, 1);
 }
 
-TEST_P(parts, failures_come_behind_them) {
+TEST_P(parts, a_failure_arrives_after_its_parts) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     auto client = r.connect();
@@ -231,7 +231,7 @@ TEST_P(parts, failures_come_behind_them) {
     EXPECT_TRUE(client.all_slots_free());
 }
 
-TEST_P(parts, a_cancel_ends_them_and_reaches_the_handler) {
+TEST_P(parts, a_cancel_ends_the_parts_and_reaches_the_handler) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     auto client = r.connect();
@@ -255,7 +255,7 @@ TEST_P(parts, a_cancel_ends_them_and_reaches_the_handler) {
     }
 }
 
-TEST_P(parts, the_deadline_of_the_call_ends_them) {
+TEST_P(parts, the_deadline_of_a_call_ends_its_parts) {
     with_enough_time(300ms, [](nanoseconds timeout) {
         held_exchanges held;
         rig r(GetParam(), held.keeper());
@@ -274,7 +274,7 @@ TEST_P(parts, the_deadline_of_the_call_ends_them) {
     });
 }
 
-TEST_P(parts, the_deadline_between_them_does_too) {
+TEST_P(parts, the_deadline_between_parts_ends_the_call) {
     with_enough_time(250ms, [](nanoseconds between) {
         held_exchanges held;
         rig r(GetParam(), held.keeper());
@@ -359,7 +359,7 @@ TEST_P(parts, a_server_that_stops_ends_each_call_once) {
     }
 }
 
-TEST_P(parts, lent_payloads_and_directed_responses_go_with_them) {
+TEST_P(parts, calls_in_parts_take_lent_payloads_and_response_targets) {
     rig r(GetParam(), [](exchange one) {
         EXPECT_EQ(send_seed(one, 1000, 5), status::ok);
         echo(std::move(one));
@@ -433,7 +433,7 @@ class interleaving {
     std::thread thread_;
 };
 
-TEST_P(parts, storm) {
+TEST_P(parts, many_calls_with_and_without_parts_interleave) {
     auto work = std::make_unique<interleaving>();
     rig r(GetParam(), work->service());
     channel_options options = calm_client();

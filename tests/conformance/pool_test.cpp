@@ -46,14 +46,14 @@ TEST_P(pooling, threads_call_at_once) {
     EXPECT_EQ(pool.call({}).code(), status::closed);
 }
 
-TEST_P(pooling, a_channel_goes_from_thread_to_thread) {
+TEST_P(pooling, a_channel_is_passed_from_thread_to_thread) {
     rig r(GetParam());
     channel_pool pool = open(r, {.max_channels = 1});
     for (std::uint64_t i = 0; i < 3; ++i) std::thread([&, i] { EXPECT_EQ(calls_with(pool, i, 5), 5); }).join();
     EXPECT_EQ(pool.statistics().made, 1U);
 }
 
-TEST_P(pooling, a_stopped_server_is_told_and_its_channel_is_replaced) {
+TEST_P(pooling, a_pool_takes_a_stopped_server_out) {
     rig r(GetParam());
     channel_pool pool = open(r);
     ASSERT_EQ(calls_with(pool, 1, 1), 1);

@@ -107,7 +107,7 @@ class random_client {
     std::uint64_t next_id_;
 };
 
-TEST_P(random_calls, at_every_depth) {
+TEST_P(random_calls, random_calls_arrive_whole_at_every_depth) {
     checking_server other_end;
     rig r(GetParam(), other_end.service());
     random_client client(r, 1000);
@@ -120,7 +120,7 @@ TEST_P(random_calls, at_every_depth) {
     EXPECT_EQ(client.channel()->statistics().stale, 0U);
 }
 
-TEST_P(random_calls, from_several_threads_to_two_workers) {
+TEST_P(random_calls, random_calls_of_several_threads_arrive_whole_at_two_workers) {
     checking_server other_end;
     server_options options = calm_server();
     options.workers = 2;

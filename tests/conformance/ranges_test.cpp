@@ -118,7 +118,7 @@ class ranges : public on_every_backend {
     }
 };
 
-TEST_P(ranges, arrive_as_one_request) {
+TEST_P(ranges, many_ranges_arrive_as_one_request) {
     for (const std::size_t count :
          {std::size_t{1}, std::size_t{2}, std::size_t{9}, std::size_t{17}, std::size_t{1000}}) {
         rig r(GetParam(), answer_digest, server_for(1 << 20));
@@ -132,7 +132,7 @@ TEST_P(ranges, arrive_as_one_request) {
     }
 }
 
-TEST_P(ranges, as_many_as_there_may_be) {
+TEST_P(ranges, a_request_may_have_max_ranges_ranges) {
     constexpr std::size_t each = 260;
     const std::size_t bytes = max_ranges * each;
     rig r(GetParam(), answer_digest, server_for(bytes));
@@ -145,7 +145,7 @@ TEST_P(ranges, as_many_as_there_may_be) {
     }
 }
 
-TEST_P(ranges, of_no_bytes_are_skipped) {
+TEST_P(ranges, empty_ranges_are_skipped) {
     rig r(GetParam(), answer_digest);
     auto client = r.connect();
     spread_memory memory(r.ctx(), 30, 400);
@@ -165,7 +165,7 @@ TEST_P(ranges, of_no_bytes_are_skipped) {
     }
 }
 
-TEST_P(ranges, may_come_twice_and_in_any_order) {
+TEST_P(ranges, ranges_may_repeat_and_come_in_any_order) {
     rig r(GetParam(), answer_digest);
     auto client = r.connect();
     spread_memory memory(r.ctx(), 20, 500);
@@ -181,7 +181,7 @@ TEST_P(ranges, may_come_twice_and_in_any_order) {
     expect_digest(client, list);
 }
 
-TEST_P(ranges, of_more_regions_than_keys_are_kept) {
+TEST_P(ranges, ranges_of_more_regions_than_cached_keys_arrive) {
     rig r(GetParam(), answer_digest);
     auto client = r.connect();
     std::vector<region> regions;
@@ -196,7 +196,7 @@ TEST_P(ranges, of_more_regions_than_keys_are_kept) {
     expect_digest(client, list);
 }
 
-TEST_P(ranges, that_cannot_be_sent_are_refused_before_anything_is) {
+TEST_P(ranges, refuses_unsendable_ranges_before_sending_anything) {
     std::atomic<int> requests{0};
     rig r(GetParam(), [&](exchange one) {
         ++requests;
@@ -224,7 +224,7 @@ TEST_P(ranges, that_cannot_be_sent_are_refused_before_anything_is) {
     EXPECT_TRUE(client.all_slots_free());
 }
 
-TEST_P(ranges, of_several_calls_at_once) {
+TEST_P(ranges, ranges_of_several_calls_in_flight_arrive) {
     rig r(GetParam(), answer_digest, server_for(1 << 20));
     auto client = r.connect(client_with(1 << 20, 8));
     std::vector<spread_memory> memories;
@@ -240,7 +240,7 @@ TEST_P(ranges, of_several_calls_at_once) {
     }
 }
 
-TEST_P(ranges, pass_beside_usual_calls) {
+TEST_P(ranges, ranges_travel_beside_usual_calls) {
     rig r(GetParam(), answer_digest, server_for(4 << 20));
     auto client = r.connect(client_with(4 << 20, 4));
     spread_memory memory(r.ctx(), 10'000, 400);
@@ -259,7 +259,7 @@ TEST_P(ranges, pass_beside_usual_calls) {
     }
 }
 
-TEST_P(ranges, are_given_back_after_a_cancel) {
+TEST_P(ranges, a_cancel_releases_the_ranges) {
     held_exchanges held;
     rig r(GetParam(), held.keeper(), server_for(4 << 20));
     auto client = r.connect(client_with(4 << 20, 2));
@@ -290,7 +290,7 @@ TEST_P(ranges, are_given_back_after_a_cancel) {
     }
 }
 
-TEST_P(ranges, of_an_expired_call_are_given_back) {
+TEST_P(ranges, an_expired_call_releases_its_ranges) {
     held_exchanges held;
     rig r(GetParam(), held.keeper(), server_for(4 << 20));
     auto client = r.connect(client_with(4 << 20, 2));
@@ -306,7 +306,7 @@ TEST_P(ranges, of_an_expired_call_are_given_back) {
     EXPECT_TRUE(client.slot_comes_back());
 }
 
-TEST_P(ranges, end_with_their_server) {
+TEST_P(ranges, close_ends_a_call_with_ranges) {
     held_exchanges held;
     std::optional<rig> r(std::in_place, GetParam(), held.keeper(), server_for(4 << 20));
     auto client = r->connect(client_with(4 << 20, 2));
@@ -318,7 +318,7 @@ TEST_P(ranges, end_with_their_server) {
     EXPECT_EQ(client.finish(status::closed), 1U);
 }
 
-TEST_P(ranges, take_a_response_apart) {
+TEST_P(ranges, a_response_is_scattered_into_ranges) {
     rig r(GetParam());
     auto client = r.connect();
     for (const std::size_t count : {std::size_t{1}, std::size_t{3}, std::size_t{100}}) {
@@ -338,7 +338,7 @@ TEST_P(ranges, take_a_response_apart) {
     }
 }
 
-TEST_P(ranges, take_a_long_response_apart) {
+TEST_P(ranges, a_long_response_is_scattered_into_ranges) {
     rig r(GetParam(), echo, server_for(4 << 20));
     channel_options options = client_with(4 << 20);
     options.response_bytes = 4 << 20;
@@ -360,7 +360,7 @@ TEST_P(ranges, take_a_long_response_apart) {
 }
 
 /// Some of the response has come by then, where the transport moves it piece by piece.
-TEST_P(ranges, are_left_alone_after_a_cancel_in_mid_response) {
+TEST_P(ranges, a_cancel_in_mid_response_leaves_its_ranges_alone) {
     held_exchanges held;
     rig r(GetParam(), held.keeper(), server_for(64 << 10));
     channel_options options = client_with(64 << 10, 1);
@@ -386,7 +386,7 @@ TEST_P(ranges, are_left_alone_after_a_cancel_in_mid_response) {
     }
 }
 
-TEST_P(ranges, say_how_long_the_response_may_be) {
+TEST_P(ranges, response_ranges_limit_the_length_of_the_response) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     auto client = r.connect();
@@ -411,7 +411,7 @@ TEST_P(ranges, say_how_long_the_response_may_be) {
 }
 
 /// The next call in its slot wants its response where it always was.
-TEST_P(ranges, of_a_cancelled_call_stay_as_they_are) {
+TEST_P(ranges, a_late_response_leaves_the_ranges_of_a_cancelled_call_alone) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     auto client = r.connect(client_with(64 << 10, 1));

@@ -31,7 +31,7 @@ call_id ask(checked_channel& client, std::uint64_t length, std::uint64_t seed) {
     return client.send(std::as_bytes(std::span(&length, 1)), {.trace_id = seed});
 }
 
-TEST_P(readers, a_slow_one_does_not_hold_up_the_others) {
+TEST_P(readers, a_slow_reader_does_not_delay_other_clients) {
     rig r(GetParam(), answer_length);
     auto slow = r.connect(large_client());
     auto quick = r.connect();
@@ -52,7 +52,7 @@ TEST_P(readers, a_slow_one_does_not_hold_up_the_others) {
     }
 }
 
-TEST_P(readers, one_that_never_reads_can_be_outlived) {
+TEST_P(readers, a_client_that_never_reads_ends_cleanly) {
     rig r(GetParam(), answer_length);
     {
         auto never = r.connect(large_client());
@@ -65,7 +65,7 @@ TEST_P(readers, one_that_never_reads_can_be_outlived) {
     EXPECT_TRUE(eventually(patience(5s), [&] { return r.served().statistics().sessions == 0; }));
 }
 
-TEST_P(readers, small_answers_are_not_stuck_behind_large_ones_for_long) {
+TEST_P(readers, small_answers_do_not_wait_long_for_large_answers) {
     rig r(GetParam(), answer_length);
     auto client = r.connect(large_client());
     for (int round = 0; round < effort(10); ++round) {

@@ -31,7 +31,7 @@ bool comes_back(checked_channel& client) {
     });
 }
 
-TEST_P(reconnecting, after_a_restart_on_the_same_port) {
+TEST_P(reconnecting, a_channel_reconnects_after_a_restart_on_the_same_port) {
     auto first = std::make_unique<server_process>(GetParam().listen_uri(), "hold", calm());
     const std::string uri = first->uri();
     context ctx = quiet_context();
@@ -62,7 +62,7 @@ TEST_P(reconnecting, after_a_restart_on_the_same_port) {
 }
 
 /// The application never polls.
-TEST_P(reconnecting, by_calls_alone) {
+TEST_P(reconnecting, blocking_calls_alone_reconnect_a_channel) {
     auto first = std::make_unique<server_process>(GetParam().listen_uri(), "echo", calm());
     const std::string uri = first->uri();
     context ctx = quiet_context();
@@ -75,7 +75,7 @@ TEST_P(reconnecting, by_calls_alone) {
     EXPECT_TRUE(eventually(until_hung(), [&] { return client->call({}).ok(); }));
 }
 
-TEST_P(reconnecting, again_and_again) {
+TEST_P(reconnecting, a_channel_reconnects_again_and_again) {
     auto server = std::make_unique<server_process>(GetParam().listen_uri(), "echo", calm());
     const std::string uri = server->uri();
     context ctx = quiet_context();

@@ -55,7 +55,7 @@ TEST_P(security, keys_may_be_named_in_the_uri) {
     EXPECT_TRUE(connected->call({}));
 }
 
-TEST_P(security, no_keys_on_either_end_is_refused_unless_asked_for_by_name) {
+TEST_P(security, refuses_ends_without_keys_unless_insecure_is_set) {
     context ctx = quiet_context();
     server_options options = calm_server();
     options.security = {};
@@ -133,7 +133,7 @@ TEST_P(security, a_key_file_that_others_can_read_is_refused) {
     EXPECT_NE(connected.error().message.find("chmod"), std::string::npos) << connected.error().message;
 }
 
-TEST_P(security, key_files_that_are_none_are_refused) {
+TEST_P(security, refuses_invalid_key_files) {
     rig r(GetParam(), echo, secured());
     const std::string odd = keys_.path() + "/odd.key";
     std::ofstream(odd) << "not a key\n";

@@ -21,7 +21,7 @@ channel_options small_slots() {
     return options;
 }
 
-TEST_P(sessions, many_at_once) {
+TEST_P(sessions, a_server_serves_very_many_sessions_at_once) {
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
     const auto wanted = static_cast<std::size_t>(effort(static_cast<int>(GetParam().sessions)));
@@ -56,7 +56,7 @@ TEST_P(sessions, many_at_once) {
     EXPECT_TRUE(eventually(patience(10s), [&] { return r.served().statistics().memory_bytes == 0; }));
 }
 
-TEST_P(sessions, opened_and_closed_by_several_threads) {
+TEST_P(sessions, several_threads_open_and_close_sessions) {
     server_options options = calm_server();
     options.workers = 2;
     rig r(GetParam(), echo, options);

@@ -27,7 +27,7 @@ struct seeded_echo {
     }
 };
 
-TEST_P(sizes, in_slot_both_ways) {
+TEST_P(sizes, payloads_of_all_lengths_travel_in_slots) {
     seeded_echo other_end;
     rig r(GetParam(), other_end.service());
     auto client = r.connect();
@@ -43,7 +43,7 @@ TEST_P(sizes, in_slot_both_ways) {
     EXPECT_EQ(other_end.unaligned, 0U);
 }
 
-TEST_P(sizes, lent_payload_and_directed_response) {
+TEST_P(sizes, lent_payloads_and_response_targets_take_all_lengths) {
     seeded_echo other_end;
     rig r(GetParam(), other_end.service());
     auto client = r.connect();
@@ -76,7 +76,7 @@ TEST_P(sizes, lent_payload_and_directed_response) {
     }
 }
 
-TEST_P(sizes, one_more_than_the_maximum_is_refused_before_anything_is_sent) {
+TEST_P(sizes, refuses_one_byte_too_many_before_sending_anything) {
     seeded_echo other_end;
     rig r(GetParam(), other_end.service());
     auto client = r.connect();
@@ -148,7 +148,7 @@ TEST_P(sizes, large_messages_arrive_whole) {
     EXPECT_EQ(other_end.unaligned, 0U);
 }
 
-TEST_P(sizes, response_room_is_what_the_client_accepts) {
+TEST_P(sizes, room_for_the_response_is_what_the_client_accepts) {
     std::atomic<std::size_t> room{0};
     rig r(GetParam(), [&](exchange one) {
         room = one.response().size();

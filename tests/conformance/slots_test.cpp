@@ -122,7 +122,7 @@ TEST_P(slots, requests_reach_one_worker_in_order_of_submission) {
     for (std::uint64_t i = 0; i < seen.size(); ++i) ASSERT_EQ(seen[i], i);
 }
 
-TEST_P(slots, one_slot_and_very_many_slots) {
+TEST_P(slots, a_channel_works_with_one_slot_and_with_256_slots) {
     rig r(GetParam());
     auto narrow = r.connect(with_slots(1));
     for (std::uint64_t i = 0; i < 50; ++i) {

@@ -99,7 +99,7 @@ TEST_P(stopping, stop_beside_drains_ends_both) {
     }
 }
 
-TEST_P(stopping, stop_lets_answers_go_out_first) {
+TEST_P(stopping, stop_sends_pending_answers_first) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     auto client = r.connect();
@@ -156,7 +156,7 @@ TEST_P(stopping, an_exchange_outlives_the_server) {
     held.clear();
 }
 
-TEST_P(stopping, under_load_every_call_completes_exactly_once) {
+TEST_P(stopping, a_stop_under_load_completes_every_call_exactly_once) {
     for (int round = 0; round < 5; ++round) {
         rig r(GetParam(), echo, brief());
         auto client = r.connect();
@@ -266,7 +266,7 @@ TEST_P(stopping, busy_channels_hear_closed) {
     }
 }
 
-TEST_P(stopping, busy_clients_do_not_delay_it) {
+TEST_P(stopping, busy_clients_do_not_delay_a_stop) {
     server_options options = calm_server();
     options.drain_timeout = until_hung();
     for (int round = 0; round < 5; ++round) {
@@ -303,7 +303,7 @@ TEST_P(stopping, a_handler_can_stop_its_own_server) {
 }
 
 /// Whoever destroys the server meanwhile destroys what its handlers use next.
-TEST_P(stopping, the_end_waits_for_a_handler_that_has_stopped_its_server) {
+TEST_P(stopping, destruction_waits_for_a_handler_that_stopped_its_server) {
     server* own = nullptr;
     std::atomic<bool> stopped{false};
     std::atomic<bool> returns{false};

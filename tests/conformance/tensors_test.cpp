@@ -220,7 +220,7 @@ TEST_P(described, a_description_belongs_to_one_message) {
     }
 }
 
-TEST_P(described, the_last_description_counts_and_a_failure_has_none) {
+TEST_P(described, the_last_description_is_sent_and_a_failure_carries_none) {
     tensor_list first = some(3);
     tensor_list last = some(1);
     const std::size_t length = pack(first);
@@ -273,7 +273,7 @@ TEST_P(described, wrong_descriptions_send_nothing) {
     EXPECT_EQ(tensors_of(client, c).outcome, status::invalid_state) << "after its release";
 }
 
-TEST_P(described, a_reader_with_too_little_room_learns_how_many_there_are) {
+TEST_P(described, a_reader_with_too_little_room_learns_the_number_of_tensors) {
     tensor_list list = some(4);
     const std::size_t length = pack(list);
     std::size_t told = 0;

@@ -49,7 +49,7 @@ TEST_P(timelines, stages_come_back_and_fit_into_the_total) {
     }
 }
 
-TEST_P(timelines, time_in_the_queue_is_told) {
+TEST_P(timelines, time_in_the_queue_is_reported) {
     std::atomic<bool> all_sent{false};
     rig r(GetParam(), [&](exchange one) {
         (void)eventually(
@@ -72,7 +72,7 @@ TEST_P(timelines, time_in_the_queue_is_told) {
     EXPECT_GE(longest, 20ms) << "the last of four waits for the other three";
 }
 
-TEST_P(timelines, a_call_without_an_answer_has_its_total) {
+TEST_P(timelines, a_call_without_an_answer_reports_its_total_time) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     auto client = r.connect();

@@ -16,7 +16,7 @@ namespace {
 
 class waiting : public on_every_backend {};
 
-TEST_P(waiting, returns_when_its_time_is_over) {
+TEST_P(waiting, wait_returns_at_its_timeout) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     for (const poll_mode mode : {poll_mode::busy, poll_mode::adaptive, poll_mode::block}) {
@@ -35,7 +35,7 @@ TEST_P(waiting, returns_when_its_time_is_over) {
     }
 }
 
-TEST_P(waiting, every_poll_mode_on_both_ends) {
+TEST_P(waiting, every_pair_of_poll_modes_delivers_calls) {
     for (const poll_mode server_mode : {poll_mode::busy, poll_mode::adaptive, poll_mode::block}) {
         server_options at_server = calm_server();
         at_server.poll = server_mode;
@@ -106,7 +106,7 @@ class epoll_loop {
     int epoll_;
 };
 
-TEST_P(waiting, in_an_epoll_loop) {
+TEST_P(waiting, an_epoll_loop_loses_no_wake_up) {
     rig r(GetParam());
     auto client = r.connect();
     epoll_loop loop(client);

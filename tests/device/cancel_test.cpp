@@ -82,7 +82,7 @@ class device_cancel : public ::testing::TestWithParam<cancel_case> {
     }
 };
 
-TEST_P(device_cancel, of_a_call_stops_its_work_and_frees_its_slot) {
+TEST_P(device_cancel, a_cancel_stops_the_work_and_frees_the_slot) {
     channel client = rig_.connect(options(patience(60s)));
     const call_id call = submit(client, endless);
     ASSERT_TRUE(at_work());
@@ -97,7 +97,7 @@ TEST_P(device_cancel, of_a_call_stops_its_work_and_frees_its_slot) {
     }
 }
 
-TEST_P(device_cancel, of_a_call_leaves_the_next_one_in_its_slot_alone) {
+TEST_P(device_cancel, a_cancel_spares_the_next_call_in_its_slot) {
     channel_options one_slot = options(patience(60s));
     one_slot.slots = 1;
     channel client = rig_.connect(one_slot);
@@ -118,7 +118,7 @@ TEST_P(device_cancel, of_a_call_leaves_the_next_one_in_its_slot_alone) {
     EXPECT_EQ(heard_, 1);
 }
 
-TEST_P(device_cancel, a_client_that_leaves_stops_the_work_and_its_place_is_as_good_as_new) {
+TEST_P(device_cancel, a_client_that_leaves_stops_its_work_and_frees_its_place) {
     {
         channel client = rig_.connect(options(patience(60s)));
         (void)submit(client, endless);

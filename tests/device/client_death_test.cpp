@@ -54,14 +54,14 @@ class device_client_death : public ::testing::TestWithParam<bool> {
     std::array<device::call_ref, 4> calls_;
 };
 
-TEST_P(device_client_death, a_server_that_is_killed) {
+TEST_P(device_client_death, a_killed_server_ends_the_channel) {
     open(patience(5s));
     const auto since = std::chrono::steady_clock::now();
     server_.kill();
     expect_lost(since);
 }
 
-TEST_P(device_client_death, a_server_that_falls_silent) {
+TEST_P(device_client_death, a_silent_server_ends_the_channel) {
     open(patience(1s));
     const auto since = std::chrono::steady_clock::now();
     server_.signal(SIGSTOP);

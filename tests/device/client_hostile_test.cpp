@@ -12,7 +12,7 @@ namespace {
 
 constexpr core::link_geometry shape = bare_server_rig::shape;
 
-class device_liar : public ::testing::TestWithParam<gpu_engine> {
+class device_hostile_server : public ::testing::TestWithParam<gpu_engine> {
   protected:
     void SetUp() override {
         if (!has(GetParam())) GTEST_SKIP() << "this device has no queues to drive";
@@ -61,7 +61,7 @@ class device_liar : public ::testing::TestWithParam<gpu_engine> {
     device::call_ref call_;
 };
 
-TEST_P(device_liar, correct_answers_are_taken) {
+TEST_P(device_hostile_server, correct_answers_are_taken) {
     for (int i = 0; i < 12; ++i) {  // it has receives for 16
         auto answer = submit();
         EXPECT_TRUE(
@@ -70,21 +70,21 @@ TEST_P(device_liar, correct_answers_are_taken) {
     }
 }
 
-TEST_P(device_liar, a_slot_that_is_not_there) {
+TEST_P(device_hostile_server, an_answer_for_a_slot_beyond_the_last_ends_the_channel) {
     auto answer = submit();
     answer.immediate = shape.slots;
     server().post(answer);
     expect_lost();
 }
 
-TEST_P(device_liar, a_slot_that_nobody_has) {
+TEST_P(device_hostile_server, an_answer_for_a_free_slot_ends_the_channel) {
     auto answer = submit();
     answer.immediate = 1 - call_.slot;
     server().post(answer);
     expect_lost();
 }
 
-TEST_P(device_liar, a_slot_whose_request_is_being_written) {
+TEST_P(device_hostile_server, an_answer_before_its_request_ends_the_channel) {
     ASSERT_EQ(device::begin(channel_, call_), status::ok);
     server().post(answer_to(call_));
     expect_end();
@@ -92,7 +92,7 @@ TEST_P(device_liar, a_slot_whose_request_is_being_written) {
     EXPECT_EQ(device::release(channel_, call_), status::ok);
 }
 
-TEST_P(device_liar, an_answer_twice) {
+TEST_P(device_hostile_server, a_second_answer_ends_the_channel) {
     auto answer = submit();
     server().post(answer);
     EXPECT_EQ(await(channel_, call_), status::ok);
@@ -103,21 +103,21 @@ TEST_P(device_liar, an_answer_twice) {
     EXPECT_EQ(device::release(channel_, call_), status::ok);
 }
 
-TEST_P(device_liar, a_header_of_another_slot) {
+TEST_P(device_hostile_server, a_header_of_another_slot_ends_the_channel) {
     auto answer = submit();
     answer.header.slot = 1 - call_.slot;
     server().post(answer);
     expect_lost();
 }
 
-TEST_P(device_liar, another_generation) {
+TEST_P(device_hostile_server, another_generation_ends_the_channel) {
     auto answer = submit();
     answer.header.generation = call_.generation + 1;
     server().post(answer);
     expect_lost();
 }
 
-TEST_P(device_liar, the_answer_to_an_earlier_call) {
+TEST_P(device_hostile_server, the_answer_to_an_earlier_call_ends_the_channel) {
     const auto first = submit();
     expect_answered(first);
     (void)submit();
@@ -125,42 +125,42 @@ TEST_P(device_liar, the_answer_to_an_earlier_call) {
     expect_lost();
 }
 
-TEST_P(device_liar, an_announcement_without_a_header) {
+TEST_P(device_hostile_server, an_announcement_without_a_header_ends_the_channel) {
     auto answer = submit();
     answer.length = 0;
     server().post(answer);
     expect_lost();
 }
 
-TEST_P(device_liar, a_request_for_an_answer) {
+TEST_P(device_hostile_server, a_request_as_an_answer_ends_the_channel) {
     auto answer = submit();
     answer.header.kind = core::message_kind::request;
     server().post(answer);
     expect_lost();
 }
 
-TEST_P(device_liar, another_version) {
+TEST_P(device_hostile_server, another_version_ends_the_channel) {
     auto answer = submit();
     answer.header.version = 9;
     server().post(answer);
     expect_lost();
 }
 
-TEST_P(device_liar, a_status_that_is_none) {
+TEST_P(device_hostile_server, an_unknown_status_ends_the_channel) {
     auto answer = submit();
     answer.header.code = static_cast<status>(status_count);
     server().post(answer);
     expect_lost();
 }
 
-TEST_P(device_liar, a_response_longer_than_its_slot) {
+TEST_P(device_hostile_server, a_response_longer_than_its_slot_ends_the_channel) {
     auto answer = submit();
     answer.header.length = shape.response_bytes + 1;
     server().post(answer);
     expect_lost();
 }
 
-TEST_P(device_liar, a_text_longer_than_its_slot) {
+TEST_P(device_hostile_server, a_text_longer_than_its_slot_ends_the_channel) {
     auto answer = submit();
     answer.header.code = status::application_error;
     answer.header.length = ~std::uint64_t{0};
@@ -168,7 +168,7 @@ TEST_P(device_liar, a_text_longer_than_its_slot) {
     expect_lost();
 }
 
-TEST_P(device_liar, a_response_longer_than_the_call_wanted) {
+TEST_P(device_hostile_server, a_response_longer_than_the_call_wanted_ends_the_channel) {
     ASSERT_EQ(device::begin(channel_, call_), status::ok);
     device::call_options with;
     with.max_bytes = 16;
@@ -179,13 +179,13 @@ TEST_P(device_liar, a_response_longer_than_the_call_wanted) {
     expect_lost();
 }
 
-TEST_P(device_liar, an_answer_that_says_again_is_one) {
+TEST_P(device_hostile_server, an_answer_with_status_again_becomes_overloaded) {
     auto answer = submit();
     answer.header.code = status::again;
     expect_answered(answer, status::overloaded);
 }
 
-TEST_P(device_liar, a_queue_pair_that_is_gone) {
+TEST_P(device_hostile_server, a_destroyed_queue_pair_of_the_server_ends_the_channel) {
     rig_->server.reset();
     ASSERT_EQ(device::begin(channel_, call_), status::ok);
     ASSERT_EQ(device::submit(channel_, call_, 8), status::ok);
@@ -194,7 +194,7 @@ TEST_P(device_liar, a_queue_pair_that_is_gone) {
     EXPECT_EQ(first, mlx5::syndrome::retries_exceeded);
 }
 
-TEST_P(device_liar, descriptions_that_are_wrong) {
+TEST_P(device_hostile_server, wrong_link_descriptions_are_refused) {
     verbs::endpoint narrow = verbs::parse_endpoint(server().describe()).value();
     narrow.slots = 1;
     const auto deadline = core::deadline_after(patience(5s));
@@ -203,7 +203,7 @@ TEST_P(device_liar, descriptions_that_are_wrong) {
               status::protocol_error);
 }
 
-INSTANTIATE_TEST_SUITE_P(by, device_liar, ::testing::Values(gpu_engine::direct, gpu_engine::proxy),
+INSTANTIATE_TEST_SUITE_P(by, device_hostile_server, ::testing::Values(gpu_engine::direct, gpu_engine::proxy),
                          [](const auto& by) { return by.param == gpu_engine::proxy ? "proxy" : "direct"; });
 
 }  // namespace

@@ -102,7 +102,7 @@ class streamed_to : public bare_server_rig {
     device::call_ref lent;  ///< the slot that the server has
 };
 
-class parts_liar : public ::testing::TestWithParam<liar_case> {
+class parts_hostile_server : public ::testing::TestWithParam<liar_case> {
   protected:
     void SetUp() override {
         if (!has(GetParam().engine)) GTEST_SKIP() << "this device has no queues to drive";
@@ -115,7 +115,7 @@ class parts_liar : public ::testing::TestWithParam<liar_case> {
     }
 };
 
-TEST_P(parts_liar, correct_parts_are_taken) {
+TEST_P(parts_hostile_server, correct_parts_are_taken) {
     auto rig = start();
     for (std::uint64_t i = 0; i < 5; ++i) rig->expect_part(i);
     rig->post(rig->last(5));
@@ -132,7 +132,7 @@ TEST_P(parts_liar, correct_parts_are_taken) {
     EXPECT_TRUE(eventually(patience(5s), [&] { return device::begin(rig->mine, other) == status::ok; }));
 }
 
-TEST_P(parts_liar, wrong_headers_end_the_session) {
+TEST_P(parts_hostile_server, wrong_headers_end_the_session) {
     using spoil = std::function<bare_client::request(const streamed_to&)>;
     const auto part_with = [](const std::function<void(core::slot_header&)>& change) -> spoil {
         return [change](const streamed_to& rig) {
@@ -173,7 +173,7 @@ TEST_P(parts_liar, wrong_headers_end_the_session) {
     }
 }
 
-TEST_P(parts_liar, a_part_that_never_comes_ends_with_the_deadline) {
+TEST_P(parts_hostile_server, a_part_that_never_comes_ends_with_the_deadline) {
     auto rig = std::make_unique<streamed_to>(GetParam());
     rig->start();
     ASSERT_EQ(device::submit(rig->mine, rig->call, 8, {.timeout_ns = 50'000'000, .parts = 1}), status::ok);
@@ -186,7 +186,7 @@ TEST_P(parts_liar, a_part_that_never_comes_ends_with_the_deadline) {
     EXPECT_EQ(device::begin(rig->mine, next), status::ok) << "its answer was there";
 }
 
-TEST_P(parts_liar, a_part_that_is_there_does_not_outlive_the_deadline) {
+TEST_P(parts_hostile_server, a_part_that_has_arrived_does_not_outlive_the_deadline) {
     auto rig = std::make_unique<streamed_to>(GetParam());
     rig->start();
     constexpr std::int64_t timeout_ns = 100'000'000;
@@ -201,7 +201,7 @@ TEST_P(parts_liar, a_part_that_is_there_does_not_outlive_the_deadline) {
     EXPECT_EQ(device::release(rig->mine, out), status::ok);
 }
 
-TEST_P(parts_liar, older_servers_get_no_calls_in_parts) {
+TEST_P(parts_hostile_server, older_servers_get_no_calls_in_parts) {
     for (const std::uint16_t version : {core::session_version::oldest, core::session_version::traces}) {
         streamed_to rig(GetParam());
         rig.start(version);
@@ -221,7 +221,7 @@ TEST_P(parts_liar, older_servers_get_no_calls_in_parts) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(by, parts_liar,
+INSTANTIATE_TEST_SUITE_P(by, parts_hostile_server,
                          ::testing::Values(liar_case{"direct", gpu_engine::direct, service_sharing::shared},
                                            liar_case{"proxy", gpu_engine::proxy, service_sharing::shared},
                                            liar_case{"exclusive", gpu_engine::direct, service_sharing::exclusive},

@@ -178,7 +178,7 @@ class client_parts : public ::testing::TestWithParam<caller_case> {
     status trace_found_ = status::again;
 };
 
-TEST_P(client_parts, come_in_order_and_before_the_end) {
+TEST_P(client_parts, parts_arrive_in_order_before_the_end) {
     for (std::uint64_t round = 0; round < 10; ++round) {
         const parts_wish what{4, 100 * round, 1000 * round};
         device::call_ref call = submit(what, {.parts = 4});
@@ -210,7 +210,7 @@ TEST_P(client_parts, a_long_response_needs_little_room) {
     expect_all_slots();
 }
 
-TEST_P(client_parts, nothing_comes_without_room) {
+TEST_P(client_parts, parts_wait_for_room) {
     const parts_wish what{3, 10, 7};
     device::call_ref call = submit(what, {.parts = 2});
     const device::arrival_ref first = expect_part(call, what, 0);
@@ -229,7 +229,7 @@ TEST_P(client_parts, nothing_comes_without_room) {
     expect_all_slots();
 }
 
-TEST_P(client_parts, room_that_is_left_comes_back) {
+TEST_P(client_parts, unused_room_returns_to_the_channel) {
     for (std::uint64_t round = 0; round < 10; ++round) {
         const parts_wish what{round % 3, 10, round};
         device::call_ref call = submit(what, {.parts = slots - 1});
@@ -270,7 +270,7 @@ TEST_P(client_parts, wrong_numbers_and_times_are_refused) {
     expect_all_slots();
 }
 
-TEST_P(client_parts, failures_come_behind_them) {
+TEST_P(client_parts, a_failure_arrives_after_its_parts) {
     parts_wish what{2, 77, 7};
     what.fails = 1;
     device::call_ref call = submit(what, {.parts = 3});
@@ -280,7 +280,7 @@ TEST_P(client_parts, failures_come_behind_them) {
     expect_all_slots();
 }
 
-TEST_P(client_parts, a_cancel_ends_them_and_reaches_the_server) {
+TEST_P(client_parts, a_cancel_ends_the_parts_and_reaches_the_server) {
     for (int round = 1; round <= 2; ++round) {
         const parts_wish what{1000, 10, 7};
         device::call_ref call = submit(what, {.parts = 2});
@@ -297,7 +297,7 @@ TEST_P(client_parts, a_cancel_ends_them_and_reaches_the_server) {
     }
 }
 
-TEST_P(client_parts, a_late_part_ends_them_and_the_server_hears) {
+TEST_P(client_parts, a_late_part_ends_the_call_and_the_server_is_notified) {
     const parts_wish what{3, 10, 7};
     device::call_ref call = submit(what, {.parts = 3, .part_timeout_ns = 60'000'000'000});
     expect_all(call, what);
@@ -317,7 +317,7 @@ TEST_P(client_parts, a_late_part_ends_them_and_the_server_hears) {
     expect_all_slots();
 }
 
-TEST_P(client_parts, unread_parts_stop_the_time_between_them) {
+TEST_P(client_parts, unread_parts_suspend_part_timeout) {
     const parts_wish what{3, 10, 7};
     with_enough_time(400ms, [&](nanoseconds between) {
         device::call_ref call = submit(what, {.parts = 1, .part_timeout_ns = between.count()});
@@ -336,7 +336,7 @@ TEST_P(client_parts, unread_parts_stop_the_time_between_them) {
     });
 }
 
-TEST_P(client_parts, the_deadline_of_the_call_ends_them) {
+TEST_P(client_parts, the_deadline_of_a_call_ends_its_parts) {
     const parts_wish endless{1'000'000, 10, 7};
     device::call_ref call = submit(endless, {.timeout_ns = 200'000'000, .parts = 2});
     device::arrival_ref out;
@@ -346,7 +346,7 @@ TEST_P(client_parts, the_deadline_of_the_call_ends_them) {
     expect_all_slots();
 }
 
-TEST_P(client_parts, a_session_that_ends_ends_them) {
+TEST_P(client_parts, the_end_of_a_session_ends_the_parts) {
     const parts_wish endless{1'000'000, 10, 7};
     device::call_ref call = submit(endless, {.parts = 2});
     const device::arrival_ref held = expect_part(call, endless, 0);
@@ -380,7 +380,7 @@ TEST_P(client_parts, draining_server_sends_the_parts_of_calls_in_flight) {
     expect_end(call, status::ok);
 }
 
-TEST_P(client_parts, servers_hear_of_cancelled_calls_without_parts) {
+TEST_P(client_parts, a_cancel_of_a_call_without_parts_reaches_the_server) {
     if (GetParam().kernels_answer) GTEST_SKIP() << "its kernels would have to look";
     const parts_wish what{1'000'000, 10, 7};
     device::call_ref call;

@@ -100,7 +100,7 @@ TEST_P(device_client, calls_name_their_target) {
     EXPECT_EQ(rig.channel->resolve("two words").code(), status::invalid_argument);
 }
 
-TEST_P(device_client, a_forked_child_can_neither_use_nor_disturb_it) {
+TEST_P(device_client, a_forked_child_can_neither_use_nor_disturb_a_channel) {
     open();
     EXPECT_EQ(call_once(ref(), 1000, 1), status::ok);
     child_process child([&] {
@@ -138,7 +138,7 @@ TEST_P(device_client, slots_may_lie_on_the_host) {
     EXPECT_EQ(rig.channel->memory(), rig.wanted.memory);
 }
 
-TEST_P(device_client, the_largest_messages_that_were_agreed_on) {
+TEST_P(device_client, messages_of_the_largest_agreed_size_arrive) {
     if (rig.kind.kernels_answer) {
         rig.services.options.max_sessions = 2;
         rig.services.options.max_request_bytes = rig.services.options.max_response_bytes = std::size_t{3} << 20;
@@ -177,7 +177,7 @@ TEST_P(device_client, many_threads_share_one_channel) {
     EXPECT_EQ(rig.channel->statistics().completed, calls * threads);
 }
 
-TEST_P(device_client, all_slots_at_once_and_no_more) {
+TEST_P(device_client, all_slots_work_at_once_and_begin_gives_no_more) {
     open();
     std::vector<device::call_ref> calls(rig.wanted.slots);
     for (std::uint64_t round = 0; round < 20; ++round) {
@@ -196,7 +196,7 @@ TEST_P(device_client, all_slots_at_once_and_no_more) {
     }
 }
 
-TEST_P(device_client, handles_that_are_stale_or_out_of_turn) {
+TEST_P(device_client, stale_and_untimely_handles_are_refused) {
     open();
     device::call_ref call;
     ASSERT_EQ(device::begin(ref(), call), status::ok);
@@ -236,7 +236,7 @@ TEST_P(device_client, handles_that_are_stale_or_out_of_turn) {
     EXPECT_EQ(device::release(ref(), next), status::ok);
 }
 
-TEST_P(device_client, failures_and_what_the_handler_said) {
+TEST_P(device_client, failures_carry_the_code_and_text_of_the_handler) {
     open();
     device::call_ref call;
     ASSERT_EQ(submit_wish(ref(), call, wish::fail), status::ok);
@@ -251,7 +251,7 @@ TEST_P(device_client, failures_and_what_the_handler_said) {
     EXPECT_EQ(call_once(ref(), 100, 1), status::ok);
 }
 
-TEST_P(device_client, the_response_is_no_longer_than_the_call_wants) {
+TEST_P(device_client, a_response_is_not_longer_than_the_call_wants) {
     open();
     device::call_ref call;
     ASSERT_EQ(device::begin(ref(), call), status::ok);
@@ -278,7 +278,7 @@ TEST_P(device_client, the_server_learns_of_the_deadline) {
     }));
 }
 
-TEST_P(device_client, a_late_response_sets_its_slot_free) {
+TEST_P(device_client, a_late_response_frees_its_slot) {
     open();
     constexpr std::int64_t hasty = 20'000'000;
     device::call_ref call;
@@ -309,7 +309,7 @@ TEST_P(device_client, a_late_response_sets_its_slot_free) {
     EXPECT_EQ(seen.quarantined, 0U);
 }
 
-TEST_P(device_client, a_late_response_before_the_release) {
+TEST_P(device_client, a_late_response_may_arrive_before_the_release) {
     open();
     device::call_ref call;
     ASSERT_EQ(submit_wish(ref(), call, wish::hold), status::ok);
@@ -327,7 +327,7 @@ TEST_P(device_client, a_late_response_before_the_release) {
     EXPECT_EQ(rig.channel->statistics().quarantined, 0U);
 }
 
-TEST_P(device_client, time_outs_and_responses_cross) {
+TEST_P(device_client, timeouts_and_responses_may_cross) {
     open();
     constexpr int threads = 3;
     std::atomic<int> wrong{0};
@@ -498,7 +498,7 @@ TEST_P(device_client, a_stop_ends_calls_under_load) {
     EXPECT_EQ(seen.submitted, seen.completed + seen.ended_early);
 }
 
-TEST_P(device_client, closes_with_calls_open_and_the_server_goes_on) {
+TEST_P(device_client, a_channel_may_close_with_open_calls) {
     open();
     device::call_ref call;
     ASSERT_EQ(submit_wish(ref(), call, wish::hold), status::ok);

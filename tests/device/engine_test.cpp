@@ -25,7 +25,7 @@ void expect_calls(channel& client, int count) {
     }
 }
 
-TEST_P(device_engine, is_what_was_asked_for) {
+TEST_P(device_engine, a_service_uses_the_engine_that_was_asked_for) {
     service_rig rig(GetParam());
     rig.listen();
     EXPECT_EQ(rig.service->engine(), GetParam().engine);
@@ -60,7 +60,7 @@ TEST_P(device_engine, serves_calls_one_after_the_other) {
 }
 
 /// A client goes while a kernel works for it: its place is not given to another before the kernel has ended.
-TEST_P(device_engine, a_kernel_that_keeps_a_request_keeps_its_place) {
+TEST_P(device_engine, a_place_stays_taken_while_a_kernel_holds_its_request) {
     service_rig rig(GetParam());
     rig.options.max_sessions = 1;
     rig.listen();
@@ -125,7 +125,7 @@ TEST_P(device_engine, room_for_answers_comes_back) {
 INSTANTIATE_TEST_SUITE_P(on, device_engine, service_settings(),
                          [](const auto& setting) { return name_of(setting.param); });
 
-TEST(device_engine_proxy, naps_while_nobody_calls) {
+TEST(device_engine_proxy, the_proxy_naps_without_calls) {
     service_rig rig({false, gpu_engine::proxy});
     rig.listen();
     rig.serve(echo);
@@ -142,7 +142,7 @@ TEST(device_engine_proxy, naps_while_nobody_calls) {
     expect_calls(client, 20);
 }
 
-TEST(device_engine_choice, is_the_device_s_own_where_that_works) {
+TEST(device_engine_choice, automatic_is_direct_where_the_device_has_queues) {
     for (const bool on_gpu : {false, true}) {
         service_rig rig({on_gpu, gpu_engine::automatic});
         rig.listen();
@@ -166,7 +166,7 @@ TEST(device_engine_choice, falls_back_where_the_gpu_maps_no_registers) {
     EXPECT_EQ(rig.pages_pinned(), 0);
 }
 
-TEST(device_engine_choice, what_was_asked_for_and_does_not_work_is_an_error) {
+TEST(device_engine_choice, an_explicit_engine_that_does_not_work_is_an_error) {
     if (!has(gpu_engine::direct)) GTEST_SKIP() << "this device has no queues to drive";
     service_rig rig({true, gpu_engine::direct});
     rig.gpus().refuses_registers = true;
@@ -180,7 +180,7 @@ TEST(device_engine_choice, what_was_asked_for_and_does_not_work_is_an_error) {
     EXPECT_EQ(rig.service->engine(), gpu_engine::direct);
 }
 
-TEST(device_engine_choice, is_made_by_the_uri) {
+TEST(device_engine_choice, the_uri_selects_the_engine) {
     service_rig rig({false, gpu_engine::automatic});
     for (const std::string query : {"?engine=proxy", "?direct=false", "?engine=auto&direct=false"}) {
         rig.query = query;
@@ -197,7 +197,7 @@ TEST(device_engine_choice, is_made_by_the_uri) {
 }
 
 /// As the doctor has it.
-TEST(device_engine_choice, is_told_of_beforehand) {
+TEST(device_engine_choice, schemes_report_the_engine_beforehand) {
     service_rig rig({true, gpu_engine::automatic});
     const auto told = [&] {
         for (const auto& each : rig.server_context.schemes())

@@ -72,7 +72,7 @@ class exclusive_hostile_by_proxy : public exclusive_hostile {
     [[nodiscard]] gpu_engine engine() const override { return gpu_engine::proxy; }
 };
 
-TEST_F(exclusive_hostile, last_word_that_runs_ahead_of_the_generation) {
+TEST_F(exclusive_hostile, an_arrival_word_ahead_of_the_generation_ends_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.repeats_generation = false;
@@ -81,7 +81,7 @@ TEST_F(exclusive_hostile, last_word_that_runs_ahead_of_the_generation) {
     });
 }
 
-TEST_F(exclusive_hostile, last_word_without_a_header) {
+TEST_F(exclusive_hostile, an_arrival_word_without_a_header_ends_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
         expect_served(client, 5);
         auto request = client.correct(1);
@@ -94,7 +94,7 @@ TEST_F(exclusive_hostile, last_word_without_a_header) {
 }
 
 // The adapter may write a header in any order.
-TEST_F(exclusive_look_by_look, header_that_is_seen_in_part_is_looked_at_again) {
+TEST_F(exclusive_look_by_look, a_partly_written_header_is_read_again) {
     bare_client client(shape);
     connect(client, good_);
     expect_served(client, 1);
@@ -116,7 +116,7 @@ TEST_F(exclusive_look_by_look, header_that_is_seen_in_part_is_looked_at_again) {
 }
 
 // No receive is ever posted at the server: the sender waits in its device, as long as its session lives.
-TEST_F(exclusive_hostile, immediate_data_harms_nobody_else) {
+TEST_F(exclusive_hostile, immediate_data_harms_no_other_session) {
     bare_client friendly(shape);
     connect(friendly, good_);
     bare_client evil(shape);
@@ -132,12 +132,12 @@ TEST_F(exclusive_hostile, immediate_data_harms_nobody_else) {
 }
 
 // It posts no receives, so its answers never leave; nobody waits for the room that they take.
-TEST_F(exclusive_hostile, client_that_never_stops_and_takes_no_answer) {
+TEST_F(exclusive_hostile, a_client_that_never_stops_delays_no_other_session) {
     expect_others_beside_one_that_never_stops();
 }
 
 // Whatever of it the owner sees, it reads once.
-TEST_F(exclusive_hostile, headers_that_change_while_they_are_read) {
+TEST_F(exclusive_hostile, changing_headers_harm_no_other_session) {
     bare_client friendly(shape);
     connect(friendly, good_);
     for (int round = 0; round < 10; ++round) {
@@ -168,7 +168,7 @@ TEST_F(exclusive_hostile_by_proxy, client_that_dies_before_its_answer_loses_its_
     expect_only_the_dead_end();
 }
 
-TEST_F(exclusive_hostile, client_that_does_not_know_the_way_is_refused) {
+TEST_F(exclusive_hostile, a_client_that_does_not_know_exclusive_sessions_is_refused) {
     bare_client older(shape);
     core::link_description description = older.describe();
     description[6] = std::byte{0};

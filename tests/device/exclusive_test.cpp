@@ -89,7 +89,7 @@ TEST_P(exclusive_service, owners_without_sessions_wait_for_the_stop) {
     EXPECT_EQ(rig.closed_kernels.load(), 4);
 }
 
-TEST_P(exclusive_service, sessions_come_and_go_while_it_runs) {
+TEST_P(exclusive_service, sessions_come_and_go_while_the_service_runs) {
     rig.options.max_sessions = 3;
     rig.listen();
     rig.serve_owned(echo_as_owner, 2);
@@ -105,7 +105,7 @@ TEST_P(exclusive_service, sessions_come_and_go_while_it_runs) {
     }
 }
 
-TEST_P(exclusive_service, requests_wait_for_its_kernels) {
+TEST_P(exclusive_service, requests_wait_for_the_kernels_of_the_service) {
     rig.listen();
     channel client = rig.connect();
     call_view call;
@@ -117,7 +117,7 @@ TEST_P(exclusive_service, requests_wait_for_its_kernels) {
     EXPECT_EQ(done[0].status, status::ok);
 }
 
-TEST_P(exclusive_service, stop_sends_clients_away_and_answers_requests_in_flight) {
+TEST_P(exclusive_service, a_stop_disconnects_clients_and_answers_requests_in_flight) {
     rig.listen();
     std::atomic<bool> taken{false};
     std::atomic<bool> answers{false};
@@ -140,7 +140,7 @@ TEST_P(exclusive_service, stop_sends_clients_away_and_answers_requests_in_flight
     EXPECT_EQ(done[0].status, status::ok);
 }
 
-TEST_P(exclusive_service, another_number_of_owners_goes_on_with_its_sessions) {
+TEST_P(exclusive_service, another_number_of_owners_takes_over_the_sessions) {
     rig.listen();
     channel client = rig.connect();
     for (const std::uint32_t parts : {1U, 5U, 2U}) {
@@ -196,7 +196,7 @@ TEST_P(exclusive_service, answers_may_be_given_in_another_order) {
     rig.stop();  // before what its kernel uses goes
 }
 
-TEST_P(exclusive_service, request_of_a_session_that_ends_meanwhile_is_not_handed_over) {
+TEST_P(exclusive_service, a_request_of_an_ended_session_is_not_handed_over) {
     rig.listen();
     channel client = rig.connect();
     device::owned_sessions mine;
@@ -286,7 +286,7 @@ TEST_P(exclusive_service, late_request_is_not_handed_over) {
     EXPECT_EQ(run_calls(client, 10, 3), 10U);
 }
 
-TEST_P(exclusive_service, response_goes_where_the_client_wants_it) {
+TEST_P(exclusive_service, a_response_goes_to_its_response_target) {
     rig.listen();
     rig.serve_owned(echo_as_owner);
     channel client = rig.connect();
@@ -309,7 +309,7 @@ TEST_P(exclusive_service, response_goes_where_the_client_wants_it) {
     }
 }
 
-TEST_P(exclusive_service, functions_of_the_other_way_are_refused) {
+TEST_P(exclusive_service, functions_for_the_other_sharing_are_refused) {
     rig.listen();
     device::exchange_ref exchange;
     EXPECT_EQ(device::take(rig.service->ref(), exchange), status::unsupported);
@@ -335,7 +335,7 @@ TEST_P(exclusive_service, proxy_has_no_queues_in_the_memory_of_kernels) {
                 ::testing::HasSubstr("option queues has to be auto or host with engine=proxy"));
 }
 
-TEST_P(exclusive_service, uri_may_ask_for_it) {
+TEST_P(exclusive_service, the_uri_selects_exclusive_sharing) {
     rig.options.verbs.sharing = service_sharing::shared;
     rig.query = "?sharing=exclusive";
     rig.listen();
@@ -344,7 +344,7 @@ TEST_P(exclusive_service, uri_may_ask_for_it) {
     EXPECT_EQ(run_calls(client, 10, 1), 10U);
 }
 
-TEST_P(exclusive_service, channels_of_kernels_reach_it) {
+TEST_P(exclusive_service, channels_of_kernels_reach_an_exclusive_service) {
     rig.listen();
     rig.serve_owned(echo_as_owner, 2);
     channel_options wanted = service_rig::small();

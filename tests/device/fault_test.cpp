@@ -65,7 +65,7 @@ class device_faults : public bare_service, public ::testing::WithParamInterface<
     }
 };
 
-TEST_P(device_faults, end_their_session_at_most) {
+TEST_P(device_faults, a_device_fault_ends_at_most_its_own_session) {
     bare_client friendly(shape);
     good_ = accept(friendly.describe()).value();
     friendly.connect(good_->describe());

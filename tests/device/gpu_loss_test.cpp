@@ -45,7 +45,7 @@ class service_gpu_loss : public ::testing::TestWithParam<loss_case> {
     service_rig rig_{{true, GetParam().engine}};
 };
 
-TEST_P(service_gpu_loss, ends_calls_and_sessions_with_device_lost) {
+TEST_P(service_gpu_loss, a_lost_gpu_ends_calls_and_sessions_with_device_lost) {
     hold();
     EXPECT_TRUE(rig_.gpus().device().watched);
     EXPECT_EQ(rig_.service->failure(), status::ok);
@@ -71,7 +71,7 @@ TEST_P(service_gpu_loss, ends_calls_and_sessions_with_device_lost) {
     EXPECT_EQ(rig_.service->statistics().sessions_lost, 2U);
 }
 
-TEST_P(service_gpu_loss, refuses_new_clients_with_a_sentence) {
+TEST_P(service_gpu_loss, a_service_without_its_gpu_refuses_clients_with_a_sentence) {
     fail_gpu();
     const auto refused = rig_.try_connect();
     ASSERT_FALSE(refused.ok());
@@ -79,7 +79,7 @@ TEST_P(service_gpu_loss, refuses_new_clients_with_a_sentence) {
     EXPECT_THAT(refused.error().message, HasSubstr("start the service in a new process"));
 }
 
-TEST_P(service_gpu_loss, leaves_no_session_to_kernels_that_are_gone) {
+TEST_P(service_gpu_loss, a_lost_gpu_leaves_no_session_to_its_kernels) {
     // No kernel runs that could release the places.
     channel first = rig_.connect();
     channel second = rig_.connect();
@@ -104,7 +104,7 @@ class client_gpu_loss : public ::testing::TestWithParam<gpu_engine> {
     [[nodiscard]] client_case on_gpu(bool kernels_answer) const { return {{true, GetParam()}, kernels_answer}; }
 };
 
-TEST_P(client_gpu_loss, ends_a_channel_of_kernels_and_its_session) {
+TEST_P(client_gpu_loss, a_lost_gpu_ends_a_channel_of_kernels_and_its_session) {
     client_rig rig(on_gpu(false));
     rig.listen();
     rig.connect();
@@ -115,7 +115,7 @@ TEST_P(client_gpu_loss, ends_a_channel_of_kernels_and_its_session) {
     EXPECT_TRUE(within(soon(), [&] { return rig.handler->statistics().sessions == 0; }));
 }
 
-TEST_P(client_gpu_loss, of_the_server_ends_calls_of_kernels_with_device_lost) {
+TEST_P(client_gpu_loss, a_lost_gpu_of_the_server_ends_calls_with_device_lost) {
     client_rig rig(on_gpu(true));
     rig.listen();
     rig.connect();
@@ -134,7 +134,7 @@ TEST_P(client_gpu_loss, of_the_server_ends_calls_of_kernels_with_device_lost) {
 INSTANTIATE_TEST_SUITE_P(by, client_gpu_loss, ::testing::Values(gpu_engine::direct, gpu_engine::proxy),
                          [](const auto& row) { return row.param == gpu_engine::proxy ? "proxy" : "direct"; });
 
-TEST(gpu_blame, of_a_broken_queue_pair_waits_until_the_gpu_would_be_known_to_have_failed) {
+TEST(gpu_blame, the_blame_for_a_broken_queue_pair_waits_for_the_gpu) {
     fake_device on(0);
     gpu::failure_blame waits;
     EXPECT_FALSE(waits.settled(&on));
@@ -158,7 +158,7 @@ TEST(gpu_ordering, gpu_resident_services_need_a_gpu_that_sees_arrivals_in_their_
     EXPECT_TRUE(rig.try_listen().ok());
 }
 
-TEST(gpu_ordering, channels_of_kernels_need_it_too) {
+TEST(gpu_ordering, channels_of_kernels_need_a_gpu_that_sees_arrivals_in_their_order) {
     client_rig rig({{true, gpu_engine::proxy}, false});
     rig.listen();
     rig.gpus().device().ordered = false;

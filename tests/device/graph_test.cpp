@@ -66,7 +66,7 @@ result<std::size_t> echo_of(channel& client, std::size_t bytes, std::uint64_t se
     return answer->bytes().size();
 }
 
-TEST_P(recorded_service, answers_with_what_was_recorded) {
+TEST_P(recorded_service, recorded_work_answers_requests) {
     listen();
     start(tensors(), copy_tensors);
     channel client = rig_.connect();
@@ -81,7 +81,7 @@ TEST_P(recorded_service, answers_with_what_was_recorded) {
     EXPECT_EQ(rig_.service->statistics().replies, 50U);
 }
 
-TEST_P(recorded_service, a_forked_child_can_neither_use_nor_disturb_it) {
+TEST_P(recorded_service, a_forked_child_can_neither_use_nor_disturb_a_graph) {
     listen();
     start(tensors(), copy_tensors);
     channel client = rig_.connect();
@@ -101,7 +101,7 @@ TEST_P(recorded_service, a_forked_child_can_neither_use_nor_disturb_it) {
 }
 
 /// Recorded kernels send no parts: each call has one response, and its room comes back behind that.
-TEST_P(recorded_service, calls_in_parts_get_one_response_and_their_room_back) {
+TEST_P(recorded_service, calls_in_parts_get_one_response_and_their_room) {
     listen();
     start(tensors(2), copy_tensors);
     auto wanted = service_rig::small();
@@ -130,7 +130,7 @@ TEST_P(recorded_service, calls_in_parts_get_one_response_and_their_room_back) {
     EXPECT_EQ(graph_->statistics().requests, 20U) << "room is no request";
 }
 
-TEST_P(recorded_service, other_lengths_are_refused) {
+TEST_P(recorded_service, requests_of_another_length_are_refused) {
     listen();
     start(tensors(), copy_tensors);
     channel client = rig_.connect();
@@ -192,7 +192,7 @@ TEST_P(recorded_service, a_response_longer_than_its_room_is_a_failure) {
 }
 
 /// Only the recorded work takes long; each stage's time lies within the iteration's.
-TEST_P(recorded_service, tells_where_the_time_of_a_turn_goes) {
+TEST_P(recorded_service, statistics_tell_the_time_of_each_stage) {
     listen();
     start(tensors(), [](const device::graph_iteration& iteration) {
         if (*iteration.count > 0) std::this_thread::sleep_for(5ms);
@@ -284,7 +284,7 @@ TEST_P(recorded_service, stops_under_load) {
     EXPECT_EQ(seen.requests, seen.replies + seen.dropped);
 }
 
-TEST_P(recorded_service, stop_sends_clients_away_and_answers_requests_in_flight) {
+TEST_P(recorded_service, a_stop_disconnects_clients_and_answers_requests_in_flight) {
     listen();
     std::atomic<bool> taken{false};
     std::atomic<bool> answers{false};
@@ -463,7 +463,7 @@ TEST_P(owning_recorded_service, full_batches_of_one_client_are_answered) {
     }
 }
 
-TEST_P(owning_recorded_service, second_graph_is_refused_while_one_owns_the_sessions) {
+TEST_P(owning_recorded_service, a_second_graph_is_refused_while_one_owns_the_sessions) {
     listen();
     const auto nothing = [](CUstream_st*, const device::graph_iteration&) { return result<void>{}; };
     const auto failing = [](CUstream_st*, const device::graph_iteration&) {
@@ -480,7 +480,7 @@ TEST_P(owning_recorded_service, second_graph_is_refused_while_one_owns_the_sessi
 
 INSTANTIATE_TEST_SUITE_P(owner, owning_recorded_service, ::testing::ValuesIn(owning), name_of_way);
 
-TEST(durations_of_iterations, are_told_to_a_64th) {
+TEST(durations_of_iterations, durations_are_counted_to_a_64th) {
     std::uint32_t before = 0;
     for (std::uint64_t ns = 0; ns < 1'000'000'000'000; ns += 1 + ns / 50) {
         const std::uint32_t found = device::detail::duration_class_of(ns);

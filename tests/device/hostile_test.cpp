@@ -31,7 +31,7 @@ class device_hostile : public bare_service, public ::testing::WithParamInterface
 /// Where immediate data announces requests.
 class announced_device_hostile : public device_hostile {};
 
-TEST_P(announced_device_hostile, a_slot_that_is_not_there) {
+TEST_P(announced_device_hostile, a_slot_beyond_the_last_ends_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.immediate = shape.slots;
@@ -39,7 +39,7 @@ TEST_P(announced_device_hostile, a_slot_that_is_not_there) {
     });
 }
 
-TEST_P(device_hostile, a_header_of_another_slot) {
+TEST_P(device_hostile, a_header_of_another_slot_ends_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.header.slot = 1;
@@ -47,7 +47,7 @@ TEST_P(device_hostile, a_header_of_another_slot) {
     });
 }
 
-TEST_P(device_hostile, another_version) {
+TEST_P(device_hostile, another_version_ends_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.header.version = 9;
@@ -55,7 +55,7 @@ TEST_P(device_hostile, another_version) {
     });
 }
 
-TEST_P(device_hostile, a_request_longer_than_agreed) {
+TEST_P(device_hostile, a_request_longer_than_agreed_ends_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.header.length = shape.request_bytes + 1;
@@ -63,7 +63,7 @@ TEST_P(device_hostile, a_request_longer_than_agreed) {
     });
 }
 
-TEST_P(device_hostile, more_room_for_the_answer_than_agreed) {
+TEST_P(device_hostile, more_room_for_the_response_than_agreed_ends_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.header.response_room = static_cast<std::uint32_t>(shape.response_bytes) + 1;
@@ -71,7 +71,7 @@ TEST_P(device_hostile, more_room_for_the_answer_than_agreed) {
     });
 }
 
-TEST_P(announced_device_hostile, an_announcement_without_a_header) {
+TEST_P(announced_device_hostile, an_announcement_without_a_header_ends_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.length = 0;
@@ -79,7 +79,7 @@ TEST_P(announced_device_hostile, an_announcement_without_a_header) {
     });
 }
 
-TEST_P(announced_device_hostile, a_generation_twice) {
+TEST_P(announced_device_hostile, a_repeated_generation_ends_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
         expect_served(client, 5);
         auto request = client.correct(1);
@@ -88,7 +88,7 @@ TEST_P(announced_device_hostile, a_generation_twice) {
     });
 }
 
-TEST_P(device_hostile, extensions_that_are_none) {
+TEST_P(device_hostile, malformed_extensions_end_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.extensions = sizeof request.placed;
@@ -98,7 +98,7 @@ TEST_P(device_hostile, extensions_that_are_none) {
     });
 }
 
-TEST_P(device_hostile, a_response_target_shorter_than_the_answer) {
+TEST_P(device_hostile, a_response_target_shorter_than_its_room_ends_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.extensions = sizeof request.placed;
@@ -109,7 +109,7 @@ TEST_P(device_hostile, a_response_target_shorter_than_the_answer) {
     });
 }
 
-TEST_P(device_hostile, a_client_that_is_gone_when_its_answer_comes) {
+TEST_P(device_hostile, a_client_that_leaves_before_its_answer_harms_no_other_session) {
     bare_client friendly(shape);
     connect(friendly, good_);
     auto leaves = std::make_unique<bare_client>(shape);
@@ -128,7 +128,7 @@ TEST_P(device_hostile, a_client_that_is_gone_when_its_answer_comes) {
     end(good_);
 }
 
-TEST_P(device_hostile, descriptions_that_are_wrong_take_no_place) {
+TEST_P(device_hostile, wrong_link_descriptions_take_no_place) {
     for (int i = 0; i < 10; ++i) {
         EXPECT_FALSE(accept(core::link_description(7)).ok());
         bare_client other({1, 256, 256});
@@ -197,7 +197,7 @@ TEST_P(device_hostile, room_comes_back_when_its_call_has_ended) {
     end(good_);
 }
 
-TEST_P(device_hostile, room_of_a_client_that_leaves_keeps_no_place) {
+TEST_P(device_hostile, room_of_a_client_that_leaves_holds_no_place) {
     for (std::uint32_t i = 0; i < 5; ++i) {
         bare_client client(shape);
         connect(client, bad_);
@@ -208,13 +208,13 @@ TEST_P(device_hostile, room_of_a_client_that_leaves_keeps_no_place) {
     expect_place();
 }
 
-TEST_P(device_hostile, parts_before_the_version_that_has_them) {
+TEST_P(device_hostile, parts_in_an_old_session_end_it) {
     version_ = core::session_version::traces;
     expect_only_its_own_session_ends([](bare_client& client) { client.post(in_parts(client, 1)); });
     expect_only_its_own_session_ends([](bare_client& client) { client.post(room_for(client, 1, 1)); });
 }
 
-TEST_P(device_hostile, both_flags_of_parts) {
+TEST_P(device_hostile, both_flags_of_parts_end_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = in_parts(client, 1);
         request.header.flags |= core::header_flag::more;
@@ -222,7 +222,7 @@ TEST_P(device_hostile, both_flags_of_parts) {
     });
 }
 
-TEST_P(device_hostile, room_that_is_none) {
+TEST_P(device_hostile, malformed_room_ends_the_session) {
     const std::function<void(core::slot_header&)> spoilt[] = {
         [](core::slot_header& header) { header.length = 1; },
         [](core::slot_header& header) { header.extension_bytes = 8; },
@@ -244,7 +244,7 @@ TEST_P(device_hostile, room_that_is_none) {
     }
 }
 
-TEST_P(device_hostile, a_call_whose_room_is_for_another) {
+TEST_P(device_hostile, room_of_another_generation_ends_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
         post_now(client, room_for(client, 1, 5));
         std::this_thread::sleep_for(5ms);  // the kernel keeps it
@@ -252,7 +252,7 @@ TEST_P(device_hostile, a_call_whose_room_is_for_another) {
     });
 }
 
-TEST_P(device_hostile, room_of_a_call_with_wrong_extensions_keeps_no_place) {
+TEST_P(device_hostile, room_of_a_call_with_wrong_extensions_holds_no_place) {
     expect_only_its_own_session_ends([](bare_client& client) {
         post_now(client, room_for(client, 1, 1));
         std::this_thread::sleep_for(5ms);  // the kernel keeps it
@@ -264,7 +264,7 @@ TEST_P(device_hostile, room_of_a_call_with_wrong_extensions_keeps_no_place) {
     });
 }
 
-TEST_P(device_hostile, a_call_in_parts_without_a_generation) {
+TEST_P(device_hostile, a_call_in_parts_without_a_generation_ends_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
         expect_served(client, 5);
         client.post(in_parts(client, 0));

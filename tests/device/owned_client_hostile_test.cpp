@@ -44,7 +44,7 @@ class lied_to : public bare_server_rig {
     device::call_ref call;
 };
 
-class owned_liar : public ::testing::TestWithParam<gpu_engine> {
+class owned_hostile_server : public ::testing::TestWithParam<gpu_engine> {
   protected:
     void SetUp() override {
         if (!has(GetParam())) GTEST_SKIP() << "this device has no queues to drive";
@@ -72,7 +72,7 @@ class owned_liar : public ::testing::TestWithParam<gpu_engine> {
     std::unique_ptr<lied_to> good_;
 };
 
-TEST_P(owned_liar, correct_answers_are_taken) {
+TEST_P(owned_hostile_server, correct_answers_are_taken) {
     for (int i = 0; i < 40; ++i) evil_->expect_served();
 }
 
@@ -85,13 +85,13 @@ bare_client::request last_word_of(bare_client::request answer) {
     return answer;
 }
 
-TEST_P(owned_liar, a_generation_without_a_header) {
+TEST_P(owned_hostile_server, an_arrival_word_without_a_header_ends_the_channel) {
     evil_->post(last_word_of(evil_->submit()));
     expect_lost();
 }
 
 /// The adapter may write a header in any order.
-TEST_P(owned_liar, a_response_whose_header_is_seen_in_part_is_looked_at_again) {
+TEST_P(owned_hostile_server, a_partly_written_header_is_read_again) {
     for (int round = 0; round < 3; ++round) {
         const auto answer = evil_->submit();
         evil_->post(last_word_of(answer));
@@ -109,7 +109,7 @@ TEST_P(owned_liar, a_response_whose_header_is_seen_in_part_is_looked_at_again) {
     }
 }
 
-TEST_P(owned_liar, a_response_that_stays_in_part_ends_with_its_call) {
+TEST_P(owned_hostile_server, a_call_whose_response_stays_incomplete_times_out) {
     evil_->post(last_word_of(evil_->submit({.timeout_ns = 1})));
     EXPECT_EQ(device::poll(evil_->mine, evil_->call), status::timed_out);
     EXPECT_EQ(device::release(evil_->mine, evil_->call), status::ok);
@@ -117,7 +117,7 @@ TEST_P(owned_liar, a_response_that_stays_in_part_ends_with_its_call) {
 }
 
 /// Before there is a call: it is answered at once, and with what is not meant for it.
-TEST_P(owned_liar, an_answer_before_its_request) {
+TEST_P(owned_hostile_server, an_answer_before_its_request_spoils_only_that_call) {
     ASSERT_EQ(device::begin(evil_->mine, evil_->call), status::ok);
     evil_->post(evil_->answer_to(evil_->call));
     EXPECT_EQ(device::submit(evil_->mine, evil_->call, 8), status::ok);
@@ -127,7 +127,7 @@ TEST_P(owned_liar, an_answer_before_its_request) {
     evil_->expect_served();
 }
 
-TEST_P(owned_liar, another_generation_answers_nothing) {
+TEST_P(owned_hostile_server, another_generation_answers_nothing) {
     constexpr std::int64_t hasty = 50'000'000;
     auto answer = evil_->submit({.timeout_ns = hasty});
     answer.header.arrival_word = answer.header.generation = evil_->call.generation + 1;
@@ -137,7 +137,7 @@ TEST_P(owned_liar, another_generation_answers_nothing) {
     evil_->expect_served();
 }
 
-TEST_P(owned_liar, an_answer_twice_changes_nothing) {
+TEST_P(owned_hostile_server, a_second_answer_changes_nothing) {
     const auto answer = evil_->submit();
     evil_->post(answer);
     EXPECT_EQ(await(evil_->mine, evil_->call), status::ok);
@@ -151,7 +151,7 @@ TEST_P(owned_liar, an_answer_twice_changes_nothing) {
     evil_->expect_served();
 }
 
-TEST_P(owned_liar, headers_that_no_correct_server_sends) {
+TEST_P(owned_hostile_server, headers_that_no_correct_server_sends_end_the_channel) {
     using spoil = std::function<void(bare_client::request&)>;
     const std::vector<spoil> all{
         [](auto& answer) { answer.header.slot = 1 - answer.header.slot; },
@@ -177,14 +177,14 @@ TEST_P(owned_liar, headers_that_no_correct_server_sends) {
     }
 }
 
-TEST_P(owned_liar, a_response_longer_than_the_call_wanted) {
+TEST_P(owned_hostile_server, a_response_longer_than_the_call_wanted_ends_the_channel) {
     auto answer = evil_->submit({.max_bytes = 16});
     answer.header.length = 17;
     evil_->post(answer);
     expect_lost();
 }
 
-TEST_P(owned_liar, an_answer_that_says_again_is_one) {
+TEST_P(owned_hostile_server, an_answer_with_status_again_becomes_overloaded) {
     auto answer = evil_->submit();
     answer.header.code = status::again;
     evil_->post(answer);
@@ -193,7 +193,7 @@ TEST_P(owned_liar, an_answer_that_says_again_is_one) {
 }
 
 /// Whatever a call reads while its header changes, it reads once.
-TEST_P(owned_liar, a_server_that_never_stops_writing) {
+TEST_P(owned_hostile_server, a_server_that_never_stops_writing_spoils_only_its_own_calls) {
     for (int i = 0; i < effort(60); ++i) {
         auto answer = evil_->submit({.timeout_ns = 200'000'000});
         std::atomic<bool> over{false};
@@ -217,7 +217,7 @@ TEST_P(owned_liar, a_server_that_never_stops_writing) {
 }
 
 // No receive is ever posted: the sender waits in its device, as long as its session lives.
-TEST_P(owned_liar, immediate_data_harms_nobody_else) {
+TEST_P(owned_hostile_server, immediate_data_harms_no_other_channel) {
     auto answer = evil_->submit({.timeout_ns = 50'000'000});
     answer.operation = mlx5::opcode::write_immediate;
     evil_->server->post(answer);
@@ -226,7 +226,7 @@ TEST_P(owned_liar, immediate_data_harms_nobody_else) {
     EXPECT_EQ(device::release(evil_->mine, evil_->call), status::ok);
 }
 
-TEST_P(owned_liar, a_queue_pair_that_is_gone) {
+TEST_P(owned_hostile_server, a_destroyed_queue_pair_of_the_server_ends_the_channel) {
     evil_->server.reset();
     ASSERT_EQ(device::begin(evil_->mine, evil_->call), status::ok);
     ASSERT_EQ(device::submit(evil_->mine, evil_->call, 8), status::ok);
@@ -243,7 +243,7 @@ TEST_P(owned_liar, a_queue_pair_that_is_gone) {
     EXPECT_EQ(device::release(evil_->mine, evil_->call), status::ok);
 }
 
-TEST_P(owned_liar, a_server_that_announces_is_refused) {
+TEST_P(owned_hostile_server, a_server_that_announces_is_refused) {
     lied_to old(GetParam());
     old.server->sends_plain_responses = false;
     const auto refused = old.attach();
@@ -253,7 +253,7 @@ TEST_P(owned_liar, a_server_that_announces_is_refused) {
     EXPECT_FALSE(good_->poller->wants_sharing());
 }
 
-INSTANTIATE_TEST_SUITE_P(by, owned_liar, ::testing::Values(gpu_engine::direct, gpu_engine::proxy),
+INSTANTIATE_TEST_SUITE_P(by, owned_hostile_server, ::testing::Values(gpu_engine::direct, gpu_engine::proxy),
                          [](const auto& by) { return by.param == gpu_engine::proxy ? "proxy" : "direct"; });
 
 }  // namespace

@@ -88,7 +88,7 @@ TEST_P(owned_client, calls_name_their_target) {
     EXPECT_EQ(outcome(0).outcome, status::ok);
 }
 
-TEST_P(owned_client, largest_messages_that_were_agreed_on) {
+TEST_P(owned_client, messages_of_the_largest_agreed_size_arrive) {
     constexpr std::size_t large = std::size_t{3} << 20;
     if (rig.kind.kernels_answer) {
         rig.services.options.max_sessions = 2;
@@ -106,7 +106,7 @@ TEST_P(owned_client, largest_messages_that_were_agreed_on) {
 }
 
 /// More than the owner has at hand.
-TEST_P(owned_client, all_slots_at_once_and_no_more) {
+TEST_P(owned_client, all_slots_work_at_once_and_begin_gives_no_more) {
     rig.wanted.slots = device::detail::max_calls_at_hand + 4;
     open();
     std::vector<device::call_ref> calls(rig.wanted.slots);
@@ -126,7 +126,7 @@ TEST_P(owned_client, all_slots_at_once_and_no_more) {
     }
 }
 
-TEST_P(owned_client, handles_that_are_stale_or_out_of_turn) {
+TEST_P(owned_client, stale_and_untimely_handles_are_refused) {
     open();
     device::call_ref call;
     ASSERT_EQ(device::begin(mine, call), status::ok);
@@ -168,7 +168,7 @@ TEST_P(owned_client, functions_for_shared_channels_touch_nothing) {
     EXPECT_EQ(device::release(mine, call), status::ok);
 }
 
-TEST_P(owned_client, failures_and_what_the_handler_said) {
+TEST_P(owned_client, failures_carry_the_code_and_text_of_the_handler) {
     open();
     device::call_ref call;
     ASSERT_EQ(submit_wish(mine, call, wish::fail), status::ok);
@@ -182,7 +182,7 @@ TEST_P(owned_client, failures_and_what_the_handler_said) {
     EXPECT_EQ(call_once(mine, 100, 1), status::ok);
 }
 
-TEST_P(owned_client, the_response_is_no_longer_than_the_call_wants) {
+TEST_P(owned_client, a_response_is_not_longer_than_the_call_wants) {
     open();
     device::call_ref call;
     ASSERT_EQ(device::begin(mine, call), status::ok);
@@ -205,7 +205,7 @@ TEST_P(owned_client, the_server_learns_of_the_deadline) {
     }));
 }
 
-TEST_P(owned_client, a_late_response_sets_its_slot_free) {
+TEST_P(owned_client, a_late_response_frees_its_slot) {
     open();
     if (!holds_requests()) return;
     constexpr std::int64_t hasty = 20'000'000;
@@ -237,7 +237,7 @@ TEST_P(owned_client, a_late_response_sets_its_slot_free) {
     EXPECT_EQ(seen.quarantined, 0U);
 }
 
-TEST_P(owned_client, a_late_response_before_the_release) {
+TEST_P(owned_client, a_late_response_may_arrive_before_the_release) {
     open();
     if (!holds_requests()) return;
     device::call_ref call;
@@ -257,7 +257,7 @@ TEST_P(owned_client, a_late_response_before_the_release) {
     EXPECT_EQ(rig.channel->statistics().quarantined, 0U);
 }
 
-TEST_P(owned_client, time_outs_and_responses_cross) {
+TEST_P(owned_client, timeouts_and_responses_may_cross) {
     open();
     int wrong = 0;
     for (int i = 0; i < effort(600); ++i) {
@@ -282,7 +282,7 @@ TEST_P(owned_client, time_outs_and_responses_cross) {
 }
 
 /// A kernel ends with a call on its way, and others follow.
-TEST_P(owned_client, the_next_owner_goes_on_with_its_calls) {
+TEST_P(owned_client, the_next_owner_takes_over_the_calls) {
     rig.wanted.slots = device::detail::max_calls_at_hand + 1;
     open();
     device::call_ref call;
@@ -489,7 +489,7 @@ class owned_client_of_an_old_server : public ::testing::Test {
                       }}).value();
 };
 
-TEST_F(owned_client_of_an_old_server, becomes_shared_and_says_so) {
+TEST_F(owned_client_of_an_old_server, a_channel_of_an_old_server_becomes_shared_and_says_so) {
     rig_.connect();
     ASSERT_TRUE(rig_.channel);
     EXPECT_EQ(rig_.channel->sharing(), service_sharing::shared);

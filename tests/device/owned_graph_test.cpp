@@ -74,7 +74,7 @@ class owned_graph_hostile : public bare_service {
     std::atomic<std::uint64_t> longest_{0};  ///< request that kernels were given
 };
 
-TEST_F(owned_graph_hostile, generation_ahead_of_its_payload) {
+TEST_F(owned_graph_hostile, a_generation_ahead_of_its_payload_ends_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.repeats_generation = false;
@@ -84,7 +84,7 @@ TEST_F(owned_graph_hostile, generation_ahead_of_its_payload) {
     EXPECT_EQ(longest_, 0U);
 }
 
-TEST_F(owned_graph_hostile, request_longer_than_its_slot) {
+TEST_F(owned_graph_hostile, a_request_longer_than_its_slot_ends_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.header.length = shape.request_bytes + 1;
@@ -93,7 +93,7 @@ TEST_F(owned_graph_hostile, request_longer_than_its_slot) {
     EXPECT_EQ(longest_, 0U);
 }
 
-TEST_F(owned_graph_hostile, more_room_for_the_response_than_its_slot_has) {
+TEST_F(owned_graph_hostile, more_room_for_the_response_than_its_slot_has_ends_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = client.correct(0);
         request.header.response_room = static_cast<std::uint32_t>(shape.response_bytes) + 1;
@@ -101,7 +101,7 @@ TEST_F(owned_graph_hostile, more_room_for_the_response_than_its_slot_has) {
     });
 }
 
-TEST_F(owned_graph_hostile, header_that_is_rewritten_under_the_recorded_kernels) {
+TEST_F(owned_graph_hostile, a_header_rewritten_under_recorded_kernels_harms_no_other_session) {
     bare_client friendly(shape);
     connect(friendly, good_);
     bare_client evil(shape);
@@ -125,7 +125,7 @@ TEST_F(owned_graph_hostile, header_that_is_rewritten_under_the_recorded_kernels)
     end(good_);
 }
 
-TEST_F(owned_graph_hostile, session_that_ends_under_the_recorded_kernels_keeps_its_place_until_they_end) {
+TEST_F(owned_graph_hostile, a_session_that_ends_keeps_its_place_until_the_recorded_kernels_end) {
     bare_client friendly(shape);
     connect(friendly, good_);
     bare_client leaves(shape);
@@ -143,12 +143,12 @@ TEST_F(owned_graph_hostile, session_that_ends_under_the_recorded_kernels_keeps_i
 }
 
 // It posts no receives, so its answers never leave. The other's requests are in the same iterations.
-TEST_F(owned_graph_hostile, client_that_never_stops_and_takes_no_answer) {
+TEST_F(owned_graph_hostile, a_client_that_never_stops_delays_no_other_session) {
     expect_others_beside_one_that_never_stops();
 }
 
 /// What is refused keeps no other client's request out of the iteration for ever.
-TEST_F(owned_graph_hostile, requests_that_are_too_late_do_not_keep_others_waiting) {
+TEST_F(owned_graph_hostile, late_requests_do_not_delay_others) {
     bare_client friendly(shape);
     connect(friendly, good_);
     bare_client late(shape);

@@ -102,7 +102,7 @@ class device_parts : public ::testing::TestWithParam<part_case> {
     service_rig rig_{GetParam().setting};
 };
 
-TEST_P(device_parts, come_in_order_and_before_the_last_completion) {
+TEST_P(device_parts, parts_arrive_in_order_before_the_last_completion) {
     channel client = rig_.connect();
     for (std::uint64_t round = 0; round < 20; ++round) {
         const parts_wish what{4, 100 * round, 1000 * round};
@@ -131,7 +131,7 @@ TEST_P(device_parts, a_long_response_needs_little_room) {
     expect_all_slots(client);
 }
 
-TEST_P(device_parts, nothing_is_sent_without_room) {
+TEST_P(device_parts, parts_wait_for_room) {
     channel client = rig_.connect();
     const parts_wish what{3, 10, 7};
     const call_id call = submit(client, what, {.parts = 2});
@@ -149,7 +149,7 @@ TEST_P(device_parts, nothing_is_sent_without_room) {
     expect_all_slots(client);
 }
 
-TEST_P(device_parts, room_that_is_left_comes_back) {
+TEST_P(device_parts, unused_room_returns_to_the_client) {
     channel client = rig_.connect();
     for (std::uint64_t round = 0; round < 30; ++round) {
         const parts_wish what{round % 3, 10, round};
@@ -200,7 +200,7 @@ TEST_P(device_parts, several_kernels_stream_to_several_clients) {
     for (std::thread& each : clients) each.join();
 }
 
-TEST_P(device_parts, failures_come_behind_them) {
+TEST_P(device_parts, a_failure_arrives_after_its_parts) {
     channel client = rig_.connect();
     parts_wish what{2, 77, 7};
     what.fails = 1;
@@ -215,7 +215,7 @@ TEST_P(device_parts, failures_come_behind_them) {
     expect_all_slots(client);
 }
 
-TEST_P(device_parts, a_cancel_ends_them_and_reaches_the_kernel) {
+TEST_P(device_parts, a_cancel_ends_the_parts_and_reaches_the_kernel) {
     channel client = rig_.connect();
     for (int round = 1; round <= 3; ++round) {
         const parts_wish what{1000, 10, 7};
@@ -231,7 +231,7 @@ TEST_P(device_parts, a_cancel_ends_them_and_reaches_the_kernel) {
     }
 }
 
-TEST_P(device_parts, a_late_part_ends_them) {
+TEST_P(device_parts, a_late_part_ends_the_call) {
     channel client = rig_.connect();
     const parts_wish what{1, 10, 7};
     const call_id streamed = submit(client, what, {.parts = 1, .part_timeout = patience(60s)});
@@ -243,7 +243,7 @@ TEST_P(device_parts, a_late_part_ends_them) {
     EXPECT_LT(std::chrono::steady_clock::now() - start, until_hung());
 }
 
-TEST_P(device_parts, the_place_of_a_client_that_leaves_is_as_good_as_new) {
+TEST_P(device_parts, a_client_that_leaves_in_mid_stream_frees_its_place) {
     for (std::uint64_t round = 0; round < 3; ++round) {
         {
             channel client = rig_.connect();

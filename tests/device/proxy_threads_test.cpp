@@ -56,7 +56,7 @@ class device_proxy_threads : public ::testing::TestWithParam<service_sharing> {
     std::vector<std::unique_ptr<service_rig>> rigs_;
 };
 
-TEST_P(device_proxy_threads, are_as_many_as_asked_for) {
+TEST_P(device_proxy_threads, services_share_as_many_proxy_threads_as_asked_for) {
     for (int i = 0; i < 3; ++i) serve(2);
     EXPECT_EQ(proxies_running(), 2);
     std::vector<channel> clients;
@@ -69,7 +69,7 @@ TEST_P(device_proxy_threads, are_as_many_as_asked_for) {
     EXPECT_EQ(proxies_running(), 0);
 }
 
-TEST_P(device_proxy_threads, serve_on_while_services_come_and_go) {
+TEST_P(device_proxy_threads, a_proxy_thread_serves_while_services_come_and_go) {
     service_rig& stays = serve(1);
     std::atomic<bool> over{false};
     std::thread caller([&] {
@@ -88,7 +88,7 @@ TEST_P(device_proxy_threads, serve_on_while_services_come_and_go) {
     EXPECT_EQ(proxies_running(), 1);
 }
 
-TEST_P(device_proxy_threads, count_the_time_of_their_services) {
+TEST_P(device_proxy_threads, proxy_threads_count_the_time_of_their_services) {
     service_rig& one = serve(1);
     channel client = one.connect();
     auto last = one.service->statistics().cpu_proxy;
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(with, device_proxy_threads,
                              return sharing.param == service_sharing::shared ? "shared" : "exclusive";
                          });
 
-TEST(device_proxy_threads_choice, is_checked) {
+TEST(device_proxy_threads_choice, too_many_proxy_threads_are_refused) {
     service_rig rig({false, gpu_engine::proxy});
     rig.query = "?proxy_threads=65";
     auto made = rig.try_listen();
@@ -116,7 +116,7 @@ TEST(device_proxy_threads_choice, is_checked) {
 }
 
 /// Channels share the threads of the client's context.
-TEST(device_proxy_threads_choice, holds_for_channels_of_kernels) {
+TEST(device_proxy_threads_choice, channels_of_kernels_share_proxy_threads) {
     client_rig rig({{false, gpu_engine::proxy}, false});
     rig.listen();
     std::vector<gpu_channel> channels;

@@ -57,7 +57,7 @@ TEST_P(device_service, serves_many_sessions_with_many_threads) {
     EXPECT_TRUE(eventually(patience(5s), [&] { return rig.service->statistics().sessions == 0; }));
 }
 
-TEST_P(device_service, sessions_come_and_go_while_it_runs) {
+TEST_P(device_service, sessions_come_and_go_while_the_service_runs) {
     service_rig rig(GetParam());
     rig.options.max_sessions = 3;
     rig.listen();
@@ -87,7 +87,7 @@ TEST_P(device_service, full_service_refuses) {
     EXPECT_EQ(run_calls(first, 5, 1), 5U);
 }
 
-TEST_P(device_service, more_than_it_was_made_for_is_refused) {
+TEST_P(device_service, clients_that_want_more_than_the_limits_are_refused) {
     service_rig rig(GetParam());
     rig.options.max_request_bytes = 1000;
     rig.listen();
@@ -154,7 +154,7 @@ TEST_P(device_service, a_late_request_is_not_handed_over) {
     EXPECT_GT(rig.service->statistics().expired, 0U);
 }
 
-TEST_P(device_service, a_response_goes_where_the_client_wants_it) {
+TEST_P(device_service, a_response_goes_to_its_response_target) {
     service_rig rig(GetParam());
     rig.listen();
     rig.serve(echo);
@@ -188,7 +188,7 @@ TEST_P(device_service, slots_may_lie_on_the_host) {
     EXPECT_LT(rig.gpus().device().allocated(), of_slots);
 }
 
-TEST_P(device_service, clients_of_rdma_reach_it) {
+TEST_P(device_service, clients_of_rdma_reach_a_gpu_service) {
     service_rig rig(GetParam());
     rig.listen();
     rig.serve(echo);
@@ -226,7 +226,7 @@ TEST_P(device_service, stops_under_load) {
     EXPECT_EQ(seen.requests, seen.replies + seen.dropped);
 }
 
-TEST_P(device_service, stop_sends_clients_away_and_answers_requests_in_flight) {
+TEST_P(device_service, a_stop_disconnects_clients_and_answers_requests_in_flight) {
     std::atomic<bool> taken{false};
     std::atomic<bool> answers{false};
     service_rig rig(GetParam());
@@ -258,7 +258,7 @@ TEST_P(device_service, stop_sends_clients_away_and_answers_requests_in_flight) {
     EXPECT_EQ(rig.service->statistics().sessions_lost, 0U);
 }
 
-TEST_P(device_service, requests_that_no_kernel_has_taken_end_as_unseen) {
+TEST_P(device_service, untaken_requests_end_as_unseen) {
     service_rig rig(GetParam());
     rig.listen();
     channel client = rig.connect();
@@ -272,7 +272,7 @@ TEST_P(device_service, requests_that_no_kernel_has_taken_end_as_unseen) {
     EXPECT_TRUE(ended.unseen());
 }
 
-TEST_P(device_service, stops_though_there_is_always_more_to_do) {
+TEST_P(device_service, a_service_stops_under_endless_load) {
     service_rig rig(GetParam());
     rig.listen();
     rig.serve([](const device::service_ref& service, const device::exchange_ref& exchange) {
@@ -293,7 +293,7 @@ TEST_P(device_service, stops_though_there_is_always_more_to_do) {
     for (std::thread& each : clients) each.join();
 }
 
-TEST_P(device_service, has_one_thread_whatever_the_uri_says) {
+TEST_P(device_service, the_uri_cannot_add_workers) {
     service_rig rig(GetParam());
     rig.query = "?workers=4";
     rig.listen();
@@ -381,7 +381,7 @@ TEST_P(device_service, handlers_of_the_host_serve_the_same_clients) {
     EXPECT_EQ(served->statistics().requests, 3U);
 }
 
-TEST_P(device_service, only_gpu_has_services) {
+TEST_P(device_service, only_the_scheme_gpu_has_services) {
     service_rig rig(GetParam());
     auto wrong = gpu_service::listen(rig.server_context, "rdma://" + own_loopback() + ":0", rig.options);
     ASSERT_FALSE(wrong.ok());

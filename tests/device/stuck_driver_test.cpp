@@ -92,7 +92,7 @@ class stuck_driver : public ::testing::TestWithParam<std::uint32_t> {
     }();
 };
 
-TEST_P(stuck_driver, keeps_what_is_left_of_a_service) {
+TEST_P(stuck_driver, queue_pairs_of_a_service_stay_while_the_driver_is_stuck) {
     auto service = dynamic_cast<gpu::kernel_backend&>(backend_).open_service(options(core::link_role::server),
                                                                              {nullptr, nullptr, 2, shape, {}});
     ASSERT_TRUE(service.ok()) << service.error().message;
@@ -108,7 +108,7 @@ TEST_P(stuck_driver, keeps_what_is_left_of_a_service) {
     EXPECT_EQ(driver.destroyed, 0);
 }
 
-TEST_P(stuck_driver, keeps_what_is_left_of_a_channel) {
+TEST_P(stuck_driver, queue_pairs_of_a_channel_stay_while_the_driver_is_stuck) {
     auto channel = dynamic_cast<gpu::kernel_backend&>(backend_).open_client(options(core::link_role::client),
                                                                             {nullptr, nullptr, 1, shape, 10s});
     ASSERT_TRUE(channel.ok()) << channel.error().message;
@@ -123,7 +123,7 @@ TEST_P(stuck_driver, keeps_what_is_left_of_a_channel) {
 }
 
 /// As before: what ends in order leaves nothing behind.
-TEST_P(stuck_driver, that_returns_leaves_nothing_behind) {
+TEST_P(stuck_driver, queue_pairs_are_destroyed_when_the_driver_returns) {
     auto channel = dynamic_cast<gpu::kernel_backend&>(backend_).open_client(options(core::link_role::client),
                                                                             {nullptr, nullptr, 1, shape, 10s});
     ASSERT_TRUE(channel.ok()) << channel.error().message;

@@ -117,14 +117,14 @@ class failing_calls : public on_every_backend {
     }
 };
 
-TEST_P(failing_calls, for_a_context) {
+TEST_P(failing_calls, opening_a_context_reports_each_failed_system_call) {
     const auto before = open_descriptors();
     expect_errors(whose::calling_threads, [] { return why(context::open({.log = log_level::off})); });
     EXPECT_TRUE(eventually(until_hung(), [&] { return open_descriptors() <= before; }))
         << open_descriptors() << " descriptors, there were " << before;
 }
 
-TEST_P(failing_calls, to_listen) {
+TEST_P(failing_calls, listening_reports_each_failed_system_call) {
     const std::string uri = GetParam().listen_uri();
     context ctx = quiet_context();
     (void)server::listen(ctx, {uri}, echo, calm_server());
@@ -143,12 +143,12 @@ TEST_P(failing_calls, to_listen) {
         << open_descriptors() << " descriptors, there were " << before;
 }
 
-TEST_P(failing_calls, to_connect_and_call) {
+TEST_P(failing_calls, connecting_and_calling_report_each_failed_system_call) {
     fail_while_connecting(whose::calling_threads);
 }
 
 /// The server cannot send its answer to a data connection: another try succeeds.
-TEST_P(failing_calls, lose_no_data_connection_whose_answer_was_not_sent) {
+TEST_P(failing_calls, a_data_connection_is_tried_again_when_its_answer_cannot_be_sent) {
     if (GetParam().scheme != "tcp") GTEST_SKIP() << "it has no such answers";
     rig r(GetParam());
     const auto other = r.connect();  // from now on the control connection is an old one
@@ -160,7 +160,7 @@ TEST_P(failing_calls, lose_no_data_connection_whose_answer_was_not_sent) {
     EXPECT_TRUE(made) << made.error().message;
 }
 
-TEST_P(failing_calls, on_other_threads_cost_one_session_at_most) {
+TEST_P(failing_calls, failed_system_calls_of_other_threads_end_at_most_one_session) {
     fail_while_connecting(whose::other_threads);
 }
 
@@ -178,7 +178,7 @@ class failing_libraries : public failing_calls {
     key_folder keys_;
 };
 
-TEST_P(failing_libraries, to_listen) {
+TEST_P(failing_libraries, listening_reports_each_failed_library_call) {
     const std::string uri = GetParam().listen_uri();
     context ctx = quiet_context();
     (void)server::listen(ctx, {uri}, echo, calm_server());
@@ -188,11 +188,11 @@ TEST_P(failing_libraries, to_listen) {
         << open_descriptors() << " descriptors, there were " << before;
 }
 
-TEST_P(failing_libraries, to_connect_and_call) {
+TEST_P(failing_libraries, connecting_and_calling_report_each_failed_library_call) {
     fail_while_connecting(whose::calling_threads);
 }
 
-TEST_P(failing_libraries, on_other_threads_cost_one_session_at_most) {
+TEST_P(failing_libraries, failed_library_calls_of_other_threads_end_at_most_one_session) {
     fail_while_connecting(whose::other_threads);
 }
 

@@ -48,12 +48,12 @@ struct certificates : control_test {
     hostile::authority authority{folder.file("")};
 };
 
-TEST_F(certificates, are_for_their_host_whatever_fails) {
+TEST_F(certificates, a_certificate_of_another_host_is_refused_whatever_fails) {
     listen(with("elsewhere"), std::chrono::hours{1}, "localhost");
     expect_refused(with("client"));
 }
 
-TEST_F(certificates, are_revoked_whatever_fails) {
+TEST_F(certificates, a_revoked_certificate_is_refused_whatever_fails) {
     listen(with("localhost"), std::chrono::hours{1}, "localhost");
     authority.revoke({"localhost"});
     expect_refused(with("client"));
@@ -89,7 +89,7 @@ struct control_plane : certificates {
     }
 };
 
-TEST_F(control_plane, tells_clients_of_the_end_of_their_sessions) {
+TEST_F(control_plane, the_end_of_a_session_is_reported_to_the_client) {
     serve(insecure());
     expect_in_time([this](std::size_t number) {
         const std::uint64_t session = open_one(keys(insecure()));
@@ -102,7 +102,7 @@ TEST_F(control_plane, tells_clients_of_the_end_of_their_sessions) {
 }
 
 /// The client's connection stays, for it has another session.
-TEST_F(control_plane, leaves_no_session_that_its_client_does_not_know) {
+TEST_F(control_plane, a_failed_open_leaves_no_session_behind) {
     serve(insecure());
     expect_in_time([this](std::size_t number) {
         const std::uint64_t before = open_one(keys(insecure()));
@@ -121,7 +121,7 @@ TEST_F(control_plane, leaves_no_session_that_its_client_does_not_know) {
 }
 
 /// The client's connection stays, for it has another session.
-TEST_F(control_plane, tells_servers_that_a_session_was_left) {
+TEST_F(control_plane, a_closed_session_is_reported_to_the_server) {
     serve(insecure());
     expect_in_time([this](std::size_t number) {
         const std::uint64_t other = open_one(keys(insecure()));
@@ -133,7 +133,7 @@ TEST_F(control_plane, tells_servers_that_a_session_was_left) {
     });
 }
 
-TEST_F(control_plane, ends_sessions_of_clients_whose_keys_are_taken_out) {
+TEST_F(control_plane, sessions_of_revoked_keys_end) {
     serve(folder.server());
     expect_in_time([&](std::size_t number) {
         folder.authorize({"client"});
@@ -149,7 +149,7 @@ TEST_F(control_plane, ends_sessions_of_clients_whose_keys_are_taken_out) {
 }
 
 /// OpenSSL has no memory to verify a certificate again, which has been revoked.
-TEST_F(control_plane, keeps_clients_that_it_cannot_judge_until_it_can) {
+TEST_F(control_plane, clients_that_cannot_be_verified_stay_until_they_can_be) {
     listen(with("localhost"), std::chrono::hours{1}, "localhost");
     const auto grant = open_at_localhost(with("client"));
     ASSERT_TRUE(grant) << grant.error().message;

@@ -58,7 +58,7 @@ class closed_descriptors : public on_every_backend {
     }
 };
 
-TEST_P(closed_descriptors, become_dev_null_when_a_context_opens) {
+TEST_P(closed_descriptors, a_new_context_opens_dev_null_for_closed_standard_descriptors) {
     const int said = in_child([&] {
         close_all();
         auto ctx = context::open();
@@ -68,7 +68,7 @@ TEST_P(closed_descriptors, become_dev_null_when_a_context_opens) {
     EXPECT_EQ(said, 0);
 }
 
-TEST_P(closed_descriptors, stay_closed_while_a_context_is_open) {
+TEST_P(closed_descriptors, a_context_takes_no_standard_descriptors_that_were_closed_later) {
     if (GetParam().scheme == "zmq" || GetParam().scheme == "gdr" || GetParam().scheme == "gpu" ||
         GetParam().scheme == "rdma")
         GTEST_SKIP() << "other libraries make descriptors for it";

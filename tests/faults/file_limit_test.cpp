@@ -24,9 +24,9 @@ class files_may_have {
     rlimit before_{};
 };
 
-class short_files : public on_every_backend {};
+class file_size_limit : public on_every_backend {};
 
-TEST_P(short_files, refuse_slots_with_an_error_or_do_not_matter) {
+TEST_P(file_size_limit, a_file_size_limit_is_an_error_or_does_not_matter) {
     if (GetParam().scheme == "rdma") GTEST_SKIP() << "softnic cannot begin below the limit, and says so";
     channel_options large = calm_client();
     large.request_bytes = large.response_bytes = 4 << 20;
@@ -47,7 +47,7 @@ TEST_P(short_files, refuse_slots_with_an_error_or_do_not_matter) {
     EXPECT_TRUE(r.try_connect(large).ok());
 }
 
-ACCEL_INSTANTIATE(short_files, all_backends);
+ACCEL_INSTANTIATE(file_size_limit, all_backends);
 
 }  // namespace
 }  // namespace accel::faults

@@ -39,14 +39,14 @@ class no_memory : public on_every_backend {
     }
 };
 
-TEST_P(no_memory, for_a_context) {
+TEST_P(no_memory, opening_a_context_reports_out_of_memory) {
     expect_errors([] {
         const auto made = context::open({.log = log_level::off});
         return made.code();
     });
 }
 
-TEST_P(no_memory, for_memory_of_ones_own) {
+TEST_P(no_memory, registering_memory_reports_out_of_memory) {
     context ctx = quiet_context();
     expect_errors([&] {
         const auto made = ctx.allocate(10'000);
@@ -59,7 +59,7 @@ TEST_P(no_memory, for_memory_of_ones_own) {
     });
 }
 
-TEST_P(no_memory, to_listen) {
+TEST_P(no_memory, listening_reports_out_of_memory) {
     std::string uri = GetParam().listen_uri();
     if (GetParam().scheme == std::string_view{"local"}) uri += "-of-a-length-that-takes-memory";
     context ctx = quiet_context();
@@ -69,7 +69,7 @@ TEST_P(no_memory, to_listen) {
     });
 }
 
-TEST_P(no_memory, to_connect) {
+TEST_P(no_memory, connecting_reports_out_of_memory) {
     rig r(GetParam());
     auto other = r.connect();
     context ctx = quiet_context();
@@ -82,7 +82,7 @@ TEST_P(no_memory, to_connect) {
     EXPECT_TRUE(eventually(until_hung(), [&] { return r.served().statistics().sessions == 1; }));
 }
 
-TEST_P(no_memory, to_call) {
+TEST_P(no_memory, calling_reports_out_of_memory) {
     rig r(GetParam());
     auto client = r.connect();
     expect_errors([&] {
@@ -94,7 +94,7 @@ TEST_P(no_memory, to_call) {
 
 /// One session may end. Nobody else notices. Each time with a new server, whose threads have no memory to spare: lists
 /// grow at the second session and at the fifth.
-TEST_P(no_memory, on_other_threads_costs_one_session_at_most) {
+TEST_P(no_memory, a_failed_allocation_of_another_thread_ends_at_most_one_session) {
     server_options serving = calm_server();
     serving.workers = 1;
     channel_options patient = calm_client();
@@ -136,7 +136,7 @@ TEST_P(no_memory, on_other_threads_costs_one_session_at_most) {
 }
 
 /// The client's message may be lost with its session, which stops the exchange as well.
-TEST_P(no_memory, on_other_threads_leaves_no_exchange_unstopped) {
+TEST_P(no_memory, a_cancel_stops_its_exchange_though_allocations_fail) {
     constexpr std::size_t attempts = 60;
     std::size_t failures = 0;
     for (std::size_t number = 0; number < attempts; ++number) {
@@ -159,7 +159,7 @@ TEST_P(no_memory, on_other_threads_leaves_no_exchange_unstopped) {
     std::printf("%zu allocations\n", failures);
 }
 
-TEST_P(no_memory, on_other_threads_does_not_end_reconnecting) {
+TEST_P(no_memory, a_channel_goes_on_reconnecting_though_allocations_fail) {
     context ctx = quiet_context();
     auto served = server::listen(ctx, {std::string_view(GetParam().listen_uri())}, echo, calm_server());
     ASSERT_TRUE(served) << served.error().message;

@@ -54,7 +54,7 @@ class silent_names : public on_every_backend {
     }
 };
 
-TEST_P(silent_names, end_a_connect_at_its_deadline) {
+TEST_P(silent_names, a_connect_to_a_silent_name_ends_at_its_deadline) {
     rig r(GetParam());
     answer_name("silent.test", name_answer::silence);
     const auto said = without_waiting([&] { return channel::connect(r.ctx(), by_name(r, "silent.test"), brief()); });
@@ -64,7 +64,7 @@ TEST_P(silent_names, end_a_connect_at_its_deadline) {
     EXPECT_TRUE(eventually(until_hung(), [] { return waiting_for_names() == 1; }));
 }
 
-TEST_P(silent_names, leave_time_for_the_next_host) {
+TEST_P(silent_names, a_silent_name_leaves_time_for_the_next_host) {
     rig r(GetParam());
     answer_name("silent.test", name_answer::silence);
     answer_name("good.test", name_answer::loopback);
@@ -75,7 +75,7 @@ TEST_P(silent_names, leave_time_for_the_next_host) {
     EXPECT_EQ(said->code(), status::ok) << said->error().message;
 }
 
-TEST_P(silent_names, do_not_delay_the_end_of_a_channel_that_connects_again) {
+TEST_P(silent_names, a_silent_name_does_not_delay_the_end_of_a_reconnecting_channel) {
     rig r(GetParam());
     answer_name("name.test", name_answer::loopback);
     channel_options options = brief(std::chrono::hours{1});
@@ -97,7 +97,7 @@ TEST_P(silent_names, do_not_delay_the_end_of_a_channel_that_connects_again) {
     }));
 }
 
-TEST_P(silent_names, take_few_threads) {
+TEST_P(silent_names, silent_names_take_few_threads) {
     context ctx = quiet_context();
     const std::string scheme = GetParam().scheme + "://";
     for (int i = 0; i < 8; ++i) {
@@ -122,7 +122,7 @@ TEST_P(silent_names, take_few_threads) {
     EXPECT_TRUE(channel::connect(r.ctx(), by_name(r, "good.test"), calm_client()).ok());
 }
 
-TEST_P(silent_names, are_tried_again) {
+TEST_P(silent_names, connect_retry_resolves_a_name_again) {
     rig r(GetParam());
     answer_name("late.test", name_answer::loopback, 1);
     const auto once = channel::connect(r.ctx(), by_name(r, "late.test"), calm_client());
@@ -136,7 +136,7 @@ TEST_P(silent_names, are_tried_again) {
 }
 
 /// With all that it listens for.
-TEST_P(silent_names, have_a_server_at_the_first_of_their_addresses) {
+TEST_P(silent_names, a_server_listens_at_each_address_of_its_name) {
     if (!GetParam().sockets || !has_ipv6()) GTEST_SKIP() << "it has no addresses of both families";
     answer_name("both.test", name_answer::both);
     const std::string scheme = GetParam().scheme;
@@ -152,7 +152,7 @@ TEST_P(silent_names, have_a_server_at_the_first_of_their_addresses) {
     }
 }
 
-TEST_P(silent_names, are_told_from_names_that_do_not_exist) {
+TEST_P(silent_names, an_unknown_name_is_an_invalid_argument) {
     rig r(GetParam());
     const auto unknown = channel::connect(r.ctx(), by_name(r, "unknown.test"), calm_client());
     ASSERT_FALSE(unknown);
@@ -160,7 +160,7 @@ TEST_P(silent_names, are_told_from_names_that_do_not_exist) {
     EXPECT_NE(unknown.error().message.find("check the name"), std::string::npos) << unknown.error().message;
 }
 
-TEST_P(silent_names, are_an_error_where_no_thread_can_be_started) {
+TEST_P(silent_names, a_lookup_without_a_thread_is_a_system_error) {
     rig r(GetParam());
     ASSERT_TRUE(r.try_connect().ok());
     answer_name("good.test", name_answer::loopback);
@@ -173,7 +173,7 @@ TEST_P(silent_names, are_an_error_where_no_thread_can_be_started) {
     EXPECT_TRUE(channel::connect(r.ctx(), by_name(r, "good.test"), calm_client()).ok());
 }
 
-TEST_P(silent_names, do_not_delay_the_end_of_the_process) {
+TEST_P(silent_names, a_silent_name_does_not_delay_the_end_of_the_process) {
     const std::string uri = GetParam().scheme + "://silent.test:1";
     const pid_t child = ::fork();
     if (child == 0) {

@@ -58,14 +58,14 @@ class few_threads : public on_every_backend {
     }
 };
 
-TEST_P(few_threads, make_errors_of_listening_and_connecting) {
+TEST_P(few_threads, listening_and_connecting_report_missing_threads) {
     std::size_t served = 0;
     for (std::size_t count = 0; count <= enough_threads; ++count) served += try_with(count) ? 1U : 0U;
     EXPECT_GT(served, 0U);
     EXPECT_LT(served, enough_threads + 1) << "none was ever refused";
 }
 
-TEST_P(few_threads, leave_others_alone) {
+TEST_P(few_threads, missing_threads_do_not_disturb_other_channels) {
     rig r(GetParam());
     auto client = r.connect();
     client.send_seed(100, 1);
@@ -89,7 +89,7 @@ TEST_P(few_threads, leave_others_alone) {
         << "sessions whose channel could not be made stay";
 }
 
-TEST_P(few_threads, make_stop_tokens_that_stop_nothing) {
+TEST_P(few_threads, a_stop_token_without_a_thread_never_stops) {
     std::atomic<int> without{0};
     rig r(GetParam(), [&](exchange one) {
         const std::stop_token token = one.stop_token();
@@ -107,7 +107,7 @@ TEST_P(few_threads, make_stop_tokens_that_stop_nothing) {
     allow_all_threads();
 }
 
-TEST_P(few_threads, are_enough_to_connect_again) {
+TEST_P(few_threads, a_channel_reconnects_without_new_threads) {
     if (!GetParam().network) GTEST_SKIP() << "one URI names one server";
     std::optional<rig> first(std::in_place, GetParam());
     rig second(GetParam());
@@ -124,7 +124,7 @@ TEST_P(few_threads, are_enough_to_connect_again) {
     EXPECT_EQ(refused_threads(), 0U);
 }
 
-TEST_P(few_threads, let_a_handler_say_that_its_server_cannot_be_stopped) {
+TEST_P(few_threads, a_handler_that_cannot_stop_its_server_still_answers) {
     server* own = nullptr;
     rig r(GetParam(), [&](exchange one) {
         allow_more_threads(0);
@@ -140,7 +140,7 @@ TEST_P(few_threads, let_a_handler_say_that_its_server_cannot_be_stopped) {
     EXPECT_EQ(client.finish(status::ok), 1U);
 }
 
-TEST_P(few_threads, leave_a_server_driven_whose_handler_cannot_stop_it) {
+TEST_P(few_threads, a_driven_server_goes_on_when_its_handler_cannot_stop_it) {
     server_options options = calm_server();
     options.workers = 0;
     server* own = nullptr;

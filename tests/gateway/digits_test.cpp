@@ -60,7 +60,7 @@ serving::load_settings digits_load(const std::string& uri) {
 
 class digits_through_the_gateway : public ::testing::TestWithParam<pair_case> {};
 
-TEST_P(digits_through_the_gateway, are_right) {
+TEST_P(digits_through_the_gateway, digits_through_the_gateway_are_right) {
     if (GetParam().to == "gdr" && !missing_handler_memory().empty()) GTEST_SKIP() << missing_handler_memory();
     auto ctx = context::open({.log = log_level::off});
     ASSERT_TRUE(ctx);

@@ -37,7 +37,7 @@ struct servers_that {
     }
 };
 
-TEST(offers_of_a_request, go_to_one_other_server_after_a_loss) {
+TEST(offers_of_a_request, a_lost_request_is_offered_to_one_other_server) {
     servers_that are{{offer::lost, offer::taken, offer::taken}};
     bool passed_over = false;
     EXPECT_EQ(are.take_in_turn(&passed_over), offer::taken);
@@ -45,7 +45,7 @@ TEST(offers_of_a_request, go_to_one_other_server_after_a_loss) {
     EXPECT_TRUE(passed_over);
 }
 
-TEST(offers_of_a_request, go_to_each_server_and_to_one_that_has_taken_a_place) {
+TEST(offers_of_a_request, a_lost_request_is_offered_to_each_server_and_one_replacement) {
     servers_that are{{offer::lost, offer::lost, offer::taken}};
     EXPECT_EQ(are.take_in_turn(), offer::taken);
     servers_that all{{offer::lost, offer::lost}};
@@ -54,7 +54,7 @@ TEST(offers_of_a_request, go_to_each_server_and_to_one_that_has_taken_a_place) {
     EXPECT_EQ(all.asked, 3U) << "two servers, and one in the place of the first";
 }
 
-TEST(offers_of_a_request, count_a_loss_from_before_it_waited) {
+TEST(offers_of_a_request, losses_before_a_wait_count) {
     servers_that are{{offer::lost, offer::full}};
     EXPECT_EQ(are.take_in_turn(), offer::full);
     are.answers = {offer::lost, offer::lost};
@@ -62,7 +62,7 @@ TEST(offers_of_a_request, count_a_loss_from_before_it_waited) {
     EXPECT_EQ(are.asked, 4U);
 }
 
-TEST(offers_of_a_request, pass_over_any_number_of_servers_that_are_away) {
+TEST(offers_of_a_request, any_number_of_absent_servers_are_passed_over) {
     servers_that are{{offer::away, offer::away, offer::away, offer::away, offer::taken}};
     EXPECT_EQ(are.take_in_turn(), offer::taken);
     servers_that none{{offer::away, offer::away, offer::away}};
@@ -71,7 +71,7 @@ TEST(offers_of_a_request, pass_over_any_number_of_servers_that_are_away) {
     EXPECT_EQ(busy.take_in_turn(), offer::full);
 }
 
-TEST(offers_of_a_request, stop_where_it_is_refused) {
+TEST(offers_of_a_request, a_refusal_ends_the_offers) {
     servers_that are{{offer::full, offer::refused, offer::taken}};
     EXPECT_EQ(are.take_in_turn(), offer::refused);
     EXPECT_EQ(are.asked, 2U);
@@ -153,7 +153,7 @@ class forwarding : public ::testing::Test {
     std::optional<channel> client_;
 };
 
-TEST_F(forwarding, passes_over_any_number_of_servers_that_are_known_to_be_away) {
+TEST_F(forwarding, any_number_of_absent_servers_are_passed_over) {
     for (int i = 0; i < 3; ++i) (void)add_server();
     server_behind& fourth = add_server();
     for (std::size_t i = 0; i < 3; ++i) behind_[i].serves.reset();
@@ -293,7 +293,7 @@ TEST_F(forwarding_beside_a_returned_request, a_waiting_request_goes_to_the_free_
     answer_returned();
 }
 
-TEST_F(forwarding, passes_on_what_a_handler_itself_answers) {
+TEST_F(forwarding, a_failure_of_a_handler_is_passed_on) {
     static constexpr std::array said{status::not_found, status::closed};
     server_behind& first = add_server([next = 0U](exchange one) mutable {
         (void)one.fail(said.at(next / 2), next % 2 * 7, "of the handler");
@@ -310,7 +310,7 @@ TEST_F(forwarding, passes_on_what_a_handler_itself_answers) {
     }
 }
 
-TEST_F(forwarding, asks_a_server_without_the_model_once_in_a_while) {
+TEST_F(forwarding, a_server_without_the_model_is_asked_again_later) {
     server_behind& first =
         add_server([](exchange one) { (void)one.fail(status::not_found, unseen_code, "not loaded"); });
     server_behind& second = add_server();
@@ -325,7 +325,7 @@ TEST_F(forwarding, asks_a_server_without_the_model_once_in_a_while) {
     EXPECT_EQ(second.asked, 20);
 }
 
-TEST_F(forwarding, does_not_repeat_a_request_that_its_server_has_got) {
+TEST_F(forwarding, a_request_that_its_server_received_is_not_repeated) {
     held_exchanges held;
     server_behind& first = add_server(held.keeper());
     server_behind& second = add_server();

@@ -128,7 +128,7 @@ void write_senseless_table(std::span<std::byte> payload) {
     std::memcpy(payload.data(), &head, sizeof head);
 }
 
-TEST_F(forwarded, a_request_whose_description_makes_no_sense_is_refused) {
+TEST_F(forwarded, a_request_with_an_invalid_description_is_refused) {
     std::atomic<int> seen{0};
     server behind = serve([&](exchange one) {
         ++seen;
@@ -147,7 +147,7 @@ TEST_F(forwarded, a_request_whose_description_makes_no_sense_is_refused) {
     EXPECT_EQ(this->call(to, 1), status::ok) << "and others go on";
 }
 
-TEST_F(forwarded, an_answer_whose_description_makes_no_sense_is_an_error) {
+TEST_F(forwarded, an_answer_with_an_invalid_description_is_an_error) {
     server behind = serve([](exchange one) {
         write_senseless_table(one.response());
         (void)one.reply(100);
@@ -215,7 +215,7 @@ TEST_F(forwarded, a_client_that_leaves_cancels_its_calls) {
     (void)one.fail(status::cancelled);
 }
 
-TEST_F(forwarded, calls_that_are_never_answered_do_not_hold_up_others) {
+TEST_F(forwarded, unanswered_calls_do_not_delay_others) {
     held_exchanges held;
     server behind = serve(
         [&](exchange one) { one.request().size() == 7 ? held.keep(std::move(one)) : answer_changed(std::move(one)); });
@@ -228,7 +228,7 @@ TEST_F(forwarded, calls_that_are_never_answered_do_not_hold_up_others) {
     held.clear();
 }
 
-TEST_F(forwarded, what_finds_no_slot_waits_and_then_is_refused) {
+TEST_F(forwarded, requests_without_a_slot_wait_until_the_queue_is_full) {
     held_exchanges held;
     server behind = serve(held.keeper());
     gateway_process between(
@@ -252,7 +252,7 @@ TEST_F(forwarded, what_finds_no_slot_waits_and_then_is_refused) {
     EXPECT_EQ(seen.at("errors").at("overloaded"), 3);
 }
 
-TEST_F(forwarded, what_waits_ends_at_its_deadline) {
+TEST_F(forwarded, a_waiting_request_ends_at_its_deadline) {
     held_exchanges held;
     server behind = serve(held.keeper());
     gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind), "--channels", "1", "--slots", "1"});

@@ -200,7 +200,7 @@ TEST(gateway_losses, the_other_server_takes_calls_that_were_never_sent) {
     EXPECT_GT(seen.at("retried"), 0);
 }
 
-TEST(gateway_losses, a_server_that_is_not_there_at_the_start_joins_later) {
+TEST(gateway_losses, a_server_that_is_absent_at_the_start_joins_later) {
     auto ctx = context::open({.log = log_level::off});
     ASSERT_TRUE(ctx);
     server_of_a_gateway first(*ctx, any_uri("tcp"), answer_changed);

@@ -50,7 +50,7 @@ void call_many(context& ctx, const std::string& uri, std::uint64_t seed) {
     }
 }
 
-TEST_P(pairs_of_transports, answer_rightly) {
+TEST_P(pairs_of_transports, every_pair_of_transports_answers_correctly) {
     if (GetParam().to == "gdr" && !missing_handler_memory().empty()) GTEST_SKIP() << missing_handler_memory();
     auto ctx = context::open({.log = log_level::off});
     ASSERT_TRUE(ctx);

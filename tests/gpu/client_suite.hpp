@@ -56,7 +56,7 @@ class gpu_client : public gpu_service {
     std::optional<channel> client_;
 };
 
-TEST_P(gpu_client, takes_payloads_and_leaves_responses_on_its_gpu) {
+TEST_P(gpu_client, payloads_and_responses_stay_on_the_gpu_of_the_client) {
     for (const poll_mode mode : {poll_mode::block, poll_mode::adaptive, poll_mode::busy}) {
         channel_options asked;
         asked.poll = mode;
@@ -121,7 +121,7 @@ TEST_P(gpu_client, mixes_memory_of_the_host_and_of_the_gpu) {
     EXPECT_EQ(client_->release(got.id), status::ok);
 }
 
-TEST_P(gpu_client, has_several_calls_on_their_way) {
+TEST_P(gpu_client, several_calls_are_in_flight) {
     start(echo_on_host);
     constexpr std::size_t piece = 1000;
     fill({memory_.data(), half}, 9);
@@ -158,7 +158,7 @@ TEST_P(gpu_client, copies_long_payloads_and_responses) {
     }
 }
 
-TEST_P(gpu_client, reads_why_it_failed_on_the_host) {
+TEST_P(gpu_client, the_text_of_a_failure_is_on_the_host) {
     start([](exchange one) { (void)one.fail(status::application_error, 7, "no digit"); });
     ASSERT_EQ(client_->submit(begin().id, from(), into()), status::ok);
     const completion got = next(*client_);

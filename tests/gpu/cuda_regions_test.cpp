@@ -173,7 +173,7 @@ TEST(cuda_regions, a_call_reads_and_writes_another_process_s_memory_in_place) {
     EXPECT_EQ(client.verdict(), 0) << "the answer lies in the other process's memory";
 }
 
-TEST(cuda_regions, what_cannot_be_lent_is_copied) {
+TEST(cuda_regions, payloads_that_cannot_be_lent_are_copied) {
     other_process client{9};
     NEED_GPU(client);
     rig one;

@@ -79,14 +79,14 @@ class digits_gpu : public testing::Test {
     std::unique_ptr<digits_rig> rig;
 };
 
-TEST_F(digits_gpu, says_of_every_tensor_what_the_host_says) {
+TEST_F(digits_gpu, every_tensor_gets_the_answer_of_the_host) {
     for (std::size_t i = 0; i < test_images().size() && !HasFailure(); ++i) {
         SCOPED_TRACE(i);
         expect_equal(rig->tensor(tensor_of(i)), expected_of(tensor_of(i)));
     }
 }
 
-TEST_F(digits_gpu, says_of_every_frame_what_the_host_says) {
+TEST_F(digits_gpu, every_frame_gets_the_answer_of_the_host) {
     std::size_t right = 0;
     for (std::size_t i = 0; i < test_images().size() && !HasFailure(); ++i) {
         SCOPED_TRACE(i);
@@ -143,7 +143,7 @@ TEST_F(digits_gpu, survives_marks_at_every_edge_and_random_bytes) {
     }
 }
 
-TEST_F(digits_gpu, has_scratch_memory_for_as_many_streams_as_were_announced) {
+TEST_F(digits_gpu, scratch_memory_is_limited_to_the_announced_streams) {
     // Only their addresses matter here.
     std::array<int, 2> others{};
     auto* const second = reinterpret_cast<CUstream_st*>(&others[0]);
@@ -156,7 +156,7 @@ TEST_F(digits_gpu, has_scratch_memory_for_as_many_streams_as_were_announced) {
     EXPECT_EQ(rig->network().scratch_for(third), nullptr);
 }
 
-TEST_F(digits_gpu, tells_its_times) {
+TEST_F(digits_gpu, preprocessing_and_inference_times_are_measured) {
     const auto [preprocessing, inference] = rig->measure(frame_of(0, 0), 200);
     std::printf("preprocessing %.1f us, inference %.1f us (medians of 200, by events)\n",
                 static_cast<double>(preprocessing), static_cast<double>(inference));

@@ -107,7 +107,7 @@ class digits_on_stand_in : public testing::TestWithParam<std::string> {
     std::unique_ptr<server> server_;
 };
 
-TEST_P(digits_on_stand_in, answers_frames_and_tensors_as_the_host_does_and_tells_the_stages) {
+TEST_P(digits_on_stand_in, frames_and_tensors_get_the_answers_of_the_host) {
     channel client = connect(256);
     for (std::size_t i = 0; i < 20; ++i) {
         const bytes frame = frame_of(i);
@@ -149,7 +149,7 @@ TEST_P(digits_on_stand_in, refuses_lengths_with_a_sentence) {
 INSTANTIATE_TEST_SUITE_P(schemes, digits_on_stand_in, testing::Values("local", "tcp"),
                          [](const auto& row) { return row.param; });
 
-TEST(digits_gpu_service, is_for_gpus) {
+TEST(digits_gpu_service, a_digits_service_for_gpus_refuses_host_memory) {
     const auto made = examples::digits::gpu_service::load(memory_kind::host());
     ASSERT_FALSE(made);
     EXPECT_EQ(made.error().code, status::invalid_argument);

@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(
         fault_case{"exclusive_trap", gpu_engine::direct, service_sharing::exclusive, kernel_fault::trap}),
     [](const auto& row) { return row.param.name; });
 
-TEST_F(gpu_fault, of_a_recorded_node_ends_calls_with_device_lost) {
+TEST_F(gpu_fault, a_faulty_recorded_node_ends_calls_with_device_lost) {
     listen(gpu_engine::automatic);
     if (IsSkipped()) return;
     auto graph = gpu_graph::start(*service_, {}, [](CUstream_st* stream, const device::graph_iteration& iteration) {
@@ -164,7 +164,7 @@ TEST_F(gpu_fault, of_a_recorded_node_ends_calls_with_device_lost) {
     EXPECT_EQ(graph->stop(patience(10s)), status::device_lost);
 }
 
-TEST_F(gpu_fault, of_a_kernel_that_serves_nobody_ends_sessions_all_the_same) {
+TEST_F(gpu_fault, a_faulty_unrelated_kernel_ends_the_sessions) {
     listen(gpu_engine::automatic);
     if (IsSkipped()) return;
     ASSERT_TRUE(launch_gpu_resident(service_->ref(), kernel_work::echo, 1, 64, nullptr, stream_));

@@ -70,7 +70,7 @@ void echo(exchange one) {
     (void)one.reply(length);
 }
 
-TEST_P(gpu_paths, from_the_clients_gpu_to_the_servers_and_back) {
+TEST_P(gpu_paths, payloads_travel_from_gpu_to_gpu_and_back) {
     constexpr std::size_t most = std::size_t{5} << 20;
     serve(echo);
     region memory = ctx_.allocate(2 * most, memory_kind::cuda(0)).value();

@@ -62,7 +62,7 @@ class gpu_resident_deaths : public gpu_resident_service, public ::testing::WithP
     }
 };
 
-TEST_P(gpu_resident_deaths, one_a_second_costs_the_others_nothing) {
+TEST_P(gpu_resident_deaths, killed_clients_do_not_disturb_other_clients) {
     serve(kernel_work::echo, 8, 64);
     if (IsSkipped()) return;
     constexpr std::uint64_t processes = 4;

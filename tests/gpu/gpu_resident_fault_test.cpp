@@ -96,7 +96,7 @@ class gpu_resident_faults : public ::testing::TestWithParam<std::tuple<gpu_engin
     CUstream_st* stream_ = nullptr;
 };
 
-TEST_P(gpu_resident_faults, end_their_session_at_most) {
+TEST_P(gpu_resident_faults, a_device_fault_ends_at_most_its_own_session) {
     const device_fault fault = std::get<1>(GetParam());
     auto friendly = connect();
     ASSERT_TRUE(friendly.ok()) << friendly.error().message;

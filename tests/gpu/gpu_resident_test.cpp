@@ -57,7 +57,7 @@ TEST_P(gpu_resident, slots_may_lie_on_the_host) {
     EXPECT_EQ(run_calls(client, 2000, 3, 4096).right, 2000U);
 }
 
-TEST_P(gpu_resident, a_call_one_after_the_other) {
+TEST_P(gpu_resident, consecutive_calls_are_answered_and_timed) {
     kernel_times* const times = allocate_times(1);
     serve(kernel_work::echo, 1, 64, times);
     if (IsSkipped()) return;
@@ -80,7 +80,7 @@ class gpu_resident_sessions : public gpu_resident_service, public ::testing::Wit
     [[nodiscard]] way served() const override { return std::get<0>(GetParam()); }
 };
 
-TEST_P(gpu_resident_sessions, all_answers_right) {
+TEST_P(gpu_resident_sessions, many_sessions_get_correct_answers) {
     serve(kernel_work::echo, 8, 64);
     if (IsSkipped()) return;
     const int sessions = std::get<1>(GetParam());
@@ -177,7 +177,7 @@ TEST_P(gpu_resident, cancelled_streams_end) {
     expect_tokens(client, 100, 3);
 }
 
-TEST_P(gpu_resident, stop_sends_clients_away_and_answers_requests_in_flight) {
+TEST_P(gpu_resident, a_stop_disconnects_clients_and_answers_requests_in_flight) {
     serve(kernel_work::tokens, 1, 64);
     if (IsSkipped()) return;
     channel client = connect();
@@ -202,7 +202,7 @@ TEST_P(gpu_resident, stop_sends_clients_away_and_answers_requests_in_flight) {
     EXPECT_EQ(service_->stop(stream_, patience(5s)), status::ok);
 }
 
-TEST_P(gpu_resident, sessions_come_and_go_while_it_runs) {
+TEST_P(gpu_resident, sessions_come_and_go_while_the_service_runs) {
     options_.max_sessions = 4;
     serve(kernel_work::echo, 4, 64);
     if (IsSkipped()) return;

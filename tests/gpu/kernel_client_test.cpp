@@ -182,7 +182,7 @@ class kernel_client : public ::testing::TestWithParam<bool> {
     CUstream_st* service_stream_ = nullptr;
 };
 
-TEST_P(kernel_client, blocks_of_several_channels) {
+TEST_P(kernel_client, blocks_call_through_several_channels) {
     connect(some_channels::most, 4);
     if (IsSkipped()) return;
     constexpr int blocks = 8;
@@ -210,7 +210,7 @@ TEST_P(kernel_client, threads_of_a_warp_share_a_channel) {
     EXPECT_EQ(all.failed, 0U) << to_string(static_cast<status>(all.last_failure));
 }
 
-TEST_P(kernel_client, a_call_one_after_the_other) {
+TEST_P(kernel_client, consecutive_calls_are_answered_and_timed) {
     connect(1, 4);
     if (IsSkipped()) return;
     constexpr std::uint64_t calls = 10'000;
@@ -226,7 +226,7 @@ TEST_P(kernel_client, a_call_one_after_the_other) {
 }
 
 /// Each block has a channel of its own: no lock, no completion queue, and queues in the GPU's memory if it can be.
-TEST_P(kernel_client, blocks_that_own_their_channels) {
+TEST_P(kernel_client, blocks_call_through_channels_that_they_own) {
     sharing_ = service_sharing::exclusive;
     connect(some_channels::most, 4);
     if (IsSkipped()) return;
@@ -245,8 +245,8 @@ TEST_P(kernel_client, blocks_that_own_their_channels) {
               << " owners\n";
 }
 
-/// Beside `a_call_one_after_the_other`, and with queues on the host as well.
-TEST_P(kernel_client, an_owners_call_one_after_the_other) {
+/// Beside `consecutive_calls_are_answered_and_timed`, and with queues on the host as well.
+TEST_P(kernel_client, consecutive_calls_of_an_owner_are_answered_and_timed) {
     sharing_ = service_sharing::exclusive;
     constexpr std::uint64_t calls = 10'000;
     for (const queue_location queues : {queue_location::host, queue_location::automatic}) {
@@ -317,14 +317,14 @@ TEST_P(kernel_client, a_server_that_stops_ends_calls) {
     for (const gpu_channel& each : channels_) EXPECT_FALSE(each.connected());
 }
 
-TEST_P(kernel_client, a_server_that_drains_is_left) {
+TEST_P(kernel_client, kernels_leave_a_draining_server) {
     connect(2, 4);
     if (IsSkipped()) return;
     ASSERT_TRUE(launch_calling_blocks(refs_, {0, 256, true}, 4, 64, tallies_, calls_));
     expect_left(4);
 }
 
-TEST_P(kernel_client, a_server_that_drains_is_left_by_owners) {
+TEST_P(kernel_client, owners_leave_a_draining_server) {
     sharing_ = service_sharing::exclusive;
     connect(2, 4);
     if (IsSkipped()) return;
@@ -332,7 +332,7 @@ TEST_P(kernel_client, a_server_that_drains_is_left_by_owners) {
     expect_left(2);
 }
 
-TEST_P(kernel_client, a_server_that_drains_sends_the_parts_of_calls_in_flight) {
+TEST_P(kernel_client, a_draining_server_sends_the_parts_of_calls_in_flight) {
     sharing_ = service_sharing::exclusive;
     work_ = kernel_work::tokens;
     connect(2, 8);
@@ -361,7 +361,7 @@ TEST_P(kernel_client, streams_are_read_in_parts) {
     }
 }
 
-TEST_P(kernel_client, streams_that_it_cancels_end_at_the_server) {
+TEST_P(kernel_client, a_cancelled_stream_ends_at_the_server) {
     work_ = kernel_work::tokens;
     connect(1, 8);
     if (IsSkipped()) return;

@@ -51,7 +51,7 @@ class library_gpu : public ::testing::Test {
     context ctx_ = context::open({.log = log_level::off}).value();
 };
 
-TEST_F(library_gpu, memory_is_registered_as_what_it_is) {
+TEST_F(library_gpu, memory_is_registered_only_as_the_kind_it_has) {
     auto on_gpu = ctx_.allocate(100'000, memory_kind::cuda(0)).value();
     EXPECT_EQ(on_gpu.kind(), memory_kind::cuda(0));
     std::vector<std::byte> on_host(1000);
@@ -103,7 +103,7 @@ TEST_F(library_gpu, a_kernel_of_one_does_not_hold_up_another) {
 }
 
 /// The last one: nothing works on the GPU in this process afterwards.
-TEST_F(library_gpu, z_every_exchange_ends_with_device_lost_after_a_kernel_faulted) {
+TEST_F(library_gpu, a_faulty_kernel_ends_every_exchange_with_device_lost) {
     auto served = serve([](exchange one) {
         launch_slow_kernel(one.stream(), 20);
         if (one.trace_id() == 3) launch_faulty_kernel(one.stream());

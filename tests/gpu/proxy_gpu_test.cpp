@@ -116,13 +116,13 @@ class gpu_proxy : public proxy_rig {
     std::atomic<std::uint32_t> wrong_{0};
 };
 
-TEST_F(gpu_proxy, one_thread_asks_one_after_the_other) {
+TEST_F(gpu_proxy, one_thread_makes_consecutive_requests) {
     ask(1, 20'000);
 }
 TEST_F(gpu_proxy, a_warp_asks_at_once) {
     ask(32, 2'500);
 }
-TEST_F(gpu_proxy, two_warps_share_a_ring_that_is_smaller_than_they_are) {
+TEST_F(gpu_proxy, two_warps_share_a_ring_smaller_than_two_warps) {
     ask(64, 2'500);
 }
 

@@ -129,7 +129,7 @@ class recorded_nodes : public recorded, public ::testing::WithParamInterface<rec
     [[nodiscard]] recorded_way served() const override { return GetParam().served; }
 };
 
-TEST_P(recorded_nodes, answer_with_what_was_recorded) {
+TEST_P(recorded_nodes, recorded_nodes_compute_the_answers) {
     const auto [served, nodes, max_sessions] = GetParam();
     options_.max_sessions = max_sessions;
     listen();
@@ -178,7 +178,7 @@ TEST_P(recorded_in_any_way, copies_long_tensors_with_many_blocks) {
     EXPECT_EQ(call_sums(client, 20, bytes, 1, 3), 20);
 }
 
-TEST_P(recorded_in_any_way, single_requests_fail) {
+TEST_P(recorded_in_any_way, recorded_kernels_fail_single_requests) {
     listen();
     if (IsSkipped()) return;
     start({8, 64, 64, 1}, [](CUstream_st* stream, const device::graph_iteration& iteration) {
@@ -204,7 +204,7 @@ class recorded_sessions : public recorded, public ::testing::WithParamInterface<
     [[nodiscard]] recorded_way served() const override { return std::get<0>(GetParam()); }
 };
 
-TEST_P(recorded_sessions, all_answers_right) {
+TEST_P(recorded_sessions, many_sessions_get_correct_answers) {
     listen();
     if (IsSkipped()) return;
     constexpr std::size_t bytes = 256;
@@ -255,7 +255,7 @@ TEST_P(recorded_in_any_way, stops_within_a_bound_while_clients_call) {
     EXPECT_GT(graph_->statistics().requests, 0U);
 }
 
-TEST_F(recorded, what_no_graph_can_do_is_refused) {
+TEST_F(recorded, work_that_no_graph_can_do_is_refused) {
     listen();
     if (IsSkipped()) return;
     auto made = gpu_graph::start(*service_, {}, [](CUstream_st* stream, const device::graph_iteration&) {
@@ -276,7 +276,7 @@ digits::digit_answer on_host(const digits::network& model, std::span<const float
 class recorded_digits : public recorded, public ::testing::WithParamInterface<bool> {};
 
 /// Tensors, and raw frames, all test images: the same bits as on the host.
-TEST_P(recorded_digits, are_those_of_the_host) {
+TEST_P(recorded_digits, recorded_digits_equal_those_of_the_host) {
     const bool raw = GetParam();
     const std::size_t bytes = raw ? digits::frame_bytes : digits::tensor_bytes;
     options_.max_sessions = 4;

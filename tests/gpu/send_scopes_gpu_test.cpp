@@ -44,7 +44,7 @@ void PrintTo(const shape& what, std::ostream* out) {
 
 struct send_scopes_on_gpu : ::testing::TestWithParam<shape> {};
 
-TEST_P(send_scopes_on_gpu, a_batch_is_what_the_cpu_posts) {
+TEST_P(send_scopes_on_gpu, a_batch_equals_the_one_the_cpu_posts) {
     const shape& asked = GetParam();
     together what{asked.who, asked.x, asked.y, asked.z, asked.times, {}, nullptr, nullptr};
     const auto ring = make_shared_with_gpu<std::byte>(std::size_t{blocks} * mlx5::wqebb_bytes);

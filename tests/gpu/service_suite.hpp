@@ -6,7 +6,7 @@
 /// Handlers whose bytes are on a GPU: staging, streams, queueing and failures, with a stand-in for the GPU.
 namespace accel::tests {
 
-TEST_P(gpu_service, gets_its_bytes_on_the_gpu_and_answers_from_there) {
+TEST_P(gpu_service, payloads_and_answers_are_on_the_gpu) {
     std::atomic<int> wrong{0};
     serve([&](exchange one) {
         if (one.memory() != memory_kind::cuda(0) || one.stream() == nullptr) ++wrong;
@@ -31,7 +31,7 @@ TEST_P(gpu_service, gets_its_bytes_on_the_gpu_and_answers_from_there) {
     server_.reset();  // its threads use what stands above
 }
 
-TEST_P(gpu_service, answers_when_the_stream_has_come_that_far_and_tells_the_stages) {
+TEST_P(gpu_service, an_answer_leaves_after_its_stream_and_tells_the_stages) {
     for (const poll_mode mode : {poll_mode::block, poll_mode::adaptive, poll_mode::busy}) {
         server_options options;
         options.poll = mode;
@@ -61,7 +61,7 @@ TEST_P(gpu_service, answers_when_the_stream_has_come_that_far_and_tells_the_stag
     }
 }
 
-TEST_P(gpu_service, works_on_several_requests_at_once_and_queues_the_others) {
+TEST_P(gpu_service, several_requests_run_at_once_and_the_others_queue) {
     std::atomic<int> at_once{0};
     std::atomic<int> most{0};
     server_options options;
@@ -89,7 +89,7 @@ TEST_P(gpu_service, works_on_several_requests_at_once_and_queues_the_others) {
     server_.reset();  // its threads use what stands above
 }
 
-TEST_P(gpu_service, pins_the_slots_on_the_host_unless_it_is_told_not_to) {
+TEST_P(gpu_service, slots_on_the_host_are_pinned_unless_disabled) {
     for (const bool pin : {true, false}) {
         server_options options;
         options.pin_slots = pin;
@@ -189,7 +189,7 @@ TEST_P(gpu_service, serves_a_high_priority_while_the_normal_streams_are_taken) {
     server_.reset();  // its threads use what stands above
 }
 
-TEST_P(gpu_service, may_keep_the_requests_of_a_session_in_order) {
+TEST_P(gpu_service, stream_per_session_keeps_requests_in_order) {
     server_options options;
     options.streams = 4;
     options.stream_per_session = true;
@@ -213,7 +213,7 @@ TEST_P(gpu_service, may_keep_the_requests_of_a_session_in_order) {
     EXPECT_EQ(order, (std::vector<std::uint64_t>{0, 1, 2, 3, 4, 5}));
 }
 
-TEST_P(gpu_service, completes_everything_with_device_lost_once_the_gpu_is) {
+TEST_P(gpu_service, a_lost_gpu_ends_all_exchanges_with_device_lost) {
     std::atomic<int> served{0};
     server_options options;
     options.streams = 1;
@@ -253,7 +253,7 @@ TEST_P(gpu_service, refuses_a_session_that_the_gpu_has_no_memory_for) {
     EXPECT_TRUE(try_connect());
 }
 
-TEST_P(gpu_service, tells_why_it_failed_and_answers_from_lent_memory) {
+TEST_P(gpu_service, failures_carry_a_text_and_answers_may_be_lent) {
     region on_gpu;
     region on_host;
     std::atomic<std::uint32_t> leases{0};

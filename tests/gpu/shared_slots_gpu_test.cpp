@@ -339,7 +339,7 @@ TEST(shared_slots_gpu, killed_client_leaves_no_memory_behind) {
 }
 
 /// The accelerator's own contract, as a hostile peer meets it.
-TEST(shared_slots_gpu, more_than_was_shared_or_something_else_is_not_mapped) {
+TEST(shared_slots_gpu, only_shared_gpu_memory_of_the_right_size_is_mapped) {
     NEED_SHARING();
     const auto gpus = core::make_accelerator();
     core::accelerator_device& gpu = *gpus->open(memory_kind::cuda(0)).value();

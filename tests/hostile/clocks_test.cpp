@@ -30,7 +30,7 @@ struct clocks : ::testing::TestWithParam<const char*> {
     std::unique_ptr<victim> server_;
 };
 
-TEST_P(clocks, of_a_server_in_another_time_namespace_are_measured) {
+TEST_P(clocks, deadlines_hold_at_a_server_in_another_time_namespace) {
     if (!serve(100'000)) GTEST_SKIP() << "no time namespace can be made here: that takes CAP_SYS_ADMIN";
     expect_calls_in_time();
 }

@@ -23,12 +23,12 @@ struct connections : arena {
     }
 };
 
-TEST_P(connections, that_come_and_go_keep_nobody_waiting) {
+TEST_P(connections, short_connections_do_not_delay_other_clients) {
     open();
     endure(storm(stranger_address), {.threads = 1});
 }
 
-TEST_P(connections, that_say_one_byte_and_stay_make_room_for_others) {
+TEST_P(connections, connections_that_stall_after_one_byte_make_room_for_others) {
     open();
     // 700 each: more than may be half open.
     endure(
@@ -39,12 +39,12 @@ TEST_P(connections, that_say_one_byte_and_stay_make_room_for_others) {
         {.threads = 1});
 }
 
-TEST_P(connections, of_the_same_address_make_room_for_others) {
+TEST_P(connections, stalled_connections_of_the_same_address_make_room_for_others) {
     open();
     endure(keep_open(client_address, 1200, bytes_of("A")));
 }
 
-TEST_P(connections, that_send_a_byte_now_and_then_are_closed) {
+TEST_P(connections, slow_handshakes_are_closed) {
     open();
     const siege slow(drip(stranger_address, 100, beginning(), 100ms), server_->where(), 1);
     ASSERT_TRUE(eventually(patience(2s), [&] { return server_->descriptors() > 100; }));
@@ -55,7 +55,7 @@ TEST_P(connections, that_send_a_byte_now_and_then_are_closed) {
     EXPECT_TRUE(ends(slowest.get(), patience(5s))) << "three seconds are enough to say who one is";
 }
 
-TEST_P(connections, that_never_read_take_little) {
+TEST_P(connections, connections_that_never_read_take_little_memory) {
     open();
     const auto question = frame(control_message{1, core::query{}});
     const std::size_t before = server_->resident_bytes();
@@ -87,7 +87,7 @@ TEST_P(connections, that_never_read_take_little) {
     expect_unharmed();
 }
 
-TEST_P(connections, with_odd_frames_are_closed) {
+TEST_P(connections, connections_with_odd_frames_are_closed) {
     open();
     const auto framed = [](std::uint32_t length, std::size_t body) {
         std::vector<std::byte> out(sizeof length + body, std::byte{'A'});
@@ -105,7 +105,7 @@ TEST_P(connections, with_odd_frames_are_closed) {
     expect_unharmed();
 }
 
-TEST_P(connections, that_speak_garbage_are_refused) {
+TEST_P(connections, connections_that_send_garbage_are_refused) {
     open();
     std::minstd_rand random{11};
     std::vector<std::vector<std::byte>> all;
@@ -122,7 +122,7 @@ TEST_P(connections, that_speak_garbage_are_refused) {
     endure(send_and_leave(stranger_address, all), {.threads = 1});
 }
 
-TEST_P(connections, that_are_cut_off_or_changed_anywhere_do_no_harm) {
+TEST_P(connections, truncated_or_changed_handshakes_do_no_harm) {
     open();
     const std::vector<std::byte> whole = beginning();
     std::vector<std::vector<std::byte>> all;
@@ -143,7 +143,7 @@ TEST_P(connections, that_are_cut_off_or_changed_anywhere_do_no_harm) {
     expect_unharmed();
 }
 
-TEST_P(connections, of_the_other_kind_of_security_hear_so_at_once) {
+TEST_P(connections, connections_with_the_other_security_are_refused_at_once) {
     open();
     if (keyed()) {
         auto plain = wire::open(stranger_address, server_->where(), nullptr);

@@ -45,7 +45,7 @@ struct crowds : arena {
     }
 };
 
-TEST_P(crowds, of_good_clients_all_get_in) {
+TEST_P(crowds, all_clients_of_a_crowd_connect) {
     open("&max_sessions=4096&max_client_sessions=4096");
     for (auto& each : clients_) each->rest(true);
     std::vector<std::chrono::nanoseconds> alone;

@@ -51,7 +51,7 @@ struct data_connections : arena {
     }
 };
 
-TEST_P(data_connections, without_a_session_or_its_token_are_refused) {
+TEST_P(data_connections, data_connections_without_a_session_or_its_token_are_refused) {
     open();
     auto own = wire::open(stranger_address, server_->where(), client_keys());
     ASSERT_TRUE(own && own->send(core::control_greeting));
@@ -75,7 +75,7 @@ TEST_P(data_connections, without_a_session_or_its_token_are_refused) {
     expect_unharmed();
 }
 
-TEST_P(data_connections, do_not_tell_strangers_which_sessions_there_are) {
+TEST_P(data_connections, refusals_do_not_reveal_which_sessions_exist) {
     open();
     auto own = wire::open(stranger_address, server_->where(), client_keys());
     ASSERT_TRUE(own && own->send(core::control_greeting));
@@ -89,12 +89,12 @@ TEST_P(data_connections, do_not_tell_strangers_which_sessions_there_are) {
     expect_unharmed();
 }
 
-TEST_P(data_connections, in_floods_keep_nobody_waiting) {
+TEST_P(data_connections, floods_of_data_connections_do_not_delay_other_clients) {
     open();
     endure(send_and_leave(stranger_address, {preamble(1, {}), preamble(99, {})}), {.threads = 1});
 }
 
-TEST_P(data_connections, that_are_never_finished_make_room_for_others) {
+TEST_P(data_connections, unfinished_data_connections_make_room_for_others) {
     open();
     auto half = preamble(1, {});
     half.resize(40);
@@ -102,7 +102,7 @@ TEST_P(data_connections, that_are_never_finished_make_room_for_others) {
 }
 
 /// Whoever has a session and connects to it, but then sends what is no request.
-TEST_P(data_connections, with_garbage_behind_a_good_token_cost_only_their_own_session) {
+TEST_P(data_connections, garbage_after_a_valid_token_ends_only_its_own_session) {
     open();
     const auto keys = client_keys();
     for (int round = 0; round < 20; ++round) {

@@ -53,7 +53,7 @@ struct deaths : ::testing::TestWithParam<std::string> {
     std::uint64_t calls = 0;
 };
 
-TEST_P(deaths, cost_the_others_nothing) {
+TEST_P(deaths, killed_and_stopped_clients_do_not_disturb_others) {
     context ctx = *context::open({.log = log_level::off});
     channel_options options;
     options.slots = 8;

@@ -135,7 +135,7 @@ struct far_parts : ::testing::Test {
     context ctx = *context::open({.log = log_level::off});
 };
 
-TEST_F(far_parts, of_a_correct_server_are_taken) {
+TEST_F(far_parts, parts_of_a_correct_server_are_taken) {
     const outcome got = call([](const streamed_call& of) {
         of.part(1, 0);
         of.part(0, 1);
@@ -147,7 +147,7 @@ TEST_F(far_parts, of_a_correct_server_are_taken) {
     EXPECT_TRUE(got.connected);
 }
 
-TEST_F(far_parts, without_room_end_the_session) {
+TEST_F(far_parts, parts_without_room_end_the_session) {
     // Twice into one room; under another generation; into a slot that was never lent.
     expect_ended(
         [](const streamed_call& of) {
@@ -179,7 +179,7 @@ TEST_F(far_parts, without_room_end_the_session) {
         0);
 }
 
-TEST_F(far_parts, longer_than_their_memory_end_the_session) {
+TEST_F(far_parts, parts_longer_than_their_memory_end_the_session) {
     expect_ended([](const streamed_call& of) { of.part(0, 0, response_bytes + 1); }, 0);
     expect_ended(
         [](const streamed_call& of) {
@@ -193,7 +193,7 @@ TEST_F(far_parts, longer_than_their_memory_end_the_session) {
         0);
 }
 
-TEST_F(far_parts, of_numbers_that_repeat_or_skip_end_the_session) {
+TEST_F(far_parts, repeated_or_skipped_part_numbers_end_the_session) {
     expect_ended(
         [](const streamed_call& of) {
             of.part(0, 0);
@@ -211,7 +211,7 @@ TEST_F(far_parts, of_numbers_that_repeat_or_skip_end_the_session) {
         0);
 }
 
-TEST_F(far_parts, that_the_last_response_miscounts_end_the_session) {
+TEST_F(far_parts, a_wrong_number_of_parts_in_the_last_response_ends_the_session) {
     expect_ended(
         [](const streamed_call& of) {
             of.part(0, 0);
@@ -221,7 +221,7 @@ TEST_F(far_parts, that_the_last_response_miscounts_end_the_session) {
     expect_ended([](const streamed_call& of) { of.last(rooms + 1); }, 0);
 }
 
-TEST_F(far_parts, to_a_call_that_asked_for_none_end_the_session) {
+TEST_F(far_parts, parts_of_a_call_without_room_end_the_session) {
     const auto as_part = [](const streamed_call& of) {
         slot_header header = streamed_call::answer_to(of.request, 0, 8);
         header.flags = core::header_flag::more;
@@ -231,7 +231,7 @@ TEST_F(far_parts, to_a_call_that_asked_for_none_end_the_session) {
     expect_ended(as_part, 0);
 }
 
-TEST_F(far_parts, behind_the_last_response_do_not_reach_the_call) {
+TEST_F(far_parts, parts_after_the_last_response_are_dropped) {
     // The room has no open call any more: what comes is dropped, and the session goes on.
     const outcome crossed = call([](const streamed_call& of) {
         of.last(0);

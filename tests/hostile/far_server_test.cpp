@@ -94,16 +94,16 @@ struct far_servers : ::testing::Test {
     context ctx = *context::open({.log = log_level::off});
 };
 
-TEST_F(far_servers, that_never_answer_time_out) {
+TEST_F(far_servers, servers_that_never_answer_time_out) {
     EXPECT_EQ(connect_to([](far_end& end) { end.stay(); }), status::timed_out);
     EXPECT_EQ(answer_hello([](far_end&, const control_message&) {}), status::timed_out);
 }
 
-TEST_F(far_servers, that_close_at_once_are_named) {
+TEST_F(far_servers, servers_that_close_at_once_are_reported_as_overloaded) {
     EXPECT_EQ(connect_to([](far_end&) {}), status::overloaded);
 }
 
-TEST_F(far_servers, that_speak_garbage_are_named) {
+TEST_F(far_servers, garbage_from_a_server_is_a_protocol_error) {
     EXPECT_EQ(connect_to([](far_end& end) { end.pour(bytes_of("HTTP/1.1 400 Bad Request\r\n\r\n")); }),
               status::protocol_error);
     EXPECT_EQ(connect_to([](far_end& end) { end.pour(std::vector<std::byte>(64, std::byte{0})); }),
@@ -123,7 +123,7 @@ TEST_F(far_servers, that_speak_garbage_are_named) {
               status::timed_out);
 }
 
-TEST_F(far_servers, that_grant_something_else_are_refused) {
+TEST_F(far_servers, grants_that_differ_from_the_request_are_refused) {
     const auto changed = [this](const std::function<void(core::welcome&)>& change) {
         return answer_hello([change](far_end& end, const control_message& asked) {
             control_message reply = welcome_to(asked);
@@ -153,7 +153,7 @@ TEST_F(far_servers, that_grant_something_else_are_refused) {
               status::timed_out);
 }
 
-TEST_F(far_servers, that_flood_are_borne) {
+TEST_F(far_servers, floods_from_a_server_end_at_the_deadline) {
     const std::vector<control_message> kinds{{0, core::heartbeat{}},
                                              {0, core::goodbye{1234, status::closed}},
                                              {77, core::offers{{"tcp"}}},
@@ -181,7 +181,7 @@ TEST_F(far_servers, that_flood_are_borne) {
               status::ok);
 }
 
-TEST_F(far_servers, that_do_not_answer_data_connections_well_are_named) {
+TEST_F(far_servers, wrong_answers_to_data_connections_are_typed_errors) {
     EXPECT_EQ(answer_data([](far_end& end) { end.stay(); }, patience(600ms)), status::timed_out);
     EXPECT_EQ(answer_data([](far_end&) {}), status::peer_lost);
     EXPECT_EQ(answer_data([](far_end& end) { end.pour(std::vector<std::byte>(64, std::byte{0xff})); }),
@@ -273,7 +273,7 @@ class clock_liar {
     far_server server_;
 };
 
-TEST_F(far_servers, whose_clocks_are_at_their_extremes_cost_no_more_than_time) {
+TEST_F(far_servers, extreme_clocks_of_a_server_only_cost_time) {
     static constexpr std::chrono::nanoseconds end{(std::int64_t{1} << 62) - 1};
     victim server(fmt::format("tcp://{}:0?insecure=true", tests::own_loopback()), {}, -1);
     const std::vector<std::function<void(core::clock_stamps&)>> lies{

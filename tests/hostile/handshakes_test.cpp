@@ -7,31 +7,31 @@ namespace {
 
 struct handshakes : arena {};
 
-TEST_P(handshakes, with_an_unknown_key_keep_nobody_waiting) {
+TEST_P(handshakes, handshakes_with_an_unknown_key_do_not_delay_other_clients) {
     open();
     endure(shake_hands(stranger_address, client_keys("stranger"), 32), {.threads = 1});
 }
 
-TEST_P(handshakes, with_an_unknown_key_from_the_clients_address_keep_nobody_waiting) {
+TEST_P(handshakes, unknown_keys_at_the_address_of_a_client_do_not_delay_it) {
     open();
     // Longer than the clients' peer_timeout, except in sanitized builds, where that is seconds.
     endure(shake_hands(client_address, client_keys("stranger"), 8), {.threads = 1, .lasts = sanitized() ? 300ms : 1s});
 }
 
-TEST_P(handshakes, with_a_good_key_keep_nobody_waiting) {
+TEST_P(handshakes, handshakes_with_a_valid_key_do_not_delay_other_clients) {
     open();
     endure(shake_hands(stranger_address, client_keys(), 8), {.threads = 1});
 }
 
 /// A KeyUpdate makes both ends derive new keys, and the server's reader of messages never sees it. A burst is as long
 /// as what OpenSSL reads at once.
-TEST_P(handshakes, that_renew_keys_without_end_keep_nobody_waiting) {
+TEST_P(handshakes, endless_key_updates_do_not_delay_other_clients) {
     open();
     endure(renew_keys(stranger_address, client_keys()), {.threads = 8});
 }
 
 /// A megabyte in records of one byte costs the server as much as 16 GB in full ones.
-TEST_P(handshakes, followed_by_records_of_one_byte_keep_nobody_waiting) {
+TEST_P(handshakes, records_of_one_byte_do_not_delay_other_clients) {
     open();
     endure(drip_records(stranger_address, client_keys()), {.threads = 3, .lasts = 500ms});
 }

@@ -89,19 +89,19 @@ struct messages : arena {
     }
 };
 
-TEST_P(messages, of_every_kind_in_floods_delay_no_heartbeat) {
+TEST_P(messages, floods_of_every_kind_of_message_delay_no_heartbeat) {
     open();
     for (const auto& [name, bytes] : every_kind())
         endure_while_listening(name, flood(stranger_address, attackers_keys(), bytes), {.lasts = 250ms});
     expect_unharmed();
 }
 
-TEST_P(messages, in_floods_cost_others_few_calls) {
+TEST_P(messages, floods_of_messages_cost_other_clients_few_calls) {
     open();
     endure(flood(stranger_address, attackers_keys(), frame(control_message{1, core::query{}})));
 }
 
-TEST_P(messages, in_floods_over_many_connections_delay_no_heartbeat) {
+TEST_P(messages, floods_over_many_connections_delay_no_heartbeat) {
     open();
     const auto keys = attackers_keys();
     const auto many = [keys](const target& at, const std::atomic<bool>& go) {
@@ -125,7 +125,7 @@ TEST_P(messages, in_floods_over_many_connections_delay_no_heartbeat) {
     expect_unharmed();
 }
 
-TEST_P(messages, that_ask_for_a_heartbeat_each_moment_get_few) {
+TEST_P(messages, impatient_clients_get_few_heartbeats) {
     open();
     const auto keys = attackers_keys();
     // Each says that it takes a millisecond of silence for death.
@@ -150,7 +150,7 @@ TEST_P(messages, that_ask_for_a_heartbeat_each_moment_get_few) {
     endure(impatient);
 }
 
-TEST_P(messages, of_sessions_that_come_and_go_keep_nobody_waiting) {
+TEST_P(messages, short_sessions_do_not_delay_other_clients) {
     open("&max_sessions=200");
     // Large slots, so that much is mapped and unmapped.
     auto bytes = frame(control_message{1, wish(16, 1 << 20)});
@@ -168,7 +168,7 @@ TEST_P(messages, of_sessions_that_come_and_go_keep_nobody_waiting) {
     endure(busy, {.threads = 2, .lasts = 500ms});
 }
 
-TEST_P(messages, that_take_all_sessions_leave_some_for_others) {
+TEST_P(messages, a_greedy_client_leaves_sessions_for_others) {
     open("&max_sessions=12&max_client_sessions=6&max_client_memory_bytes=1M");
     const auto keys = attackers_keys();
     auto greedy = wire::open(stranger_address, server_->where(), keys);
@@ -196,7 +196,7 @@ TEST_P(messages, that_take_all_sessions_leave_some_for_others) {
     expect_unharmed();
 }
 
-TEST_P(messages, that_take_all_slot_memory_leave_some_for_others) {
+TEST_P(messages, a_greedy_client_leaves_slot_memory_for_others) {
     open("&max_memory_bytes=64M&max_request_bytes=8M&max_response_bytes=8M");
     auto greedy = wire::open(stranger_address, server_->where(), attackers_keys());
     ASSERT_TRUE(greedy);

@@ -32,14 +32,14 @@ struct resources : arena {
     }
 };
 
-TEST_P(resources, of_256_descriptors_are_not_used_up_by_strangers) {
+TEST_P(resources, strangers_do_not_use_up_256_descriptors) {
     open({}, {"nofile=256"});
     endure(hoard(300), {.threads = 1, .lasts = 1s});
     EXPECT_TRUE(log_.tells(keyed() ? "it has no keys" : "too many control connections")) << log_.text().substr(0, 2000);
 }
 
 /// One client opens as many sessions as it may, and strangers take the descriptors that are left.
-TEST_P(resources, that_sessions_and_strangers_have_used_up_come_back) {
+TEST_P(resources, descriptors_used_up_by_sessions_and_strangers_come_back) {
     // UBSan looks at types through a pipe, and takes sound objects for broken ones where it gets none.
     if (sanitized()) GTEST_SKIP() << "sanitizers open files of their own";
     open({}, {"nofile=64"});
@@ -69,7 +69,7 @@ TEST_P(resources, that_sessions_and_strangers_have_used_up_come_back) {
 }
 
 /// A client is a key, or an address where there are none: here the others have another address.
-TEST_P(resources, of_256_descriptors_one_client_leaves_some_for_the_others) {
+TEST_P(resources, one_client_leaves_some_of_256_descriptors_for_others) {
     if (keyed()) GTEST_SKIP() << "all clients of this arena have one key";
     if (sanitized()) GTEST_SKIP() << "sanitizers open files of their own";
     open({}, {"nofile=256"});
@@ -106,7 +106,7 @@ TEST_P(resources, of_256_descriptors_one_client_leaves_some_for_the_others) {
     expect_unharmed();
 }
 
-TEST_P(resources, of_16_descriptors_make_an_error_or_a_server_that_ends) {
+TEST_P(resources, a_server_with_5_to_16_descriptors_fails_or_ends_cleanly) {
     if (sanitized()) GTEST_SKIP() << "sanitizers open files of their own";
     const security_options security = keyed() ? folder_.server() : core::testing::insecure();
     const std::string keys =
@@ -127,7 +127,7 @@ TEST_P(resources, of_16_descriptors_make_an_error_or_a_server_that_ends) {
     }
 }
 
-TEST_P(resources, of_memory_are_not_used_up_by_floods) {
+TEST_P(resources, floods_do_not_use_up_memory) {
     if (time_factor() > 1) GTEST_SKIP() << "sanitizers need the address space";
     open("&max_sessions=4096&max_client_sessions=4096", {"memory_mb=1024"});
     const auto keys = client_keys();
@@ -156,7 +156,7 @@ TEST_P(resources, of_memory_are_not_used_up_by_floods) {
     EXPECT_TRUE(server_->alive()) << log_.text();
 }
 
-TEST_P(resources, a_log_that_nobody_reads_stops_nothing) {
+TEST_P(resources, an_unread_log_blocks_nothing) {
     std::array<int, 2> ends{};
     ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
     const unique_fd unread(ends[0]), full(ends[1]);
@@ -170,7 +170,7 @@ TEST_P(resources, a_log_that_nobody_reads_stops_nothing) {
     EXPECT_LT(*took, patience(2s));
 }
 
-TEST_P(resources, and_sigterm_under_attack_ends_the_server_soon) {
+TEST_P(resources, sigterm_under_attack_ends_the_server_soon) {
     open();
     const siege attacked(shake_hands(stranger_address, client_keys(keyed() ? "stranger" : "client"), 32),
                          keyed() ? server_->where() : target{"127.0.0.1", 9}, keyed() ? 1 : 0);
@@ -188,7 +188,7 @@ INSTANTIATE_TEST_SUITE_P(hostile, resources, ::testing::Bool(), with_or_without_
 /// A client that runs out of descriptors hears so, whatever it needed one for.
 struct starving_clients : ::testing::TestWithParam<std::string> {};
 
-TEST_P(starving_clients, get_a_typed_error) {
+TEST_P(starving_clients, clients_without_descriptors_get_a_typed_error) {
     if (sanitized()) GTEST_SKIP() << "sanitizers open files of their own";
     victim server(listen_uri(GetParam()) + "?insecure=true", {}, -1);
     tests::peer_process starved(ACCEL_HOSTILE_PEER, {"starve", server.uri() + "?insecure=true"});

@@ -46,14 +46,14 @@ struct revocation : arena {
     std::vector<std::unique_ptr<good_client>> guests_;
 };
 
-TEST_P(revocation, of_a_key_ends_its_sessions_within_a_second) {
+TEST_P(revocation, a_revoked_key_loses_its_sessions_within_a_second) {
     folder_.authorize({"client", "first"});
     expect_second_gone();
     expect_first_served();
     EXPECT_TRUE(log_.tells("is not authorised any more"));
 }
 
-TEST_P(revocation, counts_at_once_when_keys_are_reloaded) {
+TEST_P(revocation, a_reload_revokes_keys_at_once) {
     folder_.authorize({"client", "first"});
     server_->tell("reload");
     EXPECT_EQ(server_->line(), "ok");
@@ -63,7 +63,7 @@ TEST_P(revocation, counts_at_once_when_keys_are_reloaded) {
 }
 
 /// Whoever has shown a key, but not yet said what for, is no exception.
-TEST_P(revocation, reaches_connections_that_have_not_greeted_yet) {
+TEST_P(revocation, a_revoked_key_loses_connections_that_have_not_greeted_yet) {
     auto quiet = wire::open(stranger_address, server_->where(), client_keys("second"));
     ASSERT_TRUE(quiet);
     std::this_thread::sleep_for(50ms);
@@ -75,7 +75,7 @@ TEST_P(revocation, reaches_connections_that_have_not_greeted_yet) {
     EXPECT_FALSE(quiet->open_session(wish()));
 }
 
-TEST_P(revocation, that_is_half_written_shuts_nobody_out) {
+TEST_P(revocation, a_half_written_key_list_disconnects_no_client) {
     std::ifstream file(folder_.file("authorized"));
     const std::string whole((std::istreambuf_iterator<char>(file)), {});
     // Never empty on the way: an empty file is whole, and lets nobody in.
@@ -92,7 +92,7 @@ TEST_P(revocation, that_is_half_written_shuts_nobody_out) {
     for (const auto& each : guests_) EXPECT_EQ(each->trouble(), "");
 }
 
-TEST_P(revocation, that_can_not_be_read_changes_nothing) {
+TEST_P(revocation, an_unreadable_key_list_changes_nothing) {
     std::filesystem::remove(folder_.file("authorized"));
     server_->tell("reload");
     EXPECT_EQ(server_->line(), "unauthorized");
@@ -101,7 +101,7 @@ TEST_P(revocation, that_can_not_be_read_changes_nothing) {
     folder_.authorize({"client", "first", "second"});
 }
 
-TEST_P(revocation, knows_who_is_who) {
+TEST_P(revocation, each_peer_is_listed_by_its_key) {
     std::string peers;
     EXPECT_TRUE(eventually(patience(2s), [&] {
         server_->tell("peers");
@@ -179,7 +179,7 @@ struct certificates : ::testing::Test {
     core::wall_time end_;
 };
 
-TEST_F(certificates, of_one_authority_let_each_other_in_and_name_the_peer) {
+TEST_F(certificates, certificates_of_one_authority_connect_and_name_the_peer) {
     ASSERT_EQ(serve_as("localhost"), "localhost");
     good_client guest(client_uri(authority_, "good.client"), options());
     EXPECT_TRUE(eventually(patience(2s), [&] { return guest.calls() > 0; })) << guest.trouble();
@@ -187,7 +187,7 @@ TEST_F(certificates, of_one_authority_let_each_other_in_and_name_the_peer) {
     EXPECT_EQ(server_->line(), "good.client ");
 }
 
-TEST_F(certificates, for_another_host_are_refused) {
+TEST_F(certificates, a_certificate_for_another_host_is_refused) {
     static_cast<void>(serve_as("elsewhere"));
     context ctx = *context::open({.log = log_level::off});
     const auto made = channel::connect(ctx, client_uri(authority_, "good.client"), options());
@@ -196,7 +196,7 @@ TEST_F(certificates, for_another_host_are_refused) {
 }
 
 /// A handler that knows clients by their keys must not take one for another.
-TEST_F(certificates, that_are_called_like_a_key_are_refused) {
+TEST_F(certificates, a_certificate_named_like_a_key_is_refused) {
     static_cast<void>(serve_as("localhost"));
     const std::string name = "ed25519:" + std::string(43, 'A');
     authority_.sign(name);
@@ -206,7 +206,7 @@ TEST_F(certificates, that_are_called_like_a_key_are_refused) {
     EXPECT_NE(made.error().message.find("has no name"), std::string::npos) << made.error().message;
 }
 
-TEST_F(certificates, of_another_authority_are_refused) {
+TEST_F(certificates, a_certificate_of_another_authority_is_refused) {
     static_cast<void>(serve_as("localhost"));
     const key_folder other_folder;
     authority other(other_folder.file(""));
@@ -220,7 +220,7 @@ TEST_F(certificates, of_another_authority_are_refused) {
     EXPECT_EQ(channel::connect(ctx, client_uri(other, "good.client"), options()).code(), status::unauthorized);
 }
 
-TEST_F(certificates, of_clients_that_expire_end_their_sessions) {
+TEST_F(certificates, an_expired_certificate_of_a_client_ends_its_sessions) {
     static_cast<void>(serve_as("localhost"));
     good_client good(client_uri(authority_, "good.client"), options());
     const auto brief =
@@ -233,7 +233,7 @@ TEST_F(certificates, of_clients_that_expire_end_their_sessions) {
     EXPECT_TRUE(eventually(patience(2s), [&] { return good.calls() > before; }));
 }
 
-TEST_F(certificates, of_servers_that_expire_end_their_sessions) {
+TEST_F(certificates, an_expired_certificate_of_a_server_ends_its_sessions) {
     const auto client = connect_in_time(
         [this](long lasts) {
             const core::wall_time end = authority_.sign("localhost", lasts);
@@ -246,7 +246,7 @@ TEST_F(certificates, of_servers_that_expire_end_their_sessions) {
 }
 
 /// The server knows the authority by a certificate that expires, its client by one that lasts.
-TEST_F(certificates, of_authorities_that_expire_end_sessions) {
+TEST_F(certificates, an_expired_authority_ends_sessions) {
     keep_authority();
     const auto client = connect_in_time(
         [this](long lasts) {
@@ -260,7 +260,7 @@ TEST_F(certificates, of_authorities_that_expire_end_sessions) {
     EXPECT_TRUE(eventually(patience(30s), [&] { return !client->trouble().empty(); }));
 }
 
-TEST_F(certificates, of_authorities_that_are_renewed_in_time_end_nothing) {
+TEST_F(certificates, an_authority_renewed_in_time_ends_no_session) {
     std::unique_ptr<good_client> client;
     do {
         ASSERT_LE(lasts_, longest);
@@ -285,7 +285,7 @@ TEST_F(certificates, of_authorities_that_are_renewed_in_time_end_nothing) {
 }
 
 /// Where certificates last for hours, their files are renewed under a running client.
-TEST_F(certificates, that_are_renewed_connect_a_channel_again) {
+TEST_F(certificates, a_renewed_certificate_reconnects_a_channel) {
     static_cast<void>(serve_as("localhost"));
     context ctx = *context::open({.log = log_level::off});
     channel_options again = options();
@@ -306,7 +306,7 @@ TEST_F(certificates, that_are_renewed_connect_a_channel_again) {
     EXPECT_EQ(client->resolve("nothing").code(), status::not_found) << "over the control plane";
 }
 
-TEST_F(certificates, revoked_servers_lose_their_sessions) {
+TEST_F(certificates, a_revoked_server_loses_its_sessions) {
     static_cast<void>(serve_as("localhost"));
     good_client guest(client_uri(authority_, "good.client"), options());
     EXPECT_TRUE(eventually(patience(2s), [&] { return guest.calls() > 0; })) << guest.trouble();
@@ -318,7 +318,7 @@ TEST_F(certificates, revoked_servers_lose_their_sessions) {
     EXPECT_EQ(channel::connect(ctx, client_uri(authority_, "good.client"), options()).code(), status::unauthorized);
 }
 
-TEST_F(certificates, that_are_revoked_lose_their_sessions) {
+TEST_F(certificates, a_revoked_client_loses_its_sessions) {
     static_cast<void>(serve_as("localhost"));
     good_client good(client_uri(authority_, "good.client"), options());
     good_client bad(client_uri(authority_, "bad.client"), options());

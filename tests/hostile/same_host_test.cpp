@@ -111,17 +111,17 @@ struct same_host : arena {
     same_host() { scheme_ = "shm"; }
 };
 
-TEST_P(same_host, connections_that_come_and_go_keep_nobody_waiting) {
+TEST_P(same_host, short_connections_do_not_delay_other_clients) {
     open();
     endure(storm(nowhere));
 }
 
-TEST_P(same_host, connections_that_say_one_byte_and_stay_make_room_for_others) {
+TEST_P(same_host, connections_that_stall_after_one_byte_make_room_for_others) {
     open();
     endure(keep_open(nowhere, 700, bytes_of("A")));
 }
 
-TEST_P(same_host, garbage_and_data_connections_of_nobody_are_refused) {
+TEST_P(same_host, garbage_and_data_connections_without_a_session_are_refused) {
     open();
     std::minstd_rand random{19};
     std::vector<std::vector<std::byte>> all{shown(1, {}), shown(99, {}), bytes_of("ACCLCTL\nGET / HTTP/1.1\r\n\r\n")};
@@ -133,14 +133,14 @@ TEST_P(same_host, garbage_and_data_connections_of_nobody_are_refused) {
     endure(send_and_leave(nowhere, all));
 }
 
-TEST_P(same_host, floods_of_control_messages_cost_the_others_little) {
+TEST_P(same_host, floods_of_control_messages_cost_other_clients_few_calls) {
     open();
     for (const bool reads : {true, false})
         endure(flood(nowhere, nullptr, repeated(frame(control_message{1, core::query{}}), 4096), reads));
     endure(flood(nowhere, nullptr, repeated(frame(std::vector<std::byte>(64, std::byte{0xa5})), 4096)));
 }
 
-TEST_P(same_host, memory_goes_to_whoever_has_the_token_once) {
+TEST_P(same_host, a_token_opens_shared_memory_only_once) {
     open();
     const target at = server_->where();
     auto own = memory_session::open(at);
@@ -175,7 +175,7 @@ TEST_P(same_host, scribbling_over_shared_memory_costs_only_its_own_session) {
 }
 
 /// A lane that is always full: its session takes its turns, and no more.
-TEST_P(same_host, endless_announcements_keep_nobody_waiting) {
+TEST_P(same_host, endless_announcements_do_not_delay_other_clients) {
     open();
     endure(
         [](const target& at, const std::atomic<bool>& go) {

@@ -108,7 +108,7 @@ class trust : public ::testing::Test {
     authority theirs_{other_folder_.file("")};
 };
 
-TEST_F(trust, of_another_authority_names_certificates_by_fingerprint) {
+TEST_F(trust, a_refusal_names_certificates_by_fingerprint) {
     const std::string client = fingerprint_of(theirs_.file("client.pem"));
     const std::string said = refused(certificates(ours_, "localhost", ours_), certificates(theirs_, "client", ours_));
     EXPECT_THAT(said, AllOf(HasSubstr("does not accept 'client' (SHA-256 " + client + ")"), HasSubstr("ca_file"),
@@ -145,7 +145,7 @@ TEST_F(trust, a_weak_certificate_is_called_that) {
                 HasSubstr("is too weak"));
 }
 
-TEST_F(trust, of_pinned_keys_advises_the_end_that_can_help) {
+TEST_F(trust, a_refused_key_advises_the_end_that_can_help) {
     const auto keys = [&](const security_options& from) {
         return fmt::format("key_file={}&{}={}", from.key_file,
                            from.server_key.empty() ? "authorized_keys" : "server_key",

@@ -89,7 +89,7 @@ TEST_F(rdma_busy, makes_no_system_call_between_polls) {
     EXPECT_EXIT(make_calls(false), ::testing::ExitedWithCode(all_calls_went_well), "");
 }
 
-TEST_F(rdma_busy, would_be_caught_if_it_made_one) {
+TEST_F(rdma_busy, a_system_call_between_polls_would_be_caught) {
     EXPECT_EXIT(make_calls(true), ::testing::KilledBySignal(SIGSYS), "");
 }
 

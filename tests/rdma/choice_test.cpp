@@ -44,14 +44,14 @@ std::string first_device() {
     return std::string{open("").value()->name()};
 }
 
-TEST(verbs_choice, the_first_active_port_by_default) {
+TEST(verbs_choice, the_first_active_port_is_the_default) {
     const auto chosen = open("").value();
     EXPECT_EQ(chosen->name(), first_device());
     EXPECT_EQ(chosen->port().number, 1);
     EXPECT_NE(chosen->describe().find(first_device() + " port 1"), std::string::npos) << chosen->describe();
 }
 
-TEST(verbs_choice, unknown_names_are_told_apart) {
+TEST(verbs_choice, unknown_devices_ports_and_gids_have_errors_of_their_own) {
     EXPECT_NE(why_not("mlx5_77").find("no RDMA device 'mlx5_77'"), std::string::npos) << why_not("mlx5_77");
     const std::string first = first_device();
     EXPECT_NE(why_not(first + ":9").find("no port 9"), std::string::npos) << why_not(first + ":9");
@@ -73,7 +73,7 @@ TEST(verbs_choice, mlx5_queues_are_driven_directly_unless_asked_otherwise) {
     EXPECT_NE(asked->describe().find("queues driven by libibverbs"), std::string::npos) << asked->describe();
 }
 
-TEST(verbs_devices, roce_v2_with_an_ipv4_address) {
+TEST(verbs_devices, the_default_gid_is_roce_v2_with_an_ipv4_address) {
     ACCEL_NEEDS_DEVICES("roce");
     const auto chosen = open("").value();
     EXPECT_TRUE(chosen->port().ethernet);
@@ -84,7 +84,7 @@ TEST(verbs_devices, roce_v2_with_an_ipv4_address) {
     EXPECT_EQ(open("mlx5_0", 0).value()->port().gid_index, 0) << "unless another is asked for";
 }
 
-TEST(verbs_devices, the_port_whose_address_is_listened_on) {
+TEST(verbs_devices, the_address_of_the_server_selects_the_port) {
     ACCEL_NEEDS_DEVICES("roce+roce,roce");
     EXPECT_EQ(open("", -1, "10.83.0.2").value()->port().number, 2);
     EXPECT_EQ(open("", -1, "10.83.1.1").value()->name(), "mlx5_1");
@@ -92,7 +92,7 @@ TEST(verbs_devices, the_port_whose_address_is_listened_on) {
     EXPECT_EQ(open("mlx5_0:2").value()->port().number, 2);
 }
 
-TEST(verbs_devices, a_port_that_is_down_is_passed_over_and_named) {
+TEST(verbs_devices, an_inactive_port_is_passed_over_and_named) {
     ACCEL_NEEDS_DEVICES("roce+roce,roce");
     if (softnic_fault_add == nullptr) GTEST_SKIP() << "needs softnic";
     // The first packet out of the first port takes it down.
@@ -115,13 +115,13 @@ TEST(verbs_devices, a_port_that_is_down_is_passed_over_and_named) {
     EXPECT_EQ(open("").value()->port().number, 2);
 }
 
-TEST(verbs_choice, an_mtu_of_ones_own_is_an_upper_bound) {
+TEST(verbs_choice, the_option_mtu_is_an_upper_bound) {
     verbs_options wanted;
     wanted.mtu = 1024;
     EXPECT_EQ(device::open(wanted, "").value()->port().mtu, IBV_MTU_1024);
 }
 
-TEST(verbs_devices, both_ends_on_different_kinds_of_port_are_told) {
+TEST(verbs_devices, different_kinds_of_port_are_refused_by_name) {
     ACCEL_NEEDS_DEVICES("ib,roce");
     const auto& all = tests::all_backends();
     const auto row = std::find_if(all.begin(), all.end(), [](auto& r) { return r.scheme == "rdma"; });

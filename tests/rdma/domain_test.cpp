@@ -35,7 +35,7 @@ TEST_F(verbs_domain, a_range_is_registered_once) {
     EXPECT_EQ(domain_->registrations(), 1U);
 }
 
-TEST_F(verbs_domain, what_the_peer_may_write_is_apart_from_what_is_sent) {
+TEST_F(verbs_domain, memory_that_the_peer_writes_has_a_registration_of_its_own) {
     const auto sent = acquire(1, part(0, 8192), access::send);
     const auto written = acquire(1, part(0, 8192), access::peer_writes);
     EXPECT_NE(sent.local, written.local);
@@ -53,7 +53,7 @@ TEST_F(verbs_domain, ranges_that_touch_or_overlap_become_one) {
     EXPECT_EQ(domain_->registrations(), 3U) << "far away";
 }
 
-TEST_F(verbs_domain, memory_that_is_gone_serves_nobody_new) {
+TEST_F(verbs_domain, forgotten_memory_is_registered_again) {
     const auto first = acquire(1, part(0, 8192));
     (void)acquire(2, part(0, 4096));
     domain_->forget(1, part(0, 8192));
@@ -65,7 +65,7 @@ TEST_F(verbs_domain, memory_that_is_gone_serves_nobody_new) {
     EXPECT_EQ(domain_->registrations(), 0U);
 }
 
-TEST_F(verbs_domain, a_neighbour_that_cannot_be_registered_does_not_spoil_it) {
+TEST_F(verbs_domain, an_unmapped_neighbour_does_not_prevent_a_registration) {
     constexpr std::size_t page = 4096;
     auto* map =
         static_cast<std::byte*>(::mmap(nullptr, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -76,7 +76,7 @@ TEST_F(verbs_domain, a_neighbour_that_cannot_be_registered_does_not_spoil_it) {
     ::munmap(map + page, 2 * page);
 }
 
-TEST_F(verbs_domain, memory_that_is_not_there_is_an_error_in_a_sentence) {
+TEST_F(verbs_domain, unmapped_memory_is_an_error_with_a_sentence) {
     // Linux maps nothing at so low an address (vm.mmap_min_addr). Memory that the test unmaps itself might be mapped
     // again at once, by another thread.
     auto* const nowhere = reinterpret_cast<std::byte*>(std::uintptr_t{4096});

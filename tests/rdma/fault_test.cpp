@@ -126,7 +126,7 @@ class bystander {
     std::thread thread_;
 };
 
-TEST_P(rdma_faults, end_in_one_completion_a_call_and_harm_nobody_else) {
+TEST_P(rdma_faults, a_device_fault_ends_each_call_once_and_spares_other_sessions) {
     const device_fault& fault = GetParam();
     rig r(rdma(), echo, at_server());
     bystander other(r.connect(client_options()));
@@ -339,7 +339,7 @@ TEST_F(faulty_device, calls_that_wait_for_room_end_with_their_session) {
 class rdma_device_faults : public rdma_faults {};
 
 /// Nothing survives these but the library itself, and what is opened afterwards.
-TEST_P(rdma_device_faults, end_all_sessions_they_reach_and_leave_the_server_usable) {
+TEST_P(rdma_device_faults, a_fatal_device_fault_ends_its_sessions_and_the_server_serves_on) {
     const device_fault& fault = GetParam();
     rig r(rdma(), echo, at_server());
     auto first = r.connect(client_options());

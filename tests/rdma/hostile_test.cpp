@@ -67,46 +67,46 @@ TEST_F(rdma_hostile, a_correct_request_is_taken) {
     EXPECT_EQ(event.header.slot, 3U);
 }
 
-TEST_F(rdma_hostile, immediate_data_beyond_the_slots) {
+TEST_F(rdma_hostile, immediate_data_beyond_the_slots_ends_the_session) {
     expect_refused([](auto& what, auto&) { what.immediate = 4; });
 }
-TEST_F(rdma_hostile, immediate_data_of_all_ones) {
+TEST_F(rdma_hostile, immediate_data_of_all_ones_ends_the_session) {
     expect_refused([](auto& what, auto&) { what.immediate = 0xffff'ffff; });
 }
-TEST_F(rdma_hostile, immediate_data_of_another_slot) {
+TEST_F(rdma_hostile, immediate_data_of_another_slot_ends_the_session) {
     expect_refused([](auto& what, auto&) { what.immediate = 2; });
 }
-TEST_F(rdma_hostile, a_payload_longer_than_a_slot) {
+TEST_F(rdma_hostile, a_payload_longer_than_a_slot_ends_the_session) {
     expect_refused([](auto& what, auto&) { what.header.length = 4097; });
 }
-TEST_F(rdma_hostile, a_payload_longer_than_memory) {
+TEST_F(rdma_hostile, a_payload_longer_than_memory_ends_the_session) {
     expect_refused([](auto& what, auto&) { what.header.length = ~std::uint64_t{0}; });
 }
-TEST_F(rdma_hostile, extensions_longer_than_their_room) {
+TEST_F(rdma_hostile, extensions_longer_than_their_room_end_the_session) {
     expect_refused([](auto& what, auto&) { what.header.extension_bytes = 0xfff8; });
 }
-TEST_F(rdma_hostile, extensions_that_are_none) {
+TEST_F(rdma_hostile, malformed_extensions_end_the_session) {
     expect_refused([](auto& what, auto&) {
         what.placed.head.length = 0xffff;
         what.extensions = sizeof what.placed;
         what.header.extension_bytes = sizeof what.placed;
     });
 }
-TEST_F(rdma_hostile, a_response_target_smaller_than_the_room_it_promises) {
+TEST_F(rdma_hostile, a_response_target_shorter_than_its_room_ends_the_session) {
     expect_refused([](auto& what, auto&) {
         what.placed.value = {0x1000, 63, 1, 0};
         what.extensions = sizeof what.placed;
         what.header.extension_bytes = sizeof what.placed;
     });
 }
-TEST_F(rdma_hostile, a_send_without_a_write) {
+TEST_F(rdma_hostile, a_send_without_a_write_ends_the_session) {
     expect_refused([](auto& what, auto&) {
         what.operation = mlx5::opcode::send_immediate;
         what.length = 0;
     });
 }
 
-TEST_F(rdma_hostile, writing_past_the_last_slot_touches_nothing) {
+TEST_F(rdma_hostile, a_write_past_the_last_slot_touches_nothing) {
     expect_only_its_own_session_ends([](bare_client& bad) {
         auto what = bad.correct(0);
         what.address = bad.server().slots_address + 4 * bad.server().slots_stride;
@@ -114,7 +114,7 @@ TEST_F(rdma_hostile, writing_past_the_last_slot_touches_nothing) {
         EXPECT_EQ(bad.outcome(), mlx5::syndrome::remote_access);
     });
 }
-TEST_F(rdma_hostile, reading_is_not_allowed) {
+TEST_F(rdma_hostile, an_rdma_read_ends_the_session) {
     const auto read = [](bare_client& bad) {
         auto what = bad.correct(0);
         what.operation = mlx5::opcode::read;
@@ -125,7 +125,7 @@ TEST_F(rdma_hostile, reading_is_not_allowed) {
 }
 
 /// No registration is asked for no bytes: the queue pair alone refuses it.
-TEST_F(rdma_hostile, reading_nothing_is_not_allowed_either) {
+TEST_F(rdma_hostile, an_rdma_read_of_no_bytes_ends_the_session) {
     const auto read = [](bare_client& bad) {
         auto what = bad.correct(0);
         what.operation = mlx5::opcode::read;
@@ -156,7 +156,7 @@ TEST_F(rdma_hostile, another_sessions_key_opens_nothing) {
     expect_payload(event, pattern(10, 1));
 }
 
-TEST_F(rdma_hostile, keys_that_were_guessed_open_nothing) {
+TEST_F(rdma_hostile, guessed_keys_open_nothing) {
     listen();
     pair good = connect();
     endpoint other;
@@ -174,7 +174,7 @@ TEST_F(rdma_hostile, keys_that_were_guessed_open_nothing) {
     }
 }
 
-TEST_F(rdma_hostile, an_answer_to_a_place_the_client_does_not_own_ends_its_session_only) {
+TEST_F(rdma_hostile, an_answer_to_foreign_memory_ends_only_its_session) {
     listen();
     pair good = connect();
     bare_client bad(small);
@@ -194,7 +194,7 @@ TEST_F(rdma_hostile, an_answer_to_a_place_the_client_does_not_own_ends_its_sessi
     expect_payload(next(*server_events), pattern(10, 1));
 }
 
-TEST_F(rdma_hostile, descriptions_that_do_not_fit_are_refused) {
+TEST_F(rdma_hostile, link_descriptions_that_do_not_fit_are_refused) {
     listen();
     auto events = open_poller(core::link_role::client);
     auto client = events->open_link(config_of(core::link_role::client, small)).value();

@@ -42,7 +42,7 @@ TEST(key_cache, grows_no_further_than_its_limit) {
     EXPECT_EQ(cache.find(1, verbs::access::send), nullptr);
 }
 
-TEST(key_cache, is_empty_at_first) {
+TEST(key_cache, a_new_key_cache_is_empty) {
     const key_cache cache;
     EXPECT_EQ(cache.find(1, verbs::access::send), nullptr);
 }

@@ -62,7 +62,7 @@ TEST_F(rdma_lent, a_key_opens_nothing_once_the_link_has_closed) {
     EXPECT_TRUE(holds(std::byte{9}));
 }
 
-TEST_F(rdma_lent, a_payload_that_its_peer_does_not_take_is_free_once_the_link_has_closed) {
+TEST_F(rdma_lent, an_untaken_payload_is_released_when_the_link_has_closed) {
     attach(0);
     header_in(*client_, message_kind::request, 1, room);
     ASSERT_EQ(client_->deliver({1, memory_.whole().bytes(), memory_.whole().region(), {}}), status::ok);

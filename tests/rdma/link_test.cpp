@@ -39,7 +39,7 @@ TEST_F(rdma_link, carries_every_size_both_ways) {
     }
 }
 
-TEST_F(rdma_link, lent_payloads_leave_from_where_they_lie) {
+TEST_F(rdma_link, lent_payloads_are_sent_in_place) {
     listen();
     pair p = connect();
     registered lent(*context, pattern(4096, 5));
@@ -50,7 +50,7 @@ TEST_F(rdma_link, lent_payloads_leave_from_where_they_lie) {
     EXPECT_EQ(p.client->send().payload(2)[0], std::byte{0xee}) << "the slot's own memory was used";
 }
 
-TEST_F(rdma_link, a_server_tells_when_lent_memory_is_free) {
+TEST_F(rdma_link, a_server_reports_when_lent_memory_is_released) {
     listen();
     pair p = connect();
     registered lent(*context, pattern(1000, 6));
@@ -109,7 +109,7 @@ TEST_F(rdma_link, a_queue_that_is_full_says_again_and_loses_nothing) {
     EXPECT_EQ(send(*p.client, message_kind::request, 0, {}), status::ok) << "there is room again";
 }
 
-TEST_F(rdma_link, wakes_whoever_sleeps_and_never_loses_a_wake_up) {
+TEST_F(rdma_link, a_sleeping_poller_loses_no_wake_up) {
     listen();
     pair p = connect();
     for (unsigned round = 0; round < 2'000; ++round) {
@@ -171,7 +171,7 @@ TEST_F(rdma_link, many_links_of_one_thread_need_more_completion_queues_than_one)
     servers.clear();
 }
 
-TEST_F(rdma_link, a_slot_of_a_gibibyte) {
+TEST_F(rdma_link, a_slot_may_hold_a_gibibyte) {
     listen();
     constexpr std::size_t gibibyte = std::size_t{1} << 30;
     pair p = connect({1, gibibyte, 64});
@@ -192,7 +192,7 @@ TEST_F(rdma_link, a_slot_of_a_gibibyte) {
 }
 
 /// Some drivers drop what a queue pair had received when it is destroyed: nobody hears of those receives.
-TEST_F(rdma_link, sessions_that_end_with_requests_unread_use_up_no_receives) {
+TEST_F(rdma_link, receives_of_ended_sessions_come_back) {
     constexpr core::link_geometry wide{512, 64, 64};
     constexpr unsigned sessions = 20;  // more requests in all than a worker has receives
     listen();
@@ -229,7 +229,7 @@ TEST_F(rdma_link, closing_is_final_and_can_be_repeated) {
     EXPECT_EQ(lost.reason, status::peer_lost);
 }
 
-TEST_F(rdma_link, a_server_whose_client_has_left_closes_at_once) {
+TEST_F(rdma_link, a_server_closes_at_once_after_its_client_left) {
     listen();
     pair p = connect();
     EXPECT_TRUE(p.client->close());

@@ -42,7 +42,7 @@ TEST_F(mlx5_queue, a_full_ring_says_again_and_takes_nothing) {
     EXPECT_EQ(mlx5::free_wqebbs(queue), 8U);
 }
 
-TEST_F(mlx5_queue, a_request_longer_than_any_may_be_is_refused) {
+TEST_F(mlx5_queue, a_request_beyond_the_maximum_length_is_refused) {
     std::vector<std::byte> ring(64 * mlx5::wqebb_bytes);
     mlx5::be32 record{};
     std::uint64_t doorbell = 0;
@@ -58,7 +58,7 @@ TEST_F(mlx5_queue, a_request_longer_than_any_may_be_is_refused) {
 }
 
 // Whoever polls before the adapter has written would take a zeroed entry for a completion of the first round.
-TEST(devx_memory, holds_no_completion_at_first) {
+TEST(devx_memory, new_completion_queues_hold_no_completion) {
     constexpr std::uint32_t sends = 64;  // rings of one page each
     std::vector<std::byte> memory = gpu::devx_queue_pair::initial_memory(sends);
     ASSERT_EQ(memory.size(), gpu::devx_queue_pair::memory_bytes(sends));
@@ -86,7 +86,7 @@ struct driven {
     mlx5::completion_queue_state taken;
 };
 
-TEST_F(mlx5_queue, messages_go_round_all_rings) {
+TEST_F(mlx5_queue, messages_wrap_around_all_rings) {
     const end one = make_end();
     ibv_srq_init_attr shape{};
     shape.attr = {depth, 1, 0};
@@ -142,7 +142,7 @@ TEST_F(mlx5_queue, messages_go_round_all_rings) {
     EXPECT_EQ(client.taken.first_failure, 0U);
 }
 
-TEST_F(mlx5_queue, requests_with_deferred_doorbells_are_all_done_once_it_has_rung) {
+TEST_F(mlx5_queue, a_rung_doorbell_completes_all_deferred_requests) {
     const end one = make_end();
     const end other = make_end();
     connect(*one.pair, *other.pair);
@@ -179,7 +179,7 @@ TEST_F(mlx5_queue, requests_with_deferred_doorbells_are_all_done_once_it_has_run
     }
 }
 
-TEST_F(mlx5_queue, the_first_failure_stays_and_names_its_reason) {
+TEST_F(mlx5_queue, the_first_failure_is_kept_with_its_reason) {
     const end one = make_end();
     const end other = make_end();
     connect(*one.pair, *other.pair);
@@ -211,7 +211,7 @@ TEST_F(mlx5_queue, the_first_failure_stays_and_names_its_reason) {
     EXPECT_EQ(client.taken.first_failure, told);
 }
 
-TEST_F(mlx5_queue, a_discarded_number_is_never_told_again) {
+TEST_F(mlx5_queue, discarded_completions_are_never_reported) {
     const end one = make_end();
     const end other = make_end();
     connect(*one.pair, *other.pair);

@@ -111,7 +111,7 @@ class verbs_proxy_load : public proxy_rig {
     std::vector<std::unique_ptr<proxy_session>> gone_;
 };
 
-TEST_F(verbs_proxy_load, a_hundred_thousand_answers_none_wrong_and_none_lost) {
+TEST_F(verbs_proxy_load, a_hundred_thousand_answers_arrive_once_and_unchanged) {
     constexpr std::uint32_t sessions = 3;
     const auto each = static_cast<std::uint32_t>(tests::effort(100'000)) / sessions + 1;
     gpu::proxy_options options;
@@ -212,7 +212,7 @@ class posting_thread {
     std::thread thread_;
 };
 
-TEST_F(verbs_proxy_load, after_removal_under_load_nothing_is_posted_or_told_any_more) {
+TEST_F(verbs_proxy_load, a_queue_pair_removed_under_load_posts_and_reports_nothing) {
     make_engine({}, 64);
     must(engine_->start());
     proxy_session& stays = connect();

@@ -140,7 +140,7 @@ TEST_F(verbs_proxy_share, hostile_service_harms_no_other) {
     expect_turns(sound, 5);
 }
 
-TEST_F(verbs_proxy_share, a_service_whose_queue_fails_ends_alone) {
+TEST_F(verbs_proxy_share, a_failed_queue_ends_only_its_own_service) {
     proxied_service& sound = add(1);
     proxied_service& broken = add(1);
     broken.engine_->on_async_event(IBV_EVENT_CQ_ERR);
@@ -153,7 +153,7 @@ TEST_F(verbs_proxy_share, a_service_whose_queue_fails_ends_alone) {
 }
 
 /// Eight rings that are always full, and a service with one: the lone one's turn comes after 128 descriptors of theirs.
-TEST_F(verbs_proxy_share, one_ring_beside_eight_full_ones_gets_its_turns) {
+TEST_F(verbs_proxy_share, a_ring_beside_eight_full_ones_gets_its_turns) {
     proxied_service& lone = add(1);
     proxied_service& many = add(1, 8);
     const flooding_kernel kernel(many);
@@ -166,7 +166,7 @@ TEST_F(verbs_proxy_share, one_ring_beside_eight_full_ones_gets_its_turns) {
     std::cout << meanwhile / static_cast<std::uint64_t>(calls) << " descriptors of the others for each call\n";
 }
 
-TEST_F(verbs_proxy_share, a_turn_ends_after_as_many_descriptors_as_it_may_post) {
+TEST_F(verbs_proxy_share, a_turn_posts_a_limited_number_of_descriptors) {
     proxied_service service;
     gpu::proxy_options options;
     options.batch = 4;

@@ -10,7 +10,7 @@ namespace {
 
 class verbs_proxy : public proxy_rig {};
 
-TEST_F(verbs_proxy, posts_in_order_and_tells_of_what_was_asked_for) {
+TEST_F(verbs_proxy, requests_are_posted_in_order_and_completed_when_signalled) {
     make_engine();
     must(engine_->start());
     proxy_session& session = connect();
@@ -43,7 +43,7 @@ TEST_F(verbs_proxy, posts_in_order_and_tells_of_what_was_asked_for) {
     EXPECT_EQ(taker_->first_failure, 0U);
 }
 
-TEST_F(verbs_proxy, catches_up_with_what_was_there_before) {
+TEST_F(verbs_proxy, catch_up_delivers_earlier_arrivals) {
     make_engine();
     proxy_session& session = connect(depth);
     const auto from = range(0, 8);
@@ -64,7 +64,7 @@ TEST_F(verbs_proxy, catches_up_with_what_was_there_before) {
     EXPECT_EQ(wait_for_arrivals(session, depth).size(), depth);
 }
 
-TEST_F(verbs_proxy, goes_by_the_name_it_was_given) {
+TEST_F(verbs_proxy, completions_carry_the_given_name_of_their_queue_pair) {
     make_engine();
     must(engine_->start());
     constexpr std::uint32_t name = 7;
@@ -91,7 +91,7 @@ TEST_F(verbs_proxy, goes_by_the_name_it_was_given) {
     expect_sound(connect(), 4);
 }
 
-TEST_F(verbs_proxy, answer_of_a_queue_pair_without_a_way_for_it_ends_that_queue_pair) {
+TEST_F(verbs_proxy, an_answer_of_a_queue_pair_that_has_none_ends_that_queue_pair) {
     make_engine();
     must(engine_->start());
     proxy_session& session = connect();
@@ -142,7 +142,7 @@ TEST_F(verbs_proxy, a_busy_ring_takes_one_batch_a_round) {
     EXPECT_TRUE(arrivals_at(busy).empty());
 }
 
-TEST_F(verbs_proxy, holds_completions_back_while_the_ring_has_no_room) {
+TEST_F(verbs_proxy, completions_wait_while_the_ring_has_no_room) {
     make_engine({}, 4);
     proxy_session& session = connect();
     const auto from = range(0, 8);
@@ -181,7 +181,7 @@ TEST_F(verbs_proxy, holds_completions_back_while_the_ring_has_no_room) {
         << sent << " and " << failed;
 }
 
-TEST_F(verbs_proxy, an_error_ends_its_queue_pair_and_no_other) {
+TEST_F(verbs_proxy, an_error_ends_only_its_own_queue_pair) {
     make_engine();
     must(engine_->start());
     proxy_session& broken = connect();
@@ -209,7 +209,7 @@ TEST_F(verbs_proxy, an_error_ends_its_queue_pair_and_no_other) {
     EXPECT_EQ(taker_->first_failure, told);
 }
 
-TEST_F(verbs_proxy, requests_behind_a_failed_one_come_back_flushed) {
+TEST_F(verbs_proxy, requests_after_a_failed_one_are_flushed) {
     make_engine();
     proxy_session& broken = connect();
     const auto from = range(0, 64);
@@ -234,7 +234,7 @@ TEST_F(verbs_proxy, requests_behind_a_failed_one_come_back_flushed) {
     EXPECT_FALSE(next(20ms));
 }
 
-TEST_F(verbs_proxy, a_descriptor_that_makes_no_sense_ends_its_queue_pair_and_no_other) {
+TEST_F(verbs_proxy, an_invalid_descriptor_ends_only_its_own_queue_pair) {
     make_engine();
     must(engine_->start());
     proxy_session& sound = connect();
@@ -274,7 +274,7 @@ TEST_F(verbs_proxy, a_descriptor_that_makes_no_sense_ends_its_queue_pair_and_no_
 }
 
 /// Rings full of noise that carries the right tags.
-TEST_F(verbs_proxy, no_descriptor_at_all_harms_the_engine) {
+TEST_F(verbs_proxy, random_descriptors_do_not_harm_the_engine) {
     make_engine();
     must(engine_->start());
     proxy_session& sound = connect();
@@ -306,7 +306,7 @@ TEST_F(verbs_proxy, no_descriptor_at_all_harms_the_engine) {
 
 /// Drivers drop the completions of a queue pair that ends, and with them the notice that receives were used
 /// up.
-TEST_F(verbs_proxy, receives_that_ended_queue_pairs_had_used_up_come_back) {
+TEST_F(verbs_proxy, receives_of_ended_queue_pairs_come_back) {
     gpu::proxy_options few;
     few.receives = 8;
     make_engine(few, 2);
@@ -330,7 +330,7 @@ TEST_F(verbs_proxy, receives_that_ended_queue_pairs_had_used_up_come_back) {
 }
 
 /// As of an exclusive service: requests come by WRITE without immediate data.
-TEST_F(verbs_proxy, a_peer_that_announces_something_where_nobody_asked_ends_its_queue_pair_and_no_other) {
+TEST_F(verbs_proxy, an_unexpected_announcement_ends_only_its_own_queue_pair) {
     gpu::proxy_options plain;
     plain.arrivals = false;
     make_engine(plain);
@@ -350,7 +350,7 @@ TEST_F(verbs_proxy, a_peer_that_announces_something_where_nobody_asked_ends_its_
     for (std::uint32_t i = 0; i < 20; ++i) expect_sound(sound, i);
 }
 
-TEST_F(verbs_proxy, refuses_memory_and_queue_pairs_that_will_not_do) {
+TEST_F(verbs_proxy, unsuitable_memory_and_queue_pairs_are_refused) {
     gpu::proxy_options few;
     few.sends = depth + depth / 2;
     make_engine(few);
@@ -375,7 +375,7 @@ TEST_F(verbs_proxy, refuses_a_device_that_is_driven_directly) {
     EXPECT_EQ(made.error().code, status::invalid_argument);
 }
 
-TEST_F(verbs_proxy, is_woken_by_what_arrives) {
+TEST_F(verbs_proxy, arrivals_wake_the_engine) {
     gpu::proxy_options sleepy;
     sleepy.pace.spin = 0ns;
     sleepy.pace.nap = sleepy.pace.longest_nap = patience(30s);
@@ -398,7 +398,7 @@ TEST_F(verbs_proxy, is_woken_by_what_arrives) {
     EXPECT_LT(std::chrono::steady_clock::now() - begin, sleepy.pace.nap);
 }
 
-TEST_F(verbs_proxy, stops_and_hears_of_news_while_it_naps) {
+TEST_F(verbs_proxy, a_napping_engine_removes_queue_pairs_and_stops_at_once) {
     gpu::proxy_options sleepy;
     sleepy.pace.spin = 0ns;
     sleepy.pace.nap = sleepy.pace.longest_nap = 60s;

@@ -96,7 +96,7 @@ core::nanoseconds processor_time(pid_t thread) {
 
 class verbs_proxy_thread : public ::testing::Test {};
 
-TEST_F(verbs_proxy_thread, gives_each_a_turn_however_busy_the_others_are) {
+TEST_F(verbs_proxy_thread, each_ring_gets_its_turns_while_others_are_busy) {
     counted_rings busy(true);
     counted_rings heavy(true);
     heavy.cost_ = 200us;
@@ -118,7 +118,7 @@ TEST_F(verbs_proxy_thread, gives_each_a_turn_however_busy_the_others_are) {
     EXPECT_LE(busy_turns, heavy_turns + heavy_turns / 4);
 }
 
-TEST_F(verbs_proxy_thread, wakes_for_an_event_of_any_of_its_rings) {
+TEST_F(verbs_proxy_thread, an_event_of_any_ring_wakes_the_thread) {
     counted_rings one;
     counted_rings other;
     const auto thread = started({0ns, 2 * tests::until_hung(), 2 * tests::until_hung()});
@@ -135,7 +135,7 @@ TEST_F(verbs_proxy_thread, wakes_for_an_event_of_any_of_its_rings) {
     EXPECT_EQ(other.woken_, 5U);
 }
 
-TEST_F(verbs_proxy_thread, takes_new_rings_and_gives_up_old_ones_while_it_naps) {
+TEST_F(verbs_proxy_thread, a_napping_thread_takes_new_rings_and_gives_up_old_ones) {
     const auto thread = started({0ns, 2 * tests::until_hung(), 2 * tests::until_hung()});
     std::this_thread::sleep_for(5ms);
     counted_rings rings;
@@ -146,7 +146,7 @@ TEST_F(verbs_proxy_thread, takes_new_rings_and_gives_up_old_ones_while_it_naps) 
 }
 
 /// 16 naps of a millisecond each would fill a 64th of a second; the bound leaves room for slow machines.
-TEST_F(verbs_proxy_thread, takes_little_of_a_processor_while_all_its_rings_are_silent) {
+TEST_F(verbs_proxy_thread, a_thread_with_silent_rings_uses_little_processor_time) {
     std::vector<std::unique_ptr<counted_rings>> all;
     const auto thread = started();
     for (int i = 0; i < 8; ++i) thread->add(*all.emplace_back(std::make_unique<counted_rings>()));
@@ -159,7 +159,7 @@ TEST_F(verbs_proxy_thread, takes_little_of_a_processor_while_all_its_rings_are_s
     for (const auto& each : all) ASSERT_TRUE(thread->remove(*each));
 }
 
-TEST_F(verbs_proxy_thread, waits_no_longer_than_it_was_told_for_a_turn_that_does_not_end) {
+TEST_F(verbs_proxy_thread, a_wait_for_an_endless_turn_ends_at_its_timeout) {
     counted_rings stuck;
     const auto thread = started();
     thread->add(stuck);
@@ -208,7 +208,7 @@ class verbs_proxy_threads : public ::testing::Test {
 
 using sizes = std::vector<std::size_t>;
 
-TEST_F(verbs_proxy_threads, are_as_many_as_asked_for_and_share_the_services) {
+TEST_F(verbs_proxy_threads, services_share_as_many_threads_as_asked_for) {
     add(3);
     EXPECT_EQ(threads_.size(), 1U) << "one service needs one";
     for (int i = 0; i < 6; ++i) add(3);
@@ -219,7 +219,7 @@ TEST_F(verbs_proxy_threads, are_as_many_as_asked_for_and_share_the_services) {
     EXPECT_EQ(shares(), (sizes{2, 2, 2, 2}));
 }
 
-TEST_F(verbs_proxy_threads, even_out_what_is_left_and_end_when_nobody_needs_them) {
+TEST_F(verbs_proxy_threads, threads_rebalance_services_and_end_without_any) {
     for (int i = 0; i < 6; ++i) add(3);
     for (const auto& each : all_) ASSERT_TRUE(each->are_served());
     const pid_t first = all_[0]->by_.load();
@@ -233,7 +233,7 @@ TEST_F(verbs_proxy_threads, even_out_what_is_left_and_end_when_nobody_needs_them
     EXPECT_EQ(threads_.size(), 0U);
 }
 
-TEST_F(verbs_proxy_threads, never_serve_the_same_rings_at_once) {
+TEST_F(verbs_proxy_threads, two_threads_never_serve_the_same_rings_at_once) {
     for (int i = 0; i < 5; ++i) add(3, true);
     std::mt19937 random(20261123);
     for (int round = 0; round < tests::effort(200); ++round)
@@ -246,7 +246,7 @@ TEST_F(verbs_proxy_threads, never_serve_the_same_rings_at_once) {
 }
 
 /// The ones that are stuck stay with their thread; it alone waits for them.
-TEST_F(verbs_proxy_threads, a_service_that_is_stuck_keeps_its_own_thread_and_no_other) {
+TEST_F(verbs_proxy_threads, a_stuck_service_holds_only_its_own_thread) {
     counted_rings& stuck = add(2);
     counted_rings& sound = add(2);
     ASSERT_EQ(shares(), (sizes{1, 1}));
@@ -261,7 +261,7 @@ TEST_F(verbs_proxy_threads, a_service_that_is_stuck_keeps_its_own_thread_and_no_
     EXPECT_EQ(stuck.at_once_, 0U);
 }
 
-TEST_F(verbs_proxy_threads, nobody_waits_beside_the_one_who_removes_a_stuck_service) {
+TEST_F(verbs_proxy_threads, removing_a_stuck_service_does_not_delay_others) {
     counted_rings& stuck = add(2);
     counted_rings& sound = add(2);
     ASSERT_EQ(shares(), (sizes{1, 1}));
@@ -283,7 +283,7 @@ TEST_F(verbs_proxy_threads, nobody_waits_beside_the_one_who_removes_a_stuck_serv
 }
 
 /// A service that could not be removed is its owner's to destroy or to leave behind: it must never be served again.
-TEST_F(verbs_proxy_threads, a_service_that_leaves_is_not_served_again_when_its_thread_comes_back) {
+TEST_F(verbs_proxy_threads, a_removed_service_is_not_served_when_its_thread_returns) {
     counted_rings& stuck = add(2);
     counted_rings& sound = add(2);
     ASSERT_EQ(shares(), (sizes{1, 1}));

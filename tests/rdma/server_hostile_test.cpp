@@ -64,7 +64,7 @@ TEST_F(rdma_server_hostile, a_request_into_a_busy_slot_ends_the_session_and_reac
     EXPECT_EQ(held.take().reply(0), status::peer_lost);
 }
 
-TEST_F(rdma_server_hostile, a_generation_that_comes_twice_ends_the_session) {
+TEST_F(rdma_server_hostile, a_repeated_generation_ends_the_session) {
     open_session();
     ask(1, 1);
     EXPECT_EQ(held.take().reply(0), status::ok);

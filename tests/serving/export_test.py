@@ -86,7 +86,7 @@ class Export(unittest.TestCase):
         self.assertIn("yolo_v4: not compiled within 1 s", said.getvalue())
         self.assertTrue(all(each.poll() is not None for each in started))
 
-    def test_what_is_written_answers_as_the_network(self):
+    def test_an_exported_file_answers_like_its_network(self):
         if self.folder is None:
             self.skipTest("no folder to write to")
         command = [sys.executable, str(SERVING / "export.py"), "--out", self.folder, "--only", "mobilenet_v3"]

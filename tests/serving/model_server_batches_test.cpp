@@ -87,7 +87,7 @@ class batches : public model_rig {
     std::optional<batcher> collector;
 };
 
-TEST_P(batches, leave_when_they_are_full_and_keep_the_order) {
+TEST_P(batches, full_batches_leave_in_order) {
     collect({4, 1h, 64, 1});
     auto to = connect();
     for (int i = 0; i < 8; ++i) (void)send(to, i);
@@ -96,7 +96,7 @@ TEST_P(batches, leave_when_they_are_full_and_keep_the_order) {
     EXPECT_EQ(log.batches(), wanted);
 }
 
-TEST_P(batches, leave_when_their_first_request_has_waited_long_enough) {
+TEST_P(batches, a_batch_leaves_when_its_first_request_has_waited_max_wait) {
     collect({16, 20ms, 64, 1});
     auto to = connect();
     const auto start = steady_clock::now();
@@ -108,7 +108,7 @@ TEST_P(batches, leave_when_their_first_request_has_waited_long_enough) {
     EXPECT_TRUE(eventually(patience(20s), [&] { return collector->statistics().requests == 2; }));
 }
 
-TEST_P(batches, leave_early_when_a_deadline_nears) {
+TEST_P(batches, a_batch_leaves_early_when_a_deadline_nears) {
     slowness = 20ms;
     collect({16, 1h, 64, 1});
     auto to = connect();
@@ -128,7 +128,7 @@ TEST_P(batches, leave_early_when_a_deadline_nears) {
     EXPECT_TRUE(together);
 }
 
-TEST_P(batches, leave_out_requests_that_were_cancelled) {
+TEST_P(batches, a_batch_leaves_out_cancelled_requests) {
     held_back = 2;
     collect({3, 1h, 64, 1});
     auto to = connect();
@@ -146,7 +146,7 @@ TEST_P(batches, leave_out_requests_that_were_cancelled) {
     EXPECT_TRUE(eventually(patience(20s), [&] { return collector->statistics().given_up == 1; }));
 }
 
-TEST_P(batches, refuse_requests_when_too_many_wait) {
+TEST_P(batches, requests_are_refused_when_too_many_wait) {
     halted = true;
     collect({1, 0ns, 2, 1});
     auto to = connect();
@@ -167,7 +167,7 @@ TEST_P(batches, refuse_requests_when_too_many_wait) {
     EXPECT_EQ(refused, 5);
 }
 
-TEST_P(batches, that_wait_are_answered_when_their_batcher_stops) {
+TEST_P(batches, a_stopped_batcher_answers_waiting_requests) {
     collect({16, 1h, 64, 1});
     auto to = connect();
     (void)send(to, 5);
@@ -178,7 +178,7 @@ TEST_P(batches, that_wait_are_answered_when_their_batcher_stops) {
     EXPECT_EQ(end_call(to).code, status::overloaded);
 }
 
-TEST(leaving_time, is_the_sooner_of_patience_and_deadline) {
+TEST(leaving_time, a_batch_leaves_at_the_sooner_of_patience_and_deadline) {
     const steady_clock::time_point now{1s};
     EXPECT_EQ(leaving_time(now, now + 1h, 2ms, 10ms), now + 2ms);
     EXPECT_EQ(leaving_time(now, now + 20ms, 1h, 8ms), now + 10ms);
@@ -240,7 +240,7 @@ class faulty_batches : public model_rig {
     std::unique_ptr<served_model> faulty;
 };
 
-TEST_P(faulty_batches, answer_all_members_with_the_error) {
+TEST_P(faulty_batches, an_error_of_the_batch_answers_all_members) {
     serve_faulty(status::device_lost);
     for (const outcome& each : ask_three()) {
         EXPECT_EQ(each.code, status::device_lost);
@@ -248,7 +248,7 @@ TEST_P(faulty_batches, answer_all_members_with_the_error) {
     }
 }
 
-TEST_P(faulty_batches, spare_the_others_when_one_member_has_wrong_values) {
+TEST_P(faulty_batches, wrong_values_of_one_member_spare_the_others) {
     serve_faulty(status::invalid_argument);
     const auto seen = ask_three();
     EXPECT_EQ(seen[0].code, status::ok) << seen[0].text;
@@ -259,7 +259,7 @@ TEST_P(faulty_batches, spare_the_others_when_one_member_has_wrong_values) {
 class batched_models : public model_rig {};
 
 /// The batches wait until each of the clients has a request in them.
-TEST_P(batched_models, answer_each_member_alone) {
+TEST_P(batched_models, each_member_of_a_batch_gets_its_own_answer) {
     constexpr std::uint32_t members = 4;
     constexpr std::uint32_t rounds = 10;
     serving_options options;

@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(model_table, has_shapes_of_which_no_two_have_one_number) {
+TEST(model_table, known_models_have_different_numbers) {
     std::set<std::uint32_t> numbers;
     for (const model_shapes& each : known_models()) {
         EXPECT_TRUE(is_target_name(each.name));
@@ -32,14 +32,14 @@ TEST(model_table, has_shapes_of_which_no_two_have_one_number) {
     EXPECT_EQ(payload_bytes(find_model("deeplab_v3")->outputs), 45'427'200U);
 }
 
-TEST(model_spec, names_a_model_and_its_source) {
+TEST(model_spec, a_model_spec_names_a_model_and_its_source) {
     EXPECT_EQ(parse_model_spec("digits")->from, model_spec::source::builtin);
     EXPECT_EQ(parse_model_spec("digits=synthetic")->from, model_spec::source::synthetic);
     EXPECT_EQ(parse_model_spec("resnet50")->from, model_spec::source::synthetic);
     EXPECT_EQ(parse_model_spec("resnet50=a=b.pt2")->path, "a=b.pt2");
 }
 
-TEST(model_spec, says_what_is_wrong_with_it) {
+TEST(model_spec, an_error_says_what_is_wrong_with_a_model_spec) {
     EXPECT_THAT(parse_model_spec("alexnet").error().message, HasSubstr("there is no model 'alexnet': choose from"));
     EXPECT_THAT(parse_model_spec("resnet50=onnx").error().message, HasSubstr("'onnx' is no source of a model"));
     EXPECT_THAT(parse_model_spec("resnet50=builtin").error().message, HasSubstr("is not built in"));
@@ -59,7 +59,7 @@ TEST(synthetic_model, answers_depend_on_every_byte) {
     EXPECT_EQ(first, second);
 }
 
-TEST(synthetic_model, takes_as_long_as_its_work_at_its_rate) {
+TEST(synthetic_model, a_synthetic_model_takes_the_time_of_its_work) {
     const model_shapes& shapes = *find_model("resnet50");
     EXPECT_EQ(synthetic_duration(shapes, 1, 4100), 1ms);
     const auto served = make_synthetic(shapes, {410, synthetic_pace::wait});
@@ -70,7 +70,7 @@ TEST(synthetic_model, takes_as_long_as_its_work_at_its_rate) {
     EXPECT_GE(std::chrono::steady_clock::now() - start, 10ms);
 }
 
-TEST(synthetic_model, shares_one_accelerator_with_the_others) {
+TEST(synthetic_model, synthetic_models_share_one_accelerator) {
     const model_shapes& shapes = *find_model("resnet50");
     const auto one = make_synthetic(shapes, {410, synthetic_pace::wait});
     const auto other = make_synthetic(shapes, {410, synthetic_pace::wait});
@@ -86,7 +86,7 @@ TEST(synthetic_model, shares_one_accelerator_with_the_others) {
     EXPECT_GE(std::chrono::steady_clock::now() - start, 20ms);
 }
 
-TEST(digits_model, takes_frames_and_tensors_alike) {
+TEST(digits_model, the_digits_model_takes_frames_and_tensors) {
     const auto model = std::move(make_digits()).value();
     bytes input(256), output(40);
     const auto refused = model->preprocess(nullptr, bytes(921'600), input);
@@ -98,7 +98,7 @@ TEST(digits_model, takes_frames_and_tensors_alike) {
     EXPECT_NEAR(std::accumulate(scores.begin(), scores.end(), 0.0F), 1, 1e-5);
 }
 
-TEST(shapes_file, describes_a_model_of_ones_own) {
+TEST(shapes_file, a_shapes_file_describes_a_model) {
     const auto shapes = parse_shapes(R"({"name": "mine", "gflops": 2, "image": [10, 20],
         "inputs": [{"type": "float16", "shape": [1, 3, 4]}, {"shape": [2]}], "outputs": [{"shape": []}]})");
     ASSERT_TRUE(shapes) << shapes.error().message;
@@ -108,7 +108,7 @@ TEST(shapes_file, describes_a_model_of_ones_own) {
     EXPECT_EQ(shapes.value().image.width, 20U);
 }
 
-TEST(shapes_file, says_which_field_is_wrong) {
+TEST(shapes_file, an_error_names_the_wrong_field) {
     const auto sentence = [](const std::string& text) {
         const auto read = parse_shapes(text);
         return read ? std::string{} : read.error().message;
@@ -127,7 +127,7 @@ TEST(shapes_file, says_which_field_is_wrong) {
                 HasSubstr("more than 1 GiB"));
 }
 
-TEST(request_check, wants_several_tensors_one_behind_the_other) {
+TEST(request_check, several_tensors_must_lie_consecutively_aligned_to_64_bytes) {
     const model_shapes shapes{"two", 0, {}, {{{}, 1, 0, {3}}, {{}, 1, 0, {5}}}, {{{}, 1, 0, {1}}}};
     const request_check check(shapes);
     EXPECT_EQ(check.input_bytes(), 64U + 20U);
@@ -144,13 +144,13 @@ TEST(request_check, wants_several_tensors_one_behind_the_other) {
     EXPECT_THAT(std::string{why.text()}, HasSubstr("align them to 8 bytes"));
 }
 
-TEST(streams_option, is_a_number_or_client) {
+TEST(streams_option, the_option_streams_is_a_number_or_client) {
     EXPECT_TRUE(parse_streams("client")->per_client);
     EXPECT_EQ(parse_streams("16")->number, 16U);
     for (const char* text : {"", "0", "257", "8x", "clients", "-1"}) EXPECT_FALSE(parse_streams(text)) << text;
 }
 
-TEST(model_server_settings, name_what_does_not_go_together) {
+TEST(model_server_settings, contradicting_settings_are_named) {
     settings chosen;
     chosen.uris = {"tcp://a:1"};
     chosen.models = {"digits"};
@@ -169,7 +169,7 @@ TEST(model_server_settings, name_what_does_not_go_together) {
     EXPECT_THAT(specs_of(chosen).error().message, HasSubstr("given twice"));
 }
 
-TEST(contexts, listen_at_ports_next_to_each_other) {
+TEST(contexts, contexts_listen_at_consecutive_ports) {
     EXPECT_EQ(uri_of_context("tcp://h:5555?insecure=true", 2, 1).value(), "tcp://h:5557?insecure=true");
     EXPECT_EQ(uri_of_context("zmq://[::1]:5555", 1, 2).value(), "zmq://[::1]:5557");
     EXPECT_EQ(uri_of_context("tcp://h:0", 3, 1).value(), "tcp://h:0");
@@ -178,7 +178,7 @@ TEST(contexts, listen_at_ports_next_to_each_other) {
     EXPECT_EQ(port_stride({"tcp://h:1", "zmq://h:2"}), 2U);
 }
 
-TEST(model_server_output, adds_up_the_summaries_of_contexts) {
+TEST(model_server_output, summaries_of_contexts_are_added_up) {
     summary sum, one;
     one.requests = 3;
     one.cpu_user = 2s;
@@ -194,7 +194,7 @@ TEST(model_server_output, adds_up_the_summaries_of_contexts) {
 
 class model_control : public model_rig {};
 
-TEST_P(model_control, loads_and_unloads_by_lines) {
+TEST_P(model_control, control_lines_load_and_unload_models) {
     serve({"digits"});
     EXPECT_EQ(obey(*registry, "list"), "models: digits");
     EXPECT_EQ(obey(*registry, "load resnet50=synthetic\r"), "loaded resnet50");
@@ -205,7 +205,7 @@ TEST_P(model_control, loads_and_unloads_by_lines) {
     EXPECT_EQ(obey(*registry, ""), "");
 }
 
-TEST_P(model_control, warms_models_up_without_counting_it) {
+TEST_P(model_control, warm_up_requests_are_not_counted) {
     serve({"digits", "mobilenet_v3"});
     const std::string where = running->endpoints().front() + "?insecure=true";
     const auto warmed = warm_up(ctx, GetParam() == "tcp" ? where : running->endpoints().front(), registry->names(), 12);

@@ -54,7 +54,7 @@ channel connect_to(context& ctx, const std::string& endpoint) {
     return std::move(channel::connect(ctx, endpoint, options)).value();
 }
 
-TEST(model_server, serves_and_counts_until_it_is_told_to_end) {
+TEST(model_server, a_server_serves_and_counts_until_sigterm) {
     context ctx = context::open({.log = log_level::off}).value();
     started_server server = start({any_port(), any_port(), "--model", "digits", "--model", "resnet50", "--warm-up", "3",
                                    "--synthetic-gflops", "100000"});
@@ -76,7 +76,7 @@ TEST(model_server, serves_and_counts_until_it_is_told_to_end) {
     EXPECT_GT(seen->rss_mib, 1);
 }
 
-TEST(model_server, answers_what_it_has_when_it_is_told_to_end) {
+TEST(model_server, a_server_answers_pending_requests_at_sigterm) {
     context ctx = context::open({.log = log_level::off}).value();
     // 200 ms for each inference.
     started_server server = start({any_port() + "&drain_timeout=20s", "--model", "digits=synthetic",
@@ -97,7 +97,7 @@ TEST(model_server, answers_what_it_has_when_it_is_told_to_end) {
     EXPECT_EQ(seen->requests, 4U);
 }
 
-TEST(model_server, serves_in_several_processes_and_adds_up_what_they_did) {
+TEST(model_server, a_server_adds_up_the_counts_of_its_processes) {
     context ctx = context::open({.log = log_level::off}).value();
     started_server server = start({any_port(), "--model", "digits", "--contexts", "2"});
     ASSERT_EQ(server.ready.endpoints.size(), 2U);
@@ -127,7 +127,7 @@ status ask_digits(channel& to) {
     return ask(to, target_of("digits"), bytes(256), inputs_of(*find_model("digits"))).code;
 }
 
-TEST(model_server, reads_its_keys_again_at_sighup_and_goes_on) {
+TEST(model_server, a_server_reloads_its_keys_at_sighup) {
     context ctx = context::open({.log = log_level::off}).value();
     const auto keys = report::temporary_keys::make().value();
     const error_output said;
@@ -141,7 +141,7 @@ TEST(model_server, reads_its_keys_again_at_sighup_and_goes_on) {
     EXPECT_EQ(status_code, 0);
 }
 
-TEST(model_server, passes_sighup_on_to_its_processes) {
+TEST(model_server, a_server_passes_sighup_on_to_its_processes) {
     context ctx = context::open({.log = log_level::off}).value();
     const error_output said;
     started_server server = start({any_port(), "--model", "digits", "--contexts", "2"});
@@ -156,7 +156,7 @@ TEST(model_server, passes_sighup_on_to_its_processes) {
     EXPECT_EQ(status_code, 0);
 }
 
-TEST(model_server, ends_with_an_error_when_one_of_its_processes_dies) {
+TEST(model_server, a_server_fails_when_one_of_its_processes_dies) {
     started_server server = start({any_port(), "--model", "digits", "--contexts", "2"});
     const auto processes = children_of(server.process.id());
     ASSERT_EQ(processes.size(), 2U);
@@ -165,7 +165,7 @@ TEST(model_server, ends_with_an_error_when_one_of_its_processes_dies) {
     EXPECT_TRUE(eventually(patience(20s), [&] { return ::kill(processes[1], 0) != 0; }));
 }
 
-TEST(model_server, says_why_it_does_not_start) {
+TEST(model_server, a_server_that_does_not_start_says_why) {
     for (const std::vector<std::string>& wrong : std::vector<std::vector<std::string>>{
              {any_port(), "--model", "alexnet"},
              {any_port(), "--model", "resnet50=none.pt"},

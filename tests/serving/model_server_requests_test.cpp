@@ -33,43 +33,43 @@ class model_requests : public model_rig {
     }
 };
 
-TEST_P(model_requests, without_descriptions_are_told_what_the_model_takes) {
+TEST_P(model_requests, a_request_without_tensors_is_told_what_the_model_takes) {
     expect_refused("digits", {}, status::invalid_argument,
                    "the request describes no tensors: 'digits' takes float32 1x1x8x8, or an image of uint8 480x640x3");
 }
 
-TEST_P(model_requests, with_another_number_of_tensors_are_refused) {
+TEST_P(model_requests, a_wrong_number_of_tensors_is_refused) {
     const tensor one = floats_of({1, 1, 8, 8});
     tensor two = one;
     two.offset = 256;
     expect_refused("digits", {one, two}, status::invalid_argument, "'digits' takes 1 tensor, the request has 2");
 }
 
-TEST_P(model_requests, with_another_type_are_refused) {
+TEST_P(model_requests, a_wrong_type_is_refused) {
     tensor wrong = floats_of({1, 1, 8, 8});
     wrong.type = {type_code::signed_integer, 32, 1};
     expect_refused("digits", {wrong}, status::invalid_argument,
                    "tensor 0 is int32: 'digits' takes float32, or uint8 as a raw image");
 }
 
-TEST_P(model_requests, with_another_rank_are_refused) {
+TEST_P(model_requests, a_wrong_rank_is_refused) {
     expect_refused("digits", {floats_of({8, 8})}, status::invalid_argument,
                    "tensor 0 has 2 dimensions: 'digits' takes 4, as in 1x1x8x8");
 }
 
-TEST_P(model_requests, with_another_shape_are_refused) {
+TEST_P(model_requests, a_wrong_shape_is_refused) {
     expect_refused("digits", {floats_of({1, 1, 8, 9})}, status::invalid_argument,
                    "tensor 0 has the shape 1x1x8x9: 'digits' takes 1x1x8x8");
 }
 
-TEST_P(model_requests, with_an_image_of_another_size_are_refused) {
+TEST_P(model_requests, an_image_of_another_size_is_refused) {
     tensor image = image_of(*find_model("digits"));
     image.shape[0] = 479;
     expect_refused("digits", {image}, status::invalid_argument,
                    "tensor 0 has the shape 479x640x3: 'digits' takes 480x640x3");
 }
 
-TEST_P(model_requests, whose_answer_has_no_room_are_told_how_much_it_needs) {
+TEST_P(model_requests, reports_the_required_size_when_the_response_does_not_fit) {
     auto to = connect(1000);
     const model_shapes& shapes = *find_model("mobilenet_v3");
     const outcome seen = ask(to, target_of("mobilenet_v3"), bytes(payload_bytes(shapes.inputs)), inputs_of(shapes));
@@ -78,11 +78,11 @@ TEST_P(model_requests, whose_answer_has_no_room_are_told_how_much_it_needs) {
     EXPECT_THAT(seen.text, HasSubstr("response_bytes=4000"));
 }
 
-TEST_P(model_requests, for_models_that_are_not_loaded_are_not_found) {
+TEST_P(model_requests, a_request_for_a_model_that_is_not_loaded_is_not_found) {
     expect_refused("resnet50", {floats_of({1, 3, 224, 224})}, status::not_found, "the model 'resnet50' is not loaded");
 }
 
-TEST_P(model_requests, with_values_that_the_model_refuses_have_its_sentence) {
+TEST_P(model_requests, refused_values_are_answered_with_a_sentence) {
     auto to = connect();
     bytes payload(256);
     const float wrong = 2;
@@ -92,7 +92,7 @@ TEST_P(model_requests, with_values_that_the_model_refuses_have_its_sentence) {
     EXPECT_FALSE(seen.text.empty());
 }
 
-TEST_P(model_requests, are_answered_with_described_tensors) {
+TEST_P(model_requests, answers_describe_their_tensors) {
     auto to = connect();
     const model_shapes& shapes = *find_model("mobilenet_v3");
     const bytes payload = some_bytes(payload_bytes(shapes.inputs), 1);
@@ -106,7 +106,7 @@ TEST_P(model_requests, are_answered_with_described_tensors) {
     EXPECT_EQ(seen.tensors[0].shape[1], 1000U);
 }
 
-TEST_P(model_requests, may_have_their_tensor_at_any_place_of_the_payload) {
+TEST_P(model_requests, a_tensor_may_lie_anywhere_in_the_payload) {
     auto to = connect();
     const model_shapes& shapes = *find_model("mobilenet_v3");
     const bytes payload = some_bytes(payload_bytes(shapes.inputs) + 128, 2);
@@ -119,7 +119,7 @@ TEST_P(model_requests, may_have_their_tensor_at_any_place_of_the_payload) {
     EXPECT_EQ(seen.content, expected);
 }
 
-TEST_P(model_requests, may_be_raw_images_which_the_server_preprocesses) {
+TEST_P(model_requests, the_server_preprocesses_raw_images) {
     auto to = connect();
     const model_shapes& shapes = *find_model("mobilenet_v3");
     const bytes image = some_bytes(image_bytes(shapes.image), 3);
@@ -138,7 +138,7 @@ TEST_P(model_requests, may_be_raw_images_which_the_server_preprocesses) {
     (void)to.release(done[0].id);
 }
 
-TEST_P(model_requests, of_four_clients_get_their_own_answers) {
+TEST_P(model_requests, four_clients_get_their_own_answers) {
     const model_shapes& shapes = *find_model("mobilenet_v3");
     std::atomic<int> wrong{0};
     std::vector<std::thread> clients;
@@ -158,7 +158,7 @@ TEST_P(model_requests, of_four_clients_get_their_own_answers) {
     EXPECT_EQ(registry->statistics()[0].seen.requests, 80U);
 }
 
-TEST_P(model_requests, wait_for_nothing_when_a_model_is_unloaded_and_loaded_under_load) {
+TEST_P(model_requests, a_model_can_be_unloaded_and_loaded_under_load) {
     const model_shapes& shapes = *find_model("mobilenet_v3");
     const bytes payload = some_bytes(payload_bytes(shapes.inputs), 7);
     bytes expected(payload_bytes(shapes.outputs));

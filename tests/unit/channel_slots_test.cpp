@@ -14,7 +14,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(channel_slots, are_taken_and_put_back_under_another_generation) {
+TEST(channel_slots, a_freed_slot_is_taken_under_another_generation) {
     channel_slots slots(3);
     std::set<call_id> seen;
     for (int round = 0; round < 4; ++round) {
@@ -86,7 +86,7 @@ TEST(channel_slots, stages_are_told_by_the_channel_s_own_clock) {
     EXPECT_EQ(told.timeline.response, std::chrono::nanoseconds{50ms});
 }
 
-TEST(channel_slots, no_time_of_a_server_is_too_far_away) {
+TEST(channel_slots, extreme_times_of_a_server_stay_within_the_total) {
     channel_slot slot;
     slot.submitted = 100ms;
     for (const std::int64_t arrival :
@@ -103,7 +103,7 @@ TEST(channel_slots, no_time_of_a_server_is_too_far_away) {
     }
 }
 
-TEST(channel_slots, the_queue_of_the_finished_wraps) {
+TEST(channel_slots, the_queue_of_finished_calls_wraps_around) {
     channel_slots slots(4);
     std::array<channel_slot*, 3> order{slots.take_free(), slots.take_free(), slots.take_free()};
     std::sort(order.begin(), order.end());

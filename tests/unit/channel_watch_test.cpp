@@ -15,7 +15,7 @@ struct channel_watch : ::testing::Test, scripted_client {
     channel_watch() : scripted_client(2, 64) {}
 };
 
-TEST_F(channel_watch, begins_when_the_application_takes_the_descriptor) {
+TEST_F(channel_watch, taking_the_descriptor_starts_the_watch) {
     call_view call;
     ASSERT_EQ(client->begin(call), status::ok);
     ASSERT_EQ(client->submit(call.id, 4, {}), status::ok);
@@ -30,13 +30,13 @@ TEST_F(channel_watch, begins_when_the_application_takes_the_descriptor) {
 }
 
 /// What is armed is what the descriptor, taken afterwards, tells of.
-TEST_F(channel_watch, begins_before_the_application_arms) {
+TEST_F(channel_watch, the_watch_starts_before_the_application_arms) {
     EXPECT_TRUE(client->arm());
     EXPECT_EQ(*server->watchers, 1);
 }
 
 /// Else a channel that waits for the calls in flight would spin.
-TEST_F(channel_watch, hears_of_a_drain_once) {
+TEST_F(channel_watch, a_drain_wakes_the_watch_once) {
     call_view call;
     ASSERT_EQ(client->begin(call), status::ok);
     ASSERT_EQ(client->submit(call.id, 4, {}), status::ok);

@@ -58,7 +58,7 @@ TEST(clock, counted_ticks_tell_the_kernels_time) {
     }
 }
 
-TEST(clock, it_never_goes_back_when_the_kernels_is_slowed_down) {
+TEST(clock, the_clock_never_goes_back_when_the_os_slows_its_own) {
     two_clocks both;
     both.learn();
     std::int64_t last = both.tell();

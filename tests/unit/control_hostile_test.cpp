@@ -41,7 +41,7 @@ TEST_F(control_hostile_test, an_unauthorised_key_is_refused_quickly_and_named_in
     EXPECT_EQ(host.opened(), 0U);
 }
 
-TEST_F(control_hostile_test, keys_count_no_longer_than_their_server) {
+TEST_F(control_hostile_test, authorized_keys_end_with_their_server) {
     key_folder folder;
     listen(folder.server());
     ASSERT_TRUE(open(keys(folder.client()), wish()).ok());
@@ -129,7 +129,7 @@ TEST_F(control_hostile_test, a_malformed_hello_is_refused_with_its_reason) {
     EXPECT_EQ(host.opened(), 0U);
 }
 
-TEST_F(control_hostile_test, questions_for_targets_are_answered_or_refused_whatever_they_hold) {
+TEST_F(control_hostile_test, any_question_for_a_target_is_answered_or_refused) {
     listen(insecure());
     raw_client client{server->port()};
     const auto code_of = [&](const std::vector<std::byte>& question) {
@@ -198,7 +198,7 @@ TEST_F(control_hostile_test, a_silent_client_loses_its_sessions) {
     EXPECT_TRUE(client.ends());
 }
 
-TEST_F(control_hostile_test, a_silent_client_has_its_time_once_and_not_twice) {
+TEST_F(control_hostile_test, a_silent_client_is_lost_after_one_peer_timeout) {
     constexpr nanoseconds silence = 5s;
     listen(insecure(), silence);
     raw_client client{server->port()};
@@ -208,7 +208,7 @@ TEST_F(control_hostile_test, a_silent_client_has_its_time_once_and_not_twice) {
     EXPECT_LT(now() - start, 2 * silence - 500ms);
 }
 
-TEST_F(control_hostile_test, silence_is_judged_in_time_however_patient_the_client) {
+TEST_F(control_hostile_test, the_peer_timeout_of_the_server_limits_that_of_the_client) {
     listen(insecure(), 200ms);
     raw_client client{server->port()};
     const std::uint64_t only = open_by_hand(client, 1h);
@@ -306,7 +306,7 @@ TEST_F(control_hostile_server_test, a_silent_server_is_lost) {
     EXPECT_LT(now() - start, 15s);
 }
 
-TEST_F(control_hostile_server_test, a_silent_server_has_its_time_once_and_not_twice) {
+TEST_F(control_hostile_server_test, a_silent_server_is_lost_after_one_peer_timeout) {
     constexpr nanoseconds silence = 5s;
     open_at_raw_server(silence, [](control_message&, welcome&) {});
     ASSERT_TRUE(answer.ok()) << answer.error().message;
@@ -315,18 +315,18 @@ TEST_F(control_hostile_server_test, a_silent_server_has_its_time_once_and_not_tw
     EXPECT_LT(now() - start, 2 * silence - 500ms);
 }
 
-TEST_F(control_hostile_server_test, more_than_was_asked_for_is_not_accepted) {
+TEST_F(control_hostile_server_test, a_grant_of_more_slots_than_asked_for_is_refused) {
     open_at_raw_server(2s, [](control_message&, welcome& body) { body.grant.granted.slots += 1; });
     EXPECT_EQ(answer.code(), status::protocol_error);
     EXPECT_EQ(std::get<goodbye>(far.receive().body).session_id, 99U);
 }
 
-TEST_F(control_hostile_server_test, less_than_was_asked_for_is_not_accepted) {
+TEST_F(control_hostile_server_test, a_grant_of_fewer_slots_than_asked_for_is_refused) {
     open_at_raw_server(2s, [](control_message&, welcome& body) { body.grant.granted.slots -= 1; });
     EXPECT_EQ(answer.code(), status::protocol_error);
 }
 
-TEST_F(control_hostile_server_test, a_malformed_welcome_is_told_at_once) {
+TEST_F(control_hostile_server_test, a_malformed_welcome_is_reported_at_once) {
     const nanoseconds start = now();
     std::thread client{[&, identity = keys(insecure())] {
         answer = context->control().open_session(own_loopback(), far.port(), identity, wish(), watch,
@@ -342,12 +342,12 @@ TEST_F(control_hostile_server_test, a_malformed_welcome_is_told_at_once) {
     EXPECT_LT(now() - start, 15s) << "and is not waited out";
 }
 
-TEST_F(control_hostile_server_test, another_version_than_asked_for_is_not_accepted) {
+TEST_F(control_hostile_server_test, a_grant_of_another_version_is_refused) {
     open_at_raw_server(2s, [](control_message&, welcome& body) { body.grant.version = 9; });
     EXPECT_EQ(answer.code(), status::protocol_error);
 }
 
-TEST_F(control_hostile_server_test, only_the_number_of_a_target_s_own_name_is_taken) {
+TEST_F(control_hostile_server_test, only_the_number_of_the_requested_target_is_accepted) {
     const auto ask = [&](control_message reply) {
         result<std::uint32_t> found = error{status::again, 0, ""};
         std::thread client{[&, identity = keys(insecure())] {
@@ -389,7 +389,7 @@ TEST_F(control_hostile_server_test, clocks_of_two_hosts_are_compared) {
     expect_offset(ahead, now() - start);
 }
 
-TEST_F(control_hostile_server_test, one_host_has_one_clock) {
+TEST_F(control_hostile_server_test, two_processes_of_one_host_have_no_clock_offset) {
     open_at_raw_server(2s, [](control_message&, welcome& body) { body.boot = read_boot_identity(); });
     ASSERT_TRUE(answer.ok());
     EXPECT_EQ(watch->clock_offset_ns.load(), 0);
@@ -421,7 +421,7 @@ TEST(clock_estimate_test, the_shortest_round_trip_counts) {
     EXPECT_EQ(clock.offset(), nanoseconds{990us});
 }
 
-TEST(clock_estimate_test, one_kernel_has_one_clock_until_a_message_comes_before_it_was_sent) {
+TEST(clock_estimate_test, one_host_has_one_clock_until_a_message_arrives_before_it_was_sent) {
     clock_estimate clock;
     clock.set_same_kernel();
     clock.add({1000us, 1100us, 1200us}, 1350us);

@@ -40,7 +40,7 @@ std::string name_in_certificate(const std::string& name) {
     return name_of(made.get());
 }
 
-TEST(certificate_names, are_as_long_as_names_of_dns_at_most) {
+TEST(certificate_names, names_in_certificates_have_at_most_253_characters) {
     EXPECT_EQ(name_in_certificate(std::string(253, 'a')), std::string(253, 'a'));
     EXPECT_EQ(name_in_certificate(std::string(254, 'a')), "");
 }
@@ -70,7 +70,7 @@ TEST_F(control_keys_test, the_text_of_a_key_is_taken_in_one_form_only) {
     EXPECT_FALSE(parse_public_key(odd));
 }
 
-TEST_F(control_keys_test, nothing_is_overwritten_unless_asked_for) {
+TEST_F(control_keys_test, key_files_are_overwritten_only_with_force) {
     auto key = make_private_key();
     ASSERT_TRUE(key.ok());
     const auto refused = write_key_files(folder.file("client"), key->get(), false);
@@ -139,7 +139,7 @@ TEST_F(control_keys_test, a_file_that_others_may_replace_is_refused) {
 }
 
 /// Nobody ever writes into it.
-TEST_F(control_keys_test, a_pipe_keeps_nobody_waiting) {
+TEST_F(control_keys_test, a_pipe_does_not_block_the_reader) {
     const std::string pipe = folder.file("pipe.key");
     ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
     EXPECT_EQ(read_private_key(pipe).code(), status::unauthorized);
@@ -147,7 +147,7 @@ TEST_F(control_keys_test, a_pipe_keeps_nobody_waiting) {
     EXPECT_FALSE(public_key_of_file(pipe).ok());
 }
 
-TEST_F(control_keys_test, only_a_missing_key_is_to_be_made) {
+TEST_F(control_keys_test, the_advice_to_make_keys_is_only_for_a_missing_file) {
     const auto missing = read_private_key(folder.file("missing.key"));
     EXPECT_NE(missing.error().message.find("make a key pair"), std::string::npos) << missing.error().message;
     const auto unreachable = read_private_key(folder.file("client.pub/client.key"));
@@ -178,7 +178,7 @@ TEST_F(control_keys_test, a_private_key_is_not_taken_for_a_public_one) {
     EXPECT_EQ(read_authorized_keys(folder.file("server.key")).code(), status::unauthorized);
 }
 
-TEST_F(control_keys_test, key_files_that_are_none_are_refused) {
+TEST_F(control_keys_test, invalid_key_files_are_refused) {
     EXPECT_EQ(read_private_key(folder.file("missing.key")).code(), status::unauthorized);
     ASSERT_EQ(::chmod(folder.file("client.pub").c_str(), 0600), 0);
     EXPECT_EQ(read_private_key(folder.file("client.pub")).code(), status::unauthorized);
@@ -187,7 +187,7 @@ TEST_F(control_keys_test, key_files_that_are_none_are_refused) {
     EXPECT_EQ(read_server_key("ed25519:short").code(), status::unauthorized);
 }
 
-TEST_F(control_keys_test, curve_keys_of_earlier_versions_are_named_as_such) {
+TEST_F(control_keys_test, curve_keys_of_earlier_versions_are_named) {
     write("old.key",
           "metadata\ncurve\n    public-key = \"Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID\"\n"
           "    secret-key = \"D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs\"\n");
@@ -218,14 +218,14 @@ TEST_F(control_keys_test, a_bad_line_of_authorized_keys_is_named) {
     EXPECT_EQ(read_authorized_keys(folder.file("missing")).code(), status::unauthorized);
 }
 
-TEST_F(control_keys_test, a_server_that_would_let_nobody_in_does_not_start) {
+TEST_F(control_keys_test, a_server_without_authorized_keys_does_not_start) {
     folder.authorize({});
     const auto refused = live_security::of_server(folder.server());
     ASSERT_EQ(refused.code(), status::unauthorized);
     EXPECT_NE(refused.error().message.find("no client could connect"), std::string::npos);
 }
 
-TEST_F(control_keys_test, the_public_key_of_many_kinds_of_files_is_told) {
+TEST_F(control_keys_test, the_public_key_is_read_from_many_kinds_of_files) {
     const auto key_in = [this](const std::string& name) {
         auto key = public_key_of_file(folder.file(name));
         return key.ok() ? key->text() : key.error().message;

@@ -63,7 +63,7 @@ TEST_F(control_limits_test, silent_connections_are_closed_in_time) {
     EXPECT_TRUE(open(keys(insecure()), wish()).ok());
 }
 
-TEST_F(control_limits_test, more_silent_connections_than_places_keep_nobody_out) {
+TEST_F(control_limits_test, silent_connections_beyond_the_limit_keep_no_client_out) {
     limits.max_half_open = 16;
     limits.half_open_timeout = 1h;
     listen(insecure());
@@ -74,7 +74,7 @@ TEST_F(control_limits_test, more_silent_connections_than_places_keep_nobody_out)
     EXPECT_TRUE(closed(silent[0], patience)) << "the oldest gives way";
 }
 
-TEST_F(control_limits_test, strangers_from_everywhere_push_out_their_own_oldest) {
+TEST_F(control_limits_test, strangers_push_out_only_the_oldest_strangers) {
     limits.max_half_open = 16;
     limits.half_open_timeout = 1h;
     listen(insecure());
@@ -105,7 +105,7 @@ TEST_F(control_limits_test, connections_of_one_client_are_limited) {
     EXPECT_TRUE(eventually([&] { return open(keys(insecure()), wish(), 2s).ok(); }));
 }
 
-TEST_F(control_limits_test, connections_without_a_session_give_way_to_those_who_want_one) {
+TEST_F(control_limits_test, idle_connections_give_way_to_clients_that_open_a_session) {
     limits.max_client_connections = 3;
     listen(insecure());
     std::vector<std::unique_ptr<raw_client>> idle;
@@ -127,7 +127,7 @@ TEST_F(control_limits_test, connections_without_a_session_are_closed_after_a_whi
     EXPECT_TRUE(idle.ends());
 }
 
-TEST_F(control_limits_test, what_a_gone_connection_asked_for_keeps_nobody_waiting) {
+TEST_F(control_limits_test, hellos_of_a_closed_connection_do_not_delay_others) {
     host.delay = 100ms;
     listen(insecure());
     {
@@ -186,7 +186,7 @@ TEST_F(control_limits_test, a_client_that_asks_without_pause_is_slowed_but_kept)
     EXPECT_LT(answers, 4096U + 2048U * 6U) << "it was not slowed";
 }
 
-TEST_F(control_limits_test, a_flood_of_records_without_data_delays_nobody) {
+TEST_F(control_limits_test, a_flood_of_empty_records_delays_no_client) {
     key_folder folder;
     folder.authorize({"client", "stranger"});
     listen(folder.server(), 1s);
@@ -267,7 +267,7 @@ TEST_F(control_limits_test, a_data_connection_is_answered_and_passed_on) {
     EXPECT_EQ(host.taken(), 1U);
 }
 
-TEST_F(control_limits_test, a_key_that_is_taken_out_loses_its_sessions) {
+TEST_F(control_limits_test, a_revoked_key_loses_its_sessions) {
     key_folder folder;
     folder.authorize({"client", "stranger"});
     listen(folder.server());
@@ -300,7 +300,7 @@ struct known_servers : control_limits_test {
     std::shared_ptr<session_watch> other_watch = std::make_shared<session_watch>();
 };
 
-TEST_F(known_servers, end_sessions_when_another_key_takes_their_place) {
+TEST_F(known_servers, replacing_a_server_key_ends_its_sessions) {
     auto grant = open(keys(folder.client()), wish());
     auto other = open_other();
     ASSERT_TRUE(grant.ok() && other.ok());
@@ -315,7 +315,7 @@ TEST_F(known_servers, end_sessions_when_another_key_takes_their_place) {
     EXPECT_EQ(open(keys(folder.client()), wish()).code(), status::unauthorized);
 }
 
-TEST_F(known_servers, keep_sessions_when_their_files_are_written_again) {
+TEST_F(known_servers, rewriting_a_server_key_keeps_its_sessions) {
     ASSERT_TRUE(open(keys(folder.client()), wish()).ok());
     const log_capture log(log_level::info);
     folder.replace("server.pub", "other.pub");
@@ -324,7 +324,7 @@ TEST_F(known_servers, keep_sessions_when_their_files_are_written_again) {
     EXPECT_EQ(watch->ended(), status::ok);
 }
 
-TEST_F(known_servers, keep_sessions_when_their_files_cannot_be_read) {
+TEST_F(known_servers, an_unreadable_server_key_keeps_its_sessions) {
     ASSERT_TRUE(open(keys(folder.client()), wish()).ok());
     const log_capture log;
     std::filesystem::remove(folder.file("server.pub"));
@@ -354,7 +354,7 @@ TEST_F(control_limits_test, a_reload_by_hand_lets_a_new_key_in) {
     EXPECT_TRUE(eventually([&] { return open(keys(folder.client("stranger")), wish(), 5s).ok(); }));
 }
 
-TEST(token_bucket_test, so_many_at_once_then_so_many_a_second) {
+TEST(token_bucket_test, a_token_bucket_allows_a_burst_and_then_a_rate) {
     const nanoseconds start = now();
     token_bucket bucket(3, 10);
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(bucket.take(start));
@@ -366,7 +366,7 @@ TEST(token_bucket_test, so_many_at_once_then_so_many_a_second) {
     EXPECT_TRUE(bucket.full());
 }
 
-TEST(handshake_limits_test, one_address_does_not_use_up_what_others_have) {
+TEST(handshake_limits_test, an_address_does_not_use_up_the_handshakes_of_others) {
     handshake_limits limits(2, 1);
     const nanoseconds at = now();
     EXPECT_TRUE(limits.take("192.0.2.1", at));
@@ -375,7 +375,7 @@ TEST(handshake_limits_test, one_address_does_not_use_up_what_others_have) {
     EXPECT_TRUE(limits.take("192.0.2.2", at));
 }
 
-TEST(handshake_limits_test, many_addresses_take_bounded_memory_and_share_what_is_left) {
+TEST(handshake_limits_test, many_addresses_take_bounded_memory_and_share_the_rest) {
     handshake_limits limits(2, 1);
     const nanoseconds at = now();
     int allowed = 0;

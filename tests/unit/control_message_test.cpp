@@ -48,7 +48,7 @@ std::vector<control_message> samples() {
             {0, going_away{}}};
 }
 
-TEST(control_message_test, every_kind_comes_back_as_it_was) {
+TEST(control_message_test, every_kind_of_message_is_read_as_it_was_written) {
     for (const control_message& sent : samples()) {
         const auto bytes = encode_control(sent);
         auto got = decode_control(bytes);
@@ -85,7 +85,7 @@ TEST(control_message_test, a_welcome_keeps_its_fields) {
     EXPECT_EQ(body.clocks.received, 2ns);
 }
 
-TEST(control_message_test, whatever_is_cut_off_or_added_is_refused) {
+TEST(control_message_test, truncated_or_longer_messages_are_refused) {
     for (const control_message& sent : samples()) {
         auto bytes = encode_control(sent);
         for (std::size_t length = 0; length < bytes.size(); ++length)
@@ -95,7 +95,7 @@ TEST(control_message_test, whatever_is_cut_off_or_added_is_refused) {
     }
 }
 
-TEST(control_message_test, another_version_is_told_apart) {
+TEST(control_message_test, another_version_is_a_version_mismatch) {
     auto bytes = encode_control(sample_hello());
     bytes[4] = std::byte{2};
     auto got = decode_control(bytes);
@@ -136,7 +136,7 @@ TEST(control_message_test, values_out_of_range_are_refused) {
     EXPECT_EQ(decode_control(encode_control(unnamed)).code(), status::protocol_error);
 }
 
-TEST(control_message_test, names_of_targets_are_taken_as_they_are_or_refused) {
+TEST(control_message_test, names_of_targets_are_read_unchanged_or_refused) {
     const auto code = [](std::string name) { return decode_control(encode_control({1, find_target{name}})).code(); };
     auto good = decode_control(encode_control({1, find_target{"model-7/b"}}));
     ASSERT_TRUE(good.ok());
@@ -153,7 +153,7 @@ TEST(control_message_test, names_of_targets_are_taken_as_they_are_or_refused) {
     EXPECT_EQ(decode_control(encode_control({1, target_found{0}})).code(), status::protocol_error);
 }
 
-TEST(control_message_test, cancelled_calls_are_few_and_sound) {
+TEST(control_message_test, invalid_lists_of_cancelled_calls_are_refused) {
     const auto code = [](std::vector<call_id> calls) {
         return decode_control(encode_control({0, cancel_calls{5, std::move(calls)}})).code();
     };
@@ -178,7 +178,7 @@ TEST(control_message_test, texts_of_a_peer_are_made_printable) {
     EXPECT_EQ(std::get<refused>(got->body).why, "no?[31m?");
 }
 
-TEST(control_message_test, random_changes_are_survived) {
+TEST(control_message_test, random_changes_are_parsed_or_refused) {
     std::minstd_rand random{1};
     std::size_t refused_count = 0;
     for (int round = 0; round < 20'000; ++round) {

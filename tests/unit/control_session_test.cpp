@@ -10,7 +10,7 @@
 namespace accel::core::testing {
 namespace {
 
-TEST_F(control_test, a_session_is_granted_as_the_host_says) {
+TEST_F(control_test, the_host_decides_what_a_session_is_granted) {
     listen(insecure());
     auto grant = open(keys(insecure()), wish());
     ASSERT_TRUE(grant.ok()) << grant.error().message;
@@ -77,7 +77,7 @@ TEST_F(control_test, the_offers_come_in_the_servers_order) {
 }
 
 /// The thread may take some of them while others are added.
-TEST_F(control_test, cancelled_calls_are_told) {
+TEST_F(control_test, each_cancelled_call_reaches_the_host) {
     listen(insecure());
     constexpr std::uint32_t slots = 1000;
     watch = std::make_shared<session_watch>(slots);
@@ -157,7 +157,7 @@ TEST_F(control_test, a_session_ended_by_the_server_ends_its_watch) {
     EXPECT_EQ(watch->ended(), status::overloaded);
 }
 
-TEST_F(control_test, draining_server_tells_open_sessions_and_later_ones) {
+TEST_F(control_test, a_draining_server_notifies_open_and_later_sessions) {
     listen(insecure());
     ASSERT_TRUE(open(keys(insecure()), wish()).ok());
     EXPECT_TRUE(watch->good());
@@ -220,7 +220,7 @@ TEST_F(control_test, a_server_slow_to_open_keeps_other_sessions_alive) {
     EXPECT_EQ(host.open(), 2U);
 }
 
-TEST_F(control_test, nobody_listening_is_told_long_before_the_deadline) {
+TEST_F(control_test, a_closed_port_is_reported_long_before_the_deadline) {
     listen(insecure());
     const std::uint16_t port = server->port();
     server.reset();
@@ -234,7 +234,7 @@ TEST_F(control_test, nobody_listening_is_told_long_before_the_deadline) {
                                           ": start the server, or correct the URI");
 }
 
-TEST_F(control_test, nobody_listening_is_told_by_a_short_deadline) {
+TEST_F(control_test, a_closed_port_is_reported_at_a_short_deadline) {
     listen(insecure());
     const std::uint16_t port = server->port();
     server.reset();
@@ -314,7 +314,7 @@ TEST_F(control_test, many_threads_open_and_close_at_once) {
     EXPECT_EQ(host.opened(), 400U);
 }
 
-TEST_F(control_test, coming_and_going_leaves_no_descriptor) {
+TEST_F(control_test, opening_and_closing_sessions_leaves_no_descriptor) {
     listen(insecure());
     const auto identity = keys(insecure());
     ASSERT_TRUE(open(identity, wish()).ok());
@@ -330,7 +330,7 @@ TEST_F(control_test, coming_and_going_leaves_no_descriptor) {
     EXPECT_LE(open_descriptors(), before + 2);
 }
 
-TEST_F(control_test, whole_connections_leave_no_descriptor) {
+TEST_F(control_test, opening_and_closing_connections_leaves_no_descriptor) {
     key_folder folder;
     listen(folder.server());
     const auto visit = [&] {

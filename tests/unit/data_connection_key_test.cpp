@@ -69,7 +69,7 @@ struct data_connection_key : control_test {
     std::optional<tls_stream> tls;
 };
 
-TEST_F(data_connection_key, is_enough_for_its_session) {
+TEST_F(data_connection_key, a_session_key_opens_its_session) {
     ASSERT_EQ(shake(session_key{grant.session_id, grant.token}), tls_outcome::done);
     EXPECT_EQ(tls->session(), grant.session_id);
     EXPECT_EQ(tls->peer_name(), "") << "no certificate was shown";
@@ -77,7 +77,7 @@ TEST_F(data_connection_key, is_enough_for_its_session) {
     EXPECT_EQ(host.taken(), 1U);
 }
 
-TEST_F(data_connection_key, opens_no_other_session) {
+TEST_F(data_connection_key, a_session_key_opens_no_other_session) {
     auto second = open(keys(folder.client()), wish());
     ASSERT_TRUE(second.ok());
     ASSERT_EQ(shake(session_key{grant.session_id, grant.token}), tls_outcome::done);
@@ -85,7 +85,7 @@ TEST_F(data_connection_key, opens_no_other_session) {
     EXPECT_EQ(host.taken(), 0U);
 }
 
-TEST_F(data_connection_key, makes_nobody_a_client_of_the_control_plane) {
+TEST_F(data_connection_key, a_session_key_opens_no_control_connection) {
     for (const std::string_view protocol : {control_protocol, data_protocol}) {
         ASSERT_EQ(shake(session_key{grant.session_id, grant.token}, protocol), tls_outcome::done);
         say(std::as_bytes(std::span(control_greeting)));
@@ -93,7 +93,7 @@ TEST_F(data_connection_key, makes_nobody_a_client_of_the_control_plane) {
     }
 }
 
-TEST_F(data_connection_key, that_is_wrong_is_refused_as_one_of_no_session) {
+TEST_F(data_connection_key, a_wrong_key_is_refused_like_one_of_no_session) {
     session_token wrong = grant.token;
     wrong[15] ^= std::byte{1};
     std::vector<std::string> told;
@@ -108,19 +108,19 @@ TEST_F(data_connection_key, that_is_wrong_is_refused_as_one_of_no_session) {
     EXPECT_EQ(host.taken(), 0U);
 }
 
-TEST_F(data_connection_key, of_a_session_that_has_ended_opens_nothing) {
+TEST_F(data_connection_key, a_key_of_an_ended_session_opens_nothing) {
     host.close_session(grant.session_id, status::closed);
     EXPECT_EQ(shake(session_key{grant.session_id, grant.token}), tls_outcome::failed);
 }
 
-TEST_F(data_connection_key, may_be_left_out_where_certificates_are_shown) {
+TEST_F(data_connection_key, certificates_replace_the_session_key) {
     ASSERT_EQ(shake(std::nullopt), tls_outcome::done);
     EXPECT_EQ(tls->session(), std::nullopt);
     EXPECT_EQ(tls->peer_name(), folder.key("server"));
 }
 
 /// The key is for one cipher suite. Nobody has checked it where another one was taken.
-TEST_F(data_connection_key, that_does_not_fit_the_cipher_counts_for_nothing) {
+TEST_F(data_connection_key, a_key_for_another_cipher_suite_is_ignored) {
     auto second = open(keys(folder.client()), wish());
     ASSERT_TRUE(second.ok());
     ASSERT_EQ(shake(session_key{grant.session_id, {}}, data_protocol, "stranger", "TLS_AES_256_GCM_SHA384"),
@@ -129,7 +129,7 @@ TEST_F(data_connection_key, that_does_not_fit_the_cipher_counts_for_nothing) {
     EXPECT_EQ(answer_to(second->session_id), 0) << "as with the certificate alone";
 }
 
-TEST_F(data_connection_key, that_is_left_out_is_no_way_around_the_list_of_clients) {
+TEST_F(data_connection_key, an_unauthorised_client_without_a_session_key_is_refused) {
     folder.make("outsider");
     const tls_outcome shaken = shake(std::nullopt, data_protocol, "outsider");
     // A client may finish its side before it hears of the refusal.

@@ -25,7 +25,7 @@ bool holds(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
 }
 
-TEST(descriptor_error, says_what_errno_says) {
+TEST(descriptor_error, the_sentence_fits_errno) {
     EXPECT_EQ(no_descriptor("for a session", EMFILE).message,
               "no descriptor is left for a session; raise the limit of open files (ulimit -n)");
     EXPECT_TRUE(holds(no_descriptor("for a session", ENFILE).message, "fs.file-max"));
@@ -39,7 +39,7 @@ TEST(descriptor_error, says_what_errno_says) {
     }
 }
 
-TEST(descriptor_error, is_kept_by_a_descriptor_that_is_not_open) {
+TEST(descriptor_error, a_descriptor_that_is_not_open_keeps_its_error) {
     unique_fd made(::open("/nowhere/at/all", O_RDONLY | O_CLOEXEC));
     errno = EMFILE;
     EXPECT_EQ(made.failure(), ENOENT);
@@ -105,7 +105,7 @@ bool starts_threads() {
 
 class forbidden_calls : public ::testing::TestWithParam<forbidden> {};
 
-TEST_P(forbidden_calls, are_not_taken_for_a_lack_of_descriptors) {
+TEST_P(forbidden_calls, a_forbidden_system_call_is_not_reported_as_a_lack_of_descriptors) {
     const auto body = [] {
         if (!tests::forbid_call(GetParam().call, -1, GetParam().failure)) return tests::child_cannot;
         if (GetParam().call == SYS_clone3 && starts_threads()) return tests::child_cannot;

@@ -11,7 +11,7 @@
 namespace accel::device::detail {
 namespace {
 
-TEST(device_clocks, a_deadline_is_kept_by_the_kernels_own_clock) {
+TEST(device_clocks, a_deadline_is_kept_by_the_clock_of_the_kernel) {
     EXPECT_EQ(own_deadline(300, 1'000), 700);
     EXPECT_EQ(own_deadline(-300, 1'000), 1'300);
     EXPECT_EQ(own_deadline(300, -5), -300);
@@ -19,7 +19,7 @@ TEST(device_clocks, a_deadline_is_kept_by_the_kernels_own_clock) {
     EXPECT_EQ(own_deadline(300, never_ns), never_ns);
 }
 
-TEST(device_clocks, a_call_tells_its_deadline_by_the_server_s_clock) {
+TEST(device_clocks, a_call_sends_its_deadline_in_the_time_of_the_server) {
     alignas(8) std::array<std::byte, wire::header_bytes> memory{};
     channel_state state;
     state.clock_offset = 300;
@@ -34,7 +34,7 @@ TEST(device_clocks, a_call_tells_its_deadline_by_the_server_s_clock) {
     EXPECT_EQ(told.deadline_ns, 1'300);
 }
 
-TEST(device_clocks, an_answer_tells_its_arrival_by_the_host_s_clock) {
+TEST(device_clocks, an_answer_reports_its_arrival_in_the_time_of_the_host) {
     alignas(8) std::array<std::byte, wire::header_bytes> memory{};
     exchange_ref exchange;
     exchange.response = memory.data() + memory.size();

@@ -18,14 +18,14 @@ std::int64_t distance(float a, float b) {
     return std::abs(std::int64_t{std::bit_cast<std::int32_t>(a)} - std::bit_cast<std::int32_t>(b));
 }
 
-TEST(digits_exponential, is_the_nearest_float_or_its_neighbour) {
+TEST(digits_exponential, the_exponential_is_the_nearest_float_or_its_neighbour) {
     for (float x = 0.0f; x > -104.0f; x -= 0.00137f) {
         const auto nearest = static_cast<float>(std::exp(static_cast<double>(x)));
         ASSERT_LE(distance(exponential(x), nearest), 1) << x;
     }
 }
 
-TEST(digits_exponential, has_its_limits) {
+TEST(digits_exponential, the_exponential_of_extreme_values_is_exact) {
     EXPECT_EQ(exponential(0.0f), 1.0f);
     EXPECT_EQ(exponential(-0.0f), 1.0f);
     EXPECT_EQ(exponential(-104.0f), 0.0f);
@@ -33,7 +33,7 @@ TEST(digits_exponential, has_its_limits) {
     EXPECT_TRUE(std::isnan(exponential(std::numeric_limits<float>::quiet_NaN())));
 }
 
-TEST(digits_refusals, travel_in_the_label) {
+TEST(digits_refusals, refusals_travel_in_the_label) {
     for (std::uint32_t digit = 0; digit < class_count; ++digit) EXPECT_EQ(refusal_of(digit), failure::none);
     for (int i = 1; i <= static_cast<int>(failure::frame_blank); ++i)
         EXPECT_EQ(refusal_of(label_of(static_cast<failure>(i))), static_cast<failure>(i));
@@ -53,7 +53,7 @@ TEST(digits_memory_option, takes_host_gpus_by_number_and_auto) {
     EXPECT_EQ(to_text(memory_kind::host()), "host");
 }
 
-TEST(digits_place, says_why_it_is_where_it_is) {
+TEST(digits_place, the_chosen_place_has_a_reason) {
     auto context = context::open({.log = log_level::off});
     ASSERT_TRUE(context);
     const auto host = choose_place(*context, "host");

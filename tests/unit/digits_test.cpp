@@ -107,20 +107,20 @@ failure images_failure(std::span<const std::byte> file) {
     return result.error;
 }
 
-TEST(digits_accuracy, preprocessed_tensors) {
+TEST(digits_accuracy, preprocessed_tensors_are_recognised) {
     EXPECT_EQ(test_images().size(), 500u);
     EXPECT_GE(accuracy([](std::size_t i) { return tensor_of(test_images()[i]); }), min_accuracy);
 }
 
-TEST(digits_accuracy, raw_frames) {
+TEST(digits_accuracy, raw_frames_are_recognised) {
     EXPECT_GE(accuracy([](std::size_t i) { return preprocessed(frame_of(i, i)); }), min_accuracy);
 }
 
-TEST(digits_accuracy, raw_frames_drawn_otherwise) {
+TEST(digits_accuracy, raw_frames_drawn_with_another_seed_are_recognised) {
     EXPECT_GE(accuracy([](std::size_t i) { return preprocessed(frame_of(i, 1'000'003 * (i + 1))); }), min_accuracy);
 }
 
-TEST(digits_scores, equal_those_of_the_training_script) {
+TEST(digits_scores, scores_equal_those_of_the_training_script) {
     const auto bytes = embedded_reference_scores();
     std::istringstream lines(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
     int compared = 0;
@@ -136,7 +136,7 @@ TEST(digits_scores, equal_those_of_the_training_script) {
     EXPECT_EQ(compared, 16);
 }
 
-TEST(digits_scores, are_probabilities) {
+TEST(digits_scores, scores_are_probabilities) {
     const score_array scores = scores_of(tensor_array{});
     float total = 0;
     for (const float score : scores) {
@@ -146,14 +146,14 @@ TEST(digits_scores, are_probabilities) {
     EXPECT_NEAR(total, 1.0f, 1e-5);
 }
 
-TEST(digits_scores, best_class_is_the_first_of_the_largest) {
+TEST(digits_scores, the_best_class_is_the_first_of_the_largest) {
     score_array scores{};
     EXPECT_EQ(best_class(scores), 0);
     scores[4] = scores[7] = 0.5f;
     EXPECT_EQ(best_class(scores), 4);
 }
 
-TEST(digits_determinism, the_same_seed_gives_the_same_frame_tensor_and_scores) {
+TEST(digits_determinism, equal_seeds_give_equal_frames_tensors_and_scores) {
     const auto frame = frame_of(3, 42);
     EXPECT_EQ(frame, frame_of(3, 42));
     EXPECT_NE(frame, frame_of(3, 43));
@@ -173,7 +173,7 @@ TEST(digits_determinism, threads_share_one_network) {
     EXPECT_EQ(here, there);
 }
 
-TEST(digits_tensors, of_another_size_are_refused) {
+TEST(digits_tensors, tensors_of_another_size_are_refused) {
     const std::vector<float> values(tensor_values + 1);
     score_array scores{};
     for (const std::size_t size : {std::size_t{0}, tensor_values - 1, tensor_values + 1}) {
@@ -181,7 +181,7 @@ TEST(digits_tensors, of_another_size_are_refused) {
     }
 }
 
-TEST(digits_tensors, with_values_out_of_range_are_refused) {
+TEST(digits_tensors, tensors_with_values_out_of_range_are_refused) {
     constexpr float infinity = std::numeric_limits<float>::infinity();
     for (const float bad : {-0.1f, 1.1f, infinity, -infinity, std::nanf("")}) {
         tensor_array tensor{};
@@ -192,7 +192,7 @@ TEST(digits_tensors, with_values_out_of_range_are_refused) {
     }
 }
 
-TEST(digits_frames, of_another_size_are_refused) {
+TEST(digits_frames, frames_of_another_size_are_refused) {
     std::vector<std::byte> bytes(frame_bytes + 1);
     tensor_array tensor{};
     for (const std::size_t size : {std::size_t{0}, frame_bytes - 1, frame_bytes + 1}) {
@@ -201,13 +201,13 @@ TEST(digits_frames, of_another_size_are_refused) {
     }
 }
 
-TEST(digits_frames, without_a_digit_are_refused) {
+TEST(digits_frames, rejects_frames_without_a_digit) {
     tensor_array tensor{};
     EXPECT_EQ(preprocess(std::vector<std::byte>(frame_bytes), tensor), failure::frame_blank);
     EXPECT_EQ(preprocess(std::vector<std::byte>(frame_bytes, std::byte{200}), tensor), failure::frame_blank);
 }
 
-TEST(digits_frames, with_a_single_mark_anywhere_give_a_tensor_in_range) {
+TEST(digits_frames, a_frame_with_a_single_mark_gives_a_tensor_in_range) {
     const std::size_t last_pixel = frame_width * frame_height - 1;
     const std::size_t last_column = frame_width - 1;
     for (const std::size_t pixel : {std::size_t{0}, last_column, last_pixel - last_column, last_pixel, last_pixel / 2,
@@ -222,7 +222,7 @@ TEST(digits_frames, with_a_single_mark_anywhere_give_a_tensor_in_range) {
     }
 }
 
-TEST(digits_frames, of_random_bytes_give_a_tensor_in_range_or_a_refusal) {
+TEST(digits_frames, a_random_frame_gives_a_tensor_in_range_or_a_refusal) {
     std::vector<std::byte> frame(frame_bytes);
     std::uint32_t state = 1;
     for (std::byte& byte : frame) {
@@ -233,7 +233,7 @@ TEST(digits_frames, of_random_bytes_give_a_tensor_in_range_or_a_refusal) {
     if (preprocess(frame, tensor) == failure::none) scores_of(tensor);
 }
 
-TEST(digits_weights, truncated_anywhere_are_refused) {
+TEST(digits_weights, truncated_weights_are_refused) {
     const auto file = embedded_weights();
     for (std::size_t size = 0; size < file.size(); size += size < 200 ? 1 : 997) {
         EXPECT_NE(weights_failure(file.first(size)), failure::none) << size;
@@ -241,7 +241,7 @@ TEST(digits_weights, truncated_anywhere_are_refused) {
     EXPECT_NE(weights_failure(file.first(file.size() - 1)), failure::none);
 }
 
-TEST(digits_weights, with_any_bit_flipped_are_refused) {
+TEST(digits_weights, weights_with_a_flipped_bit_are_refused) {
     file_bytes file = copy_of(embedded_weights());
     for (std::size_t i = 0; i < file.size(); i += i < 200 ? 1 : 997) {
         file[i] ^= std::byte{0x10};
@@ -251,7 +251,7 @@ TEST(digits_weights, with_any_bit_flipped_are_refused) {
     EXPECT_EQ(weights_failure(file), failure::none);
 }
 
-TEST(digits_weights, with_a_wrong_field_are_refused_for_that_field) {
+TEST(digits_weights, a_wrong_field_is_named) {
     const auto file = embedded_weights();
     EXPECT_EQ(weights_failure(with_u32(file, 0, 0)), failure::magic_unknown);
     EXPECT_EQ(weights_failure(with_u32(file, 8, 2)), failure::version_unknown);
@@ -262,7 +262,7 @@ TEST(digits_weights, with_a_wrong_field_are_refused_for_that_field) {
     EXPECT_EQ(weights_failure(with_u32(file, file.size() - 8, 0xFF800000)), failure::weight_not_finite);
 }
 
-TEST(digits_weights, of_another_length_are_refused_even_with_a_right_checksum) {
+TEST(digits_weights, weights_of_another_length_are_refused_despite_a_valid_checksum) {
     file_bytes file = copy_of(embedded_weights());
     file.resize(file.size() + 4);
     seal(file);
@@ -272,7 +272,7 @@ TEST(digits_weights, of_another_length_are_refused_even_with_a_right_checksum) {
     EXPECT_EQ(weights_failure(file), failure::file_truncated);
 }
 
-TEST(digits_images, truncated_or_corrupt_are_refused) {
+TEST(digits_images, truncated_or_corrupt_images_are_refused) {
     const auto file = embedded_test_images();
     for (std::size_t size = 0; size < file.size(); size += size < 200 ? 1 : 997) {
         EXPECT_NE(images_failure(file.first(size)), failure::none) << size;
@@ -282,7 +282,7 @@ TEST(digits_images, truncated_or_corrupt_are_refused) {
     EXPECT_EQ(images_failure(flipped), failure::checksum_mismatch);
 }
 
-TEST(digits_images, with_a_wrong_field_are_refused_for_that_field) {
+TEST(digits_images, a_wrong_field_is_named) {
     const auto file = embedded_test_images();
     EXPECT_EQ(images_failure(with_u32(file, 0, 0)), failure::magic_unknown);
     EXPECT_EQ(images_failure(with_u32(file, 8, 9)), failure::version_unknown);
@@ -300,13 +300,13 @@ TEST(digits_images, with_a_wrong_field_are_refused_for_that_field) {
     EXPECT_EQ(images_failure(mislabelled), failure::label_out_of_range);
 }
 
-TEST(digits_images, cut_inside_the_header_but_sealed_are_refused) {
+TEST(digits_images, a_truncated_header_with_a_valid_checksum_is_refused) {
     file_bytes file = copy_of(embedded_test_images().first(24));
     seal(file);
     EXPECT_EQ(images_failure(file), failure::file_truncated);
 }
 
-TEST(digits_failures, say_what_is_wrong_in_a_sentence) {
+TEST(digits_failures, each_failure_has_a_sentence) {
     EXPECT_TRUE(describe(failure::none).empty());
     for (int i = 1; i <= static_cast<int>(failure::frame_blank); ++i) {
         const auto sentence = describe(static_cast<failure>(i));
@@ -315,7 +315,7 @@ TEST(digits_failures, say_what_is_wrong_in_a_sentence) {
     }
 }
 
-TEST(digits_checksum, is_the_one_of_zlib) {
+TEST(digits_checksum, the_checksum_equals_that_of_zlib) {
     EXPECT_EQ(crc32(std::as_bytes(std::span("123456789", 9))), 0xCBF43926u);
 }
 

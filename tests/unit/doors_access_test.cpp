@@ -40,12 +40,12 @@ class secret_file {
     std::string path_;
 };
 
-TEST(access_tokens, each_of_them_is_allowed_and_the_scheme_may_be_written_in_any_case) {
+TEST(access_tokens, each_token_is_allowed_with_the_scheme_in_any_case) {
     EXPECT_TRUE(two_tokens().allow("Bearer first-token"));
     EXPECT_TRUE(two_tokens().allow("bearer  second=token "));
 }
 
-TEST(access_tokens, no_other_text_is_allowed) {
+TEST(access_tokens, texts_that_are_not_listed_tokens_are_refused) {
     for (const char* wrong : {"", "Bearer", "Bearer ", "first-token", "Basic first-token", "Bearer first-tokens",
                               "Bearer first-toke", "Bearer first-token second=token", "Bearer # of the team"})
         EXPECT_FALSE(two_tokens().allow(wrong)) << wrong;
@@ -64,18 +64,18 @@ TEST(access_tokens, tokens_of_any_length_differ_in_each_byte) {
     }
 }
 
-TEST(access_tokens, without_a_list_everybody_is_allowed) {
+TEST(access_tokens, everybody_is_allowed_without_a_list) {
     EXPECT_TRUE(token_list{}.allow(""));
 }
 
-TEST(access_tokens, a_line_that_is_no_token_is_named) {
+TEST(access_tokens, an_invalid_token_is_named_by_its_line) {
     EXPECT_EQ(refused("good\n#\ntwo words\n"), "line 3 is no token: up to 256 visible ASCII characters");
     EXPECT_EQ(refused(std::string(token_list::longest + 1, 'a')).substr(0, 6), "line 1");
     EXPECT_EQ(refused("\x7f").substr(0, 6), "line 1");
     EXPECT_EQ(refused("# nothing\n\n"), "there is no token: write one a line");
 }
 
-TEST(access_private_file, others_may_neither_read_nor_change_it) {
+TEST(access_private_file, a_file_that_others_can_read_or_change_is_refused) {
     for (const mode_t mode : {0600U, 0400U, 0640U}) {
         const secret_file file{"text", mode};
         EXPECT_EQ(read_private_file(file.path()).value(), "text") << std::oct << mode;
@@ -88,7 +88,7 @@ TEST(access_private_file, others_may_neither_read_nor_change_it) {
     }
 }
 
-TEST(access_private_file, others_may_read_what_is_trusted_but_not_change_it) {
+TEST(access_private_file, a_trusted_file_that_others_can_change_is_refused) {
     const secret_file file{"text"};
     for (const auto& [mode, good] : {std::pair{0644U, true}, {0664U, false}, {0646U, false}}) {
         chmod(file.path().c_str(), mode);
@@ -96,7 +96,7 @@ TEST(access_private_file, others_may_read_what_is_trusted_but_not_change_it) {
     }
 }
 
-TEST(access_private_file, folders_and_files_without_end_are_refused) {
+TEST(access_private_file, folders_and_endless_files_are_refused) {
     EXPECT_NE(read_private_file("/tmp").error().message.find("is no file"), std::string::npos);
     EXPECT_NE(read_private_file("/dev/zero").error().message.find("is no file"), std::string::npos);
     EXPECT_NE(read_private_file("/nothing/here").error().message.find("cannot be read"), std::string::npos);

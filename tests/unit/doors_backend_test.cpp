@@ -117,7 +117,7 @@ class backend_rig {
     backend* model_ = nullptr;
 };
 
-TEST(doors_slots, bodies_that_follow_hold_half_of_them_at_most) {
+TEST(doors_slots, unfinished_bodies_hold_at_most_half_of_the_slots) {
     backend_rig rig(1, 8);
     std::vector<std::shared_ptr<waiting_caller>> slow;
     for (std::size_t i = 0; i < 6; ++i) slow.push_back(rig.ask({.body_follows = true}));
@@ -135,7 +135,7 @@ TEST(doors_slots, bodies_that_follow_hold_half_of_them_at_most) {
     EXPECT_TRUE(rig.run_until([&] { return slow[1]->answers == 1 && slow[5]->held.size() == 1; }));
 }
 
-TEST(doors_slots, a_body_that_is_whole_gives_its_share_back_before_it_is_answered) {
+TEST(doors_slots, a_complete_body_returns_its_share_before_its_answer) {
     backend_rig rig(1, 8);
     std::vector<std::shared_ptr<waiting_caller>> slow;
     slow.reserve(5);
@@ -146,13 +146,13 @@ TEST(doors_slots, a_body_that_is_whole_gives_its_share_back_before_it_is_answere
     EXPECT_EQ(slow[4]->held.size(), 1U);
 }
 
-TEST(doors_slots, one_body_may_follow_where_there_is_only_one_slot) {
+TEST(doors_slots, an_unfinished_body_may_hold_the_only_slot) {
     backend_rig rig(1, 1);
     EXPECT_EQ(rig.ask({.body_follows = true})->held.size(), 1U);
 }
 
 /// Each server is lost in turn. The request comes back each time, and nobody gets it twice.
-TEST(doors_losses, a_request_goes_to_each_other_server) {
+TEST(doors_losses, a_lost_request_is_offered_to_each_other_server) {
     backend_rig rig(4);
     returned_request request;
     auto who = rig.ask();
@@ -191,7 +191,7 @@ TEST(doors_losses, the_other_server_gets_the_call_once) {
     EXPECT_EQ(rig.requests(), 1);
 }
 
-TEST(doors_losses, only_what_was_not_sent_goes_to_another_server) {
+TEST(doors_losses, only_unsent_calls_go_to_another_server) {
     backend_rig rig(2);
     const auto who = rig.ask();
     ASSERT_EQ(who->held.size(), 1U);
@@ -203,7 +203,7 @@ TEST(doors_losses, only_what_was_not_sent_goes_to_another_server) {
     }
 }
 
-TEST(doors_losses, only_an_answer_that_no_handler_has_given_goes_to_another_server) {
+TEST(doors_losses, answers_of_handlers_send_no_call_to_another_server) {
     for (std::uint16_t i = 0; i < status_count; ++i) {
         backend_rig rig(2);
         const auto who = rig.ask();
@@ -256,7 +256,7 @@ class doors_returned_request : public ::testing::Test {
     std::shared_ptr<waiting_caller> first_, second_, next_, waiting_, returned_;
 };
 
-TEST_F(doors_returned_request, does_not_keep_others_from_its_old_server) {
+TEST_F(doors_returned_request, a_returned_request_does_not_keep_others_from_its_old_server) {
     release(*next_);
     ASSERT_EQ(waiting_->held.size(), 1U);
     EXPECT_EQ(returned_->held.size(), 0U);
@@ -266,7 +266,7 @@ TEST_F(doors_returned_request, does_not_keep_others_from_its_old_server) {
     EXPECT_EQ(returned_->held.size(), 0U);
 }
 
-TEST_F(doors_returned_request, is_served_before_those_that_can_go_anywhere) {
+TEST_F(doors_returned_request, a_returned_request_is_served_before_requests_that_can_go_anywhere) {
     release(*second_);
     ASSERT_EQ(returned_->held.size(), 1U);
     EXPECT_EQ(server_of(*returned_), server_of(*second_));
@@ -295,7 +295,7 @@ TEST(doors_losses, a_model_is_ready_while_one_server_may_have_it) {
     EXPECT_GE(rig.requests(), 1);
 }
 
-TEST(doors_losses, a_server_is_asked_for_its_model_by_one_question_at_a_time) {
+TEST(doors_losses, a_server_is_asked_for_its_model_once_at_a_time) {
     backend_rig rig(1);
     const auto who = rig.ask();
     rig.hold();
@@ -307,7 +307,7 @@ TEST(doors_losses, a_server_is_asked_for_its_model_by_one_question_at_a_time) {
     EXPECT_TRUE(rig.run_until([&] { return rig.model().ready(); }));
 }
 
-TEST(doors_losses, a_server_that_is_lost_or_busy_says_nothing_of_its_models) {
+TEST(doors_losses, a_lost_or_busy_server_does_not_disprove_its_models) {
     backend_rig rig(1);
     const auto who = rig.ask();
     rig.model().heard(*who->held[0].on, ended(status::not_found));

@@ -32,7 +32,7 @@ result<std::string> inflated(content_coding how, std::string_view text, std::siz
 
 constexpr content_coding both[] = {content_coding::gzip, content_coding::deflate};
 
-TEST(coding, what_was_compressed_comes_back_however_it_is_cut_into_pieces) {
+TEST(coding, compressed_data_is_restored_from_pieces_of_any_size) {
     std::string plain;
     for (int i = 0; i < 20'000; ++i) plain += std::to_string(i * 7919);
     for (const content_coding how : both) {
@@ -52,7 +52,7 @@ TEST(coding, a_bomb_ends_at_the_limit) {
     EXPECT_TRUE(inflated(content_coding::gzip, whole, 1000));
 }
 
-TEST(coding, cut_and_changed_and_followed_data_are_refused) {
+TEST(coding, truncated_changed_or_longer_data_is_refused) {
     for (const content_coding how : both) {
         const std::string good = packed(how, "tensors, tensors, tensors");
         for (std::size_t length = 0; length < good.size(); ++length)
@@ -68,7 +68,7 @@ TEST(coding, cut_and_changed_and_followed_data_are_refused) {
     EXPECT_FALSE(inflated(content_coding::gzip, packed(content_coding::deflate, "a"), 100));
 }
 
-TEST(coding, messages_take_memory_from_what_all_have_together) {
+TEST(coding, messages_share_one_memory_budget) {
     const std::string text = packed(content_coding::gzip, std::string(60'000, 'x'));
     const auto budget = std::make_shared<doors::memory_budget>(100'000);
     const std::vector pieces{std::as_bytes(std::span{text})};
@@ -95,7 +95,7 @@ TEST(coding, names_are_known_in_any_case) {
     EXPECT_EQ(coding_of("gzip, gzip"), std::nullopt);
 }
 
-TEST(coding, a_client_gets_what_it_likes_best) {
+TEST(coding, a_client_gets_the_coding_that_it_prefers) {
     for (const auto& [header, wanted] :
          std::vector<std::pair<const char*, content_coding>>{{"", content_coding::identity},
                                                              {"gzip", content_coding::gzip},

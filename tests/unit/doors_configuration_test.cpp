@@ -16,7 +16,7 @@ std::string refused(std::string_view text) {
     return read ? "taken" : read.error().message;
 }
 
-TEST(door_configuration, each_key_goes_where_it_belongs) {
+TEST(door_configuration, each_key_sets_its_own_option) {
     choices got;
     const auto read = read_configuration(R"({
         // A comment.
@@ -76,7 +76,7 @@ TEST(door_configuration, each_key_goes_where_it_belongs) {
     EXPECT_EQ(got.described[0].input_bytes, 24U);
 }
 
-TEST(door_configuration, what_the_file_does_not_say_stays) {
+TEST(door_configuration, options_missing_from_the_file_keep_their_values) {
     choices got;
     ASSERT_TRUE(read_configuration("{}", "f", got));
     EXPECT_EQ(got.http, choices{}.http);
@@ -95,7 +95,7 @@ TEST(door_configuration, an_unknown_key_is_refused_with_the_nearest_known_one) {
               "etc/door.json: models.m.inputs.dtype: there is no such key; the nearest is 'datatype'");
 }
 
-TEST(door_configuration, a_value_that_does_not_fit_says_what_does) {
+TEST(door_configuration, an_error_for_a_wrong_value_says_what_is_expected) {
     for (const auto& [text, wanted] : std::initializer_list<std::pair<const char*, const char*>>{
              {R"({"http": 8000})", "http: write HOST:PORT, in quotes"},
              {R"({"grpc": ""})", "grpc: write HOST:PORT, in quotes"},
@@ -135,7 +135,7 @@ TEST(door_configuration, text_that_is_not_json_is_refused_with_its_line) {
     EXPECT_EQ(refused(R"({"limits": {"connections": 1e999}})"), "etc/door.json: number overflow parsing '1e999'");
 }
 
-TEST(door_configuration, a_file_that_is_not_there_or_too_long_is_named) {
+TEST(door_configuration, a_missing_or_too_long_file_is_named) {
     choices into;
     EXPECT_EQ(read_configuration_file("/nothing/here", into).error().message,
               "/nothing/here: cannot be read: No such file or directory");

@@ -105,7 +105,7 @@ TEST(oip_generate, outputs_are_fields_and_a_part_may_be_shorter) {
     EXPECT_EQ(event_of("{}"), "data: {}\n\n");
 }
 
-TEST(oip_generate, a_description_says_what_is_a_text) {
+TEST(oip_generate, a_description_marks_inputs_that_are_text) {
     EXPECT_TRUE(generator().decoupled);
     EXPECT_TRUE(generator().inputs[0].text);
     EXPECT_FALSE(generator().inputs[1].text);
@@ -116,7 +116,7 @@ TEST(oip_generate, a_description_says_what_is_a_text) {
 }
 
 // What protobuf writes of ModelStreamInferResponse.
-TEST(wire_stream, messages_are_what_protobuf_writes) {
+TEST(wire_stream, stream_messages_have_the_bytes_that_protobuf_writes) {
     const auto model = read_description(R"({"name":"m","inputs":[{"name":"a","datatype":"FP32","shape":[1]}],
         "outputs":[{"name":"a","datatype":"FP32","shape":[1]}]})")
                            .value();

@@ -53,7 +53,7 @@ TEST_F(doors_idle_order, longest_idle_connection_comes_first) {
     EXPECT_EQ(longest(), &first);
 }
 
-TEST_F(doors_idle_order, each_client_has_its_count) {
+TEST_F(doors_idle_order, connections_are_counted_by_client) {
     entry& first = add("1.1.1.1");
     entry& second = add("1.1.1.1");
     add("2.2.2.2");
@@ -68,7 +68,7 @@ TEST_F(doors_idle_order, each_client_has_its_count) {
     EXPECT_NE(longest(), &first) << "it has left";
 }
 
-TEST_F(doors_idle_order, newcomer_costs_few_looks_however_many_connections_there_are) {
+TEST_F(doors_idle_order, a_new_connection_costs_few_looks_at_others) {
     for (int i = 0; i < 100'000; ++i) add("1.1.1.1");
     refused = all.size();
     EXPECT_EQ(longest(), nullptr);

@@ -45,7 +45,7 @@ TEST(doors_listener, client_has_an_address_of_ipv4_or_a_network_of_ipv6) {
     EXPECT_NE(client("::1"), client("127.0.0.1"));
 }
 
-TEST(doors_listener, refuses_what_is_not_a_port_in_the_words_of_a_uri) {
+TEST(doors_listener, an_invalid_port_is_refused_in_the_words_of_a_uri) {
     boost::asio::io_context loop;
     for (const char* port : {"65536", "abc", "", "+1", " 80", "80x", "http"}) {
         const auto made = bind_at(loop, std::string{"127.0.0.1:"} + port);

@@ -71,7 +71,7 @@ TEST(door_metrics, a_request_that_ends_early_has_only_the_stages_it_reached) {
         EXPECT_EQ(all.sum("accel_door_stage_seconds", {{"stage", stage}}), wanted) << stage;
 }
 
-TEST(door_metrics, a_request_whose_answer_goes_out_makes_room_for_the_next) {
+TEST(door_metrics, an_answered_request_makes_room_for_the_next) {
     door_metrics metrics{"grpc", statuses, {"a"}, 1000};
     counted_request one;
     one.begin(metrics);
@@ -86,7 +86,7 @@ TEST(door_metrics, a_request_whose_answer_goes_out_makes_room_for_the_next) {
     EXPECT_EQ(snapshot_of(metrics).sum("accel_door_request_seconds"), 1) << "its times go on";
 }
 
-TEST(door_metrics, a_request_that_nobody_waits_for_is_in_flight_no_more) {
+TEST(door_metrics, a_cancelled_request_leaves_the_gauge_of_requests_in_flight) {
     door_metrics metrics{"http", statuses, {}, 1000};
     {
         counted_request gone;
@@ -136,7 +136,7 @@ std::string text_of(const std::string& page) {
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-TEST(door_metrics, the_dashboard_and_the_manual_have_each_of_them) {
+TEST(door_metrics, the_dashboard_and_the_manual_name_every_metric) {
     std::set<std::string> shown;
     const auto dashboard = nlohmann::json::parse(text_of("grafana-dashboard.json"));
     for (const auto& panel : dashboard.at("panels"))

@@ -24,14 +24,14 @@ TEST(doors_offer_time, all_calls_of_a_request_share_its_timeout) {
     EXPECT_EQ(of.begin_call(100ms, began + 100ms), std::nullopt);
 }
 
-TEST(doors_offer_time, the_time_of_a_channel_is_its_own) {
+TEST(doors_offer_time, requests_without_a_timeout_use_that_of_the_channel) {
     offer_time of;
     EXPECT_EQ(of.begin_call(0ms, began), 0ms);
     EXPECT_EQ(of.begin_call(0ms, began + 1h), 0ms);
     EXPECT_FALSE(of.is_over(began + 1h));
 }
 
-TEST(doors_offer_time, all_waits_for_a_slot_share_theirs) {
+TEST(doors_offer_time, all_waits_for_a_slot_share_one_timeout) {
     offer_time of;
     EXPECT_EQ(of.begin_wait(100ms, began), 100ms);
     of.end_wait(began + 60ms);
@@ -40,7 +40,7 @@ TEST(doors_offer_time, all_waits_for_a_slot_share_theirs) {
     EXPECT_EQ(of.begin_wait(100ms, began + 20s), 0ms);
 }
 
-TEST(doors_offer_time, nobody_waits_for_a_slot_beyond_the_deadline) {
+TEST(doors_offer_time, a_wait_for_a_slot_ends_at_the_deadline) {
     offer_time of;
     EXPECT_EQ(of.begin_wait(5s, began), 5s);
     of.end_wait(began);

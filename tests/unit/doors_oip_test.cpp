@@ -61,7 +61,7 @@ bool has(const std::string& text, std::string_view part) {
     return text.find(part) != std::string::npos;
 }
 
-TEST(oip_types, each_name_and_its_type_are_each_others) {
+TEST(oip_types, each_name_has_its_own_type) {
     for (const char* name : {"BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16",
                              "FP32", "FP64", "BF16"}) {
         ASSERT_TRUE(type_of(name)) << name;
@@ -80,7 +80,7 @@ TEST(oip_description, tensors_lie_at_multiples_of_64) {
     EXPECT_EQ(model.output_bytes, 8U);
 }
 
-TEST(oip_description, one_without_sense_is_refused) {
+TEST(oip_description, an_invalid_description_is_refused) {
     for (const char* text :
          {"", "[]", "{}", R"({"name":"m"})", R"({"name":"m","inputs":[],"outputs":[]})",
           R"({"name":"m","inputs":[{"name":"a","datatype":"FP32","shape":[-1]}],"outputs":[]})",
@@ -97,7 +97,7 @@ TEST(oip_json, brackets_in_strings_nest_nothing) {
     EXPECT_EQ(nesting_of("]]]][["), 2U);
 }
 
-TEST(oip_request, a_good_one_is_read) {
+TEST(oip_request, a_valid_request_is_read) {
     const std::string text = good_request().dump();
     const auto read = read_infer_head(text, 3, two_inputs());
     ASSERT_TRUE(read) << read.error().message;
@@ -109,7 +109,7 @@ TEST(oip_request, a_good_one_is_read) {
     EXPECT_FALSE(read.value().outputs[0].binary);
 }
 
-TEST(oip_request, the_same_head_says_the_same_again_and_another_does_not) {
+TEST(oip_request, a_repeated_head_is_recognised_and_another_is_parsed) {
     const auto model = two_inputs();
     const auto with_id = [](const char* id, bool binary) {
         json request = good_request();
@@ -139,7 +139,7 @@ TEST(oip_request, the_same_head_says_the_same_again_and_another_does_not) {
     EXPECT_FALSE(heads.read(with_id("7", true), 11, other.value())) << "it is another model's";
 }
 
-TEST(oip_request, numbers_and_places_of_bytes_are_where_the_model_wants_them) {
+TEST(oip_request, numbers_and_bytes_are_placed_where_the_model_wants_them) {
     const auto model = two_inputs();
     const std::string text = good_request().dump();
     auto request = read_infer_head(text, 3, model).value();
@@ -207,7 +207,7 @@ TEST(oip_request, json_is_nested_16_deep_at_most) {
     EXPECT_TRUE(has(read.error().message, "nested"));
 }
 
-TEST(oip_request, a_raw_one_is_for_models_with_one_input) {
+TEST(oip_request, raw_requests_are_for_models_with_one_input) {
     EXPECT_FALSE(raw_infer_request(67, two_inputs()));
     auto model = two_inputs();
     model.inputs.pop_back();
@@ -215,7 +215,7 @@ TEST(oip_request, a_raw_one_is_for_models_with_one_input) {
     EXPECT_FALSE(raw_infer_request(9, model));
 }
 
-TEST(oip_body, its_header_splits_it) {
+TEST(oip_body, the_header_splits_a_body_into_json_and_bytes) {
     const auto whole = plan_body(10, std::nullopt).value();
     EXPECT_EQ(whole.json_bytes, 10U);
     EXPECT_FALSE(whole.is_raw());
@@ -226,7 +226,7 @@ TEST(oip_body, its_header_splits_it) {
         EXPECT_EQ(plan_body(10, wrong).code(), status::invalid_argument) << wrong;
 }
 
-TEST(oip_body, none_is_longer_than_its_model_needs) {
+TEST(oip_body, a_body_longer_than_its_model_needs_is_refused) {
     const auto model = two_inputs();
     const std::uint64_t tensors = binary_input_bytes(model);
     const std::uint64_t text = json_input_bytes(model, 1 << 20);
@@ -266,7 +266,7 @@ TEST(oip_numbers, each_type_takes_its_range_and_nothing_else) {
     EXPECT_FALSE(taken("BF16", -3.4e38));
 }
 
-TEST(oip_answer, tensors_follow_the_json_or_stand_in_it) {
+TEST(oip_answer, tensors_follow_the_json_or_are_part_of_it) {
     const auto model = two_inputs();
     const float values[2] = {1.5F, -2};
     const auto payload = std::as_bytes(std::span{values});
@@ -283,7 +283,7 @@ TEST(oip_answer, tensors_follow_the_json_or_stand_in_it) {
     EXPECT_EQ(binary.tensors.at(0).data(), payload.data()) << "not a copy";
 }
 
-TEST(oip_answer, what_a_backend_did_not_promise_is_not_read) {
+TEST(oip_answer, answers_that_differ_from_the_description_are_refused) {
     const auto model = two_inputs();
     const std::vector<std::byte> eight(8);
     EXPECT_FALSE(answered_tensors(model, {}, std::span{eight}.first(7)));
@@ -297,7 +297,7 @@ TEST(oip_answer, what_a_backend_did_not_promise_is_not_read) {
     EXPECT_FALSE(answered_tensors(model, too_many, eight));
 }
 
-TEST(oip_answer, what_json_cannot_say_is_a_mistake) {
+TEST(oip_answer, numbers_that_json_cannot_represent_are_refused) {
     const auto model = two_inputs();
     const float values[2] = {1, std::numeric_limits<float>::infinity()};
     const output_choice numbers{0, false};
@@ -306,7 +306,7 @@ TEST(oip_answer, what_json_cannot_say_is_a_mistake) {
     EXPECT_FALSE(make_answer(model, "", {&numbers, 1}, outputs, payload));
 }
 
-TEST(oip_route, paths_are_read) {
+TEST(oip_route, paths_are_parsed) {
     EXPECT_EQ(find_route("/v2").value().what, action::server_metadata);
     EXPECT_EQ(find_route("/v2/").value().what, action::server_metadata);
     EXPECT_EQ(find_route("/v2/health/live?verbose=1").value().what, action::live);
@@ -318,7 +318,7 @@ TEST(oip_route, paths_are_read) {
         EXPECT_EQ(find_route(none).code(), status::not_found) << none;
 }
 
-TEST(oip_errors, a_sentence_is_json_whatever_bytes_it_has) {
+TEST(oip_errors, a_sentence_of_any_bytes_becomes_valid_json) {
     EXPECT_TRUE(json::parse(error_document("a\"b\xff\n")).contains("error"));
     EXPECT_EQ(http_status_of(status::again), 429);
     EXPECT_EQ(http_status_of(status::timed_out), 504);

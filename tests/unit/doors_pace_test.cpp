@@ -17,7 +17,7 @@ bool is_too_slow(body_pace& one, body_pace::clock::time_point at) {
     return one.is_too_slow(at + 1ms, limits);
 }
 
-TEST(doors_pace, a_body_brings_its_rate_in_each_grace_time) {
+TEST(doors_pace, a_body_must_keep_its_rate_in_each_grace_time) {
     const auto begin = body_pace::clock::time_point{} + 1h;
     body_pace one;
     one.begin(begin);
@@ -28,7 +28,7 @@ TEST(doors_pace, a_body_brings_its_rate_in_each_grace_time) {
     EXPECT_TRUE(is_too_slow(one, begin + 4s)) << "what came before does not count";
 }
 
-TEST(doors_pace, what_a_busy_door_reads_late_counts) {
+TEST(doors_pace, bytes_that_a_busy_door_reads_late_count) {
     const auto begin = body_pace::clock::time_point{} + 1h;
     body_pace one;
     one.begin(begin);
@@ -39,7 +39,7 @@ TEST(doors_pace, what_a_busy_door_reads_late_counts) {
     EXPECT_TRUE(is_too_slow(one, begin + 12200ms));
 }
 
-TEST(doors_pace, another_body_begins_anew) {
+TEST(doors_pace, the_pace_is_measured_anew_for_each_body) {
     const auto begin = body_pace::clock::time_point{} + 1h;
     body_pace one;
     one.begin(begin);
@@ -50,14 +50,14 @@ TEST(doors_pace, another_body_begins_anew) {
     EXPECT_TRUE(is_too_slow(one, begin + 12s));
 }
 
-TEST(doors_pace, without_a_rate_any_body_is_fast_enough) {
+TEST(doors_pace, any_body_is_fast_enough_without_a_rate) {
     body_pace one;
     one.begin({});
     for (const auto after : {1h, 2h})
         EXPECT_FALSE(one.is_too_slow(body_pace::clock::time_point{} + after, {.body_rate = 0}));
 }
 
-TEST(doors_pace, a_whole_message_has_the_time_that_its_rate_takes) {
+TEST(doors_pace, the_timeout_of_a_message_grows_with_its_length) {
     EXPECT_EQ(body_patience(3000, limits), 2s + 4s);
     EXPECT_EQ(body_patience(std::size_t{1} << 40, limits), limits.body_timeout);
     EXPECT_EQ(body_patience(0, {.body_rate = 0}), door_settings{}.body_timeout);

@@ -87,7 +87,7 @@ bool says(const error& why, std::string_view part) {
     return why.message.find(part) != std::string::npos;
 }
 
-TEST(regions_names, of_shared_memory_stay_in_its_folder) {
+TEST(regions_names, names_of_shared_memory_stay_in_its_folder) {
     for (const char* good : {"/a", "a", "psm_12ab", "/a.b-c", "a..b"}) EXPECT_TRUE(is_shared_name(good)) << good;
     for (const char* bad : {"", "/", "//a", "a/b", "/../a", "..", ".", "/.a", "a b", "a\n", "\xc3\xa4"})
         EXPECT_FALSE(is_shared_name(bad)) << bad;
@@ -105,7 +105,7 @@ TEST(regions_base64, bytes_come_back_and_nothing_else_is_read) {
         EXPECT_FALSE(from_base64(bad)) << bad;
 }
 
-TEST(regions_guard, pages_that_are_taken_away_are_zeros_and_it_is_told) {
+TEST(regions_guard, missing_pages_read_as_zeros_and_are_reported) {
     const shared_object memory{4 * page};
     memory.put(0, "first");
     auto mapped = guarded_mapping::map(memory.file(), 0, 4 * page);
@@ -145,7 +145,7 @@ TEST(regions_guard, a_mapping_begins_where_it_is_asked_to) {
 }
 
 /// The handler is there already: other faults end the process as ever.
-TEST(regions_guard, other_bus_errors_are_not_hidden) {
+TEST(regions_guard, unrelated_bus_errors_end_the_process) {
     const shared_object memory{page};
     const auto guarded = guarded_mapping::map(memory.file(), 0, page);
     ASSERT_TRUE(guarded);
@@ -161,7 +161,7 @@ TEST(regions_guard, other_bus_errors_are_not_hidden) {
     munmap(other, page);
 }
 
-TEST(regions_table, counts_and_sizes_are_bounded_until_the_last_user_is_gone) {
+TEST(regions_table, counts_and_sizes_are_bounded_until_the_last_user_ends) {
     auto ctx = any_context();
     const shared_object memory{page};
     region_table table{ctx, {.system = true, .max_regions = 2, .max_bytes = 100}, false};
@@ -198,7 +198,7 @@ TEST(regions_table, parts_lie_within_their_region) {
     EXPECT_FALSE(finds(2, ~std::uint64_t{0}));
 }
 
-TEST(regions_table, what_was_not_allowed_is_refused) {
+TEST(regions_table, regions_that_are_not_allowed_are_refused) {
     auto ctx = any_context();
     region_table table{ctx, {.cuda = true}, false};
     EXPECT_EQ(table.add(memory::system, object("a", "a", 1)).code(), status::unsupported);
@@ -262,7 +262,7 @@ TEST(regions_of_a_call, a_payload_is_lent_with_zeros_between_its_tensors) {
     EXPECT_TRUE(later->lend(placed_inputs(model), "rdma").empty()) << "what was lost is lent no more";
 }
 
-TEST(regions_of_a_call, other_inputs_beside_them_are_reason_to_copy) {
+TEST(regions_of_a_call, inputs_outside_regions_cause_a_copy) {
     auto ctx = any_context();
     const auto model = two_and_two();
     const shared_object memory{page};
@@ -274,7 +274,7 @@ TEST(regions_of_a_call, other_inputs_beside_them_are_reason_to_copy) {
     EXPECT_EQ(call_regions::open(nullptr, inputs, {}, model).code(), status::unsupported);
 }
 
-TEST(regions_documents, registrations_are_read_and_told) {
+TEST(regions_documents, registrations_are_read_and_listed) {
     auto one = read_registration(memory::system, "r", R"({"key":"/k","offset":8,"byte_size":16})");
     ASSERT_TRUE(one);
     EXPECT_EQ(status_document(memory::system, std::vector{one.value()}),
@@ -308,7 +308,7 @@ TEST(regions_documents, paths_name_a_kind_and_maybe_a_region) {
         EXPECT_EQ(oip::find_route(none).code(), status::not_found) << none;
 }
 
-TEST(regions_messages, of_grpc_say_the_same) {
+TEST(regions_messages, grpc_messages_are_read_and_written_like_documents) {
     wire::writer message;
     message.text(1, "r");
     message.text(2, "/k");

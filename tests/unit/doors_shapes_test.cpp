@@ -51,7 +51,7 @@ std::vector<std::byte> bytes_of_text(std::string_view text) {
     return {bytes.begin(), bytes.end()};
 }
 
-TEST(oip_shapes, a_description_bounds_what_it_leaves_open) {
+TEST(oip_shapes, open_dimensions_have_bounds) {
     const auto model = open_model();
     EXPECT_EQ(model.input_bytes, 64U + 100U);
     EXPECT_EQ(shape_text(model.inputs[0].what), "[-1,2]");
@@ -89,7 +89,7 @@ TEST(oip_shapes, no_product_of_dimensions_overflows) {
     EXPECT_EQ(with_elements(n, 6).value().shape[0], 3U);
 }
 
-TEST(oip_shapes, inputs_lie_where_the_request_s_shapes_put_them) {
+TEST(oip_shapes, shapes_of_a_request_place_its_inputs) {
     const auto model = open_model();
     const std::string text = open_request("[3,2]", "[[1,2],[3,4],[5,6]]", R"(["x","h\u00e9"])");
     auto request = read_infer_head(text, 0, model).value();
@@ -124,7 +124,7 @@ TEST(oip_shapes, mistakes_have_a_sentence) {
     EXPECT_EQ(refused(model, open_request("[1,2]", " [ [ 1.5E+1 ,\n-0.0e-400 ] ] ", two)), "taken");
 }
 
-TEST(oip_shapes, a_field_says_how_many_elements_it_has) {
+TEST(oip_shapes, a_field_tells_its_number_of_elements) {
     const auto model = open_model();
     const std::string text = R"({"n":[[1,2],[3,4]],"s":"a,\"b"})";
     auto request = read_generate(text, model).value();
@@ -142,7 +142,7 @@ TEST(oip_shapes, a_raw_body_has_one_open_dimension) {
         EXPECT_FALSE(raw_infer_request(bytes, model)) << bytes;
 }
 
-TEST(oip_strings, their_lengths_end_where_they_end) {
+TEST(oip_strings, strings_longer_than_their_data_are_refused) {
     EXPECT_EQ(count_strings(bytes_of_text(std::string_view{"\1\0\0\0a\0\0\0\0", 9})), 2U);
     EXPECT_EQ(count_strings({}), 0U);
     for (const std::string_view bad : {std::string_view{"\1\0\0", 3}, std::string_view{"\1\0\0\0", 4},
@@ -156,7 +156,7 @@ TEST(oip_strings, their_lengths_end_where_they_end) {
     EXPECT_EQ(take_string(rest), "");
 }
 
-TEST(oip_strings, an_answer_has_as_many_as_it_has) {
+TEST(oip_strings, an_answer_may_have_any_number_of_strings) {
     const auto model = open_model();
     auto payload = bytes_of_text(std::string_view{"\0\0\x80\x3f\0\0\0\x40", 8});
     payload.resize(64);
@@ -199,7 +199,7 @@ TEST(oip_memory, large_values_are_never_a_tree) {
         EXPECT_TRUE(says(split_inference(large).error().message, "64 KiB")) << large.substr(0, 20);
 }
 
-TEST(oip_memory, data_take_what_their_text_can_hold) {
+TEST(oip_memory, memory_for_json_data_is_bounded_by_its_text) {
     auto model = open_model();
     model.inputs[0].max_bytes = std::size_t{1} << 30;
     const std::string text = open_request("[134217728,2]", "[1,2]", R"(["a","b"])");

@@ -89,7 +89,7 @@ TEST(oip_stock, names_have_any_characters_of_a_path) {
     EXPECT_FALSE(named(std::string(65, 'a'), "t"));
 }
 
-TEST(oip_stock, a_sequence_of_0_is_none) {
+TEST(oip_stock, a_sequence_id_of_0_means_no_sequence) {
     for (const char* none : {R"({"sequence_id":0})", R"({"sequence_id":"","sequence_start":false})",
                              R"({"sequence_id":0,"sequence_start":false,"sequence_end":false})"})
         EXPECT_EQ(refused_parameters(json::parse(none)), "taken") << none;
@@ -99,7 +99,7 @@ TEST(oip_stock, a_sequence_of_0_is_none) {
         EXPECT_EQ(refused_parameters(json::parse(one)), "501 this door knows no sequences of requests") << one;
 }
 
-TEST(oip_stock, another_shape_is_told_with_both) {
+TEST(oip_stock, a_wrong_shape_is_reported_beside_the_expected_one) {
     const auto refused = [](const char* shape) {
         const std::string text = R"({"inputs":[{"name":"n","datatype":"FP32","shape":)" + std::string{shape} +
                                  R"(,"parameters":{"binary_data_size":1}}]})";

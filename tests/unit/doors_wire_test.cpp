@@ -136,7 +136,7 @@ std::vector<std::byte> placed(const std::string& message, std::size_t slice_byte
     return room;
 }
 
-TEST(wire_request, raw_contents_lie_where_the_model_wants_them_however_they_are_sliced) {
+TEST(wire_request, raw_contents_in_any_slices_are_placed_where_the_model_wants_them) {
     const float a[2] = {1.5F, -2};
     for (std::size_t bytes = 1; bytes < 80; ++bytes) {
         const auto room = placed(from_hex(raw_hex), bytes);
@@ -146,7 +146,7 @@ TEST(wire_request, raw_contents_lie_where_the_model_wants_them_however_they_are_
     }
 }
 
-TEST(wire_request, its_names_parameters_and_outputs_are_read) {
+TEST(wire_request, names_parameters_and_outputs_are_read) {
     const sliced in{from_hex(raw_hex), 7};
     const auto read = read_infer_message(in.slices).value();
     EXPECT_EQ(read.model + '/' + read.version + '/' + read.id, "m/1/7");
@@ -174,7 +174,7 @@ TEST(wire_request, each_cut_message_is_refused_or_lacks_something) {
     }
 }
 
-TEST(wire_request, what_does_not_fit_the_model_is_refused_with_a_sentence) {
+TEST(wire_request, requests_that_do_not_fit_the_model_are_refused_with_a_sentence) {
     const auto with = [](auto change) {
         built one;
         change(one);
@@ -206,7 +206,7 @@ TEST(wire_request, an_input_or_output_is_given_once) {
     EXPECT_TRUE(has(refused(one.text()), "input 'a': it is given twice"));
 }
 
-TEST(wire_request, classification_and_sequences_are_not_there) {
+TEST(wire_request, classification_and_sequences_are_unsupported) {
     built one;
     one.more = field_of(4, named_parameter("sequence_id", int64_param, 1));
     EXPECT_TRUE(has(refused(one.text()), "12 this door knows no sequences"));
@@ -382,7 +382,7 @@ TEST(wire_request, unknown_fields_are_skipped) {
     EXPECT_EQ(refused(one.text()), "taken");
 }
 
-TEST(wire_answer, it_is_what_protobuf_writes) {
+TEST(wire_answer, an_answer_has_the_bytes_that_protobuf_writes) {
     const auto model = wire_model();
     const float values[2] = {1.5F, -2};
     const auto payload = std::as_bytes(std::span{values});
@@ -395,7 +395,7 @@ TEST(wire_answer, it_is_what_protobuf_writes) {
     EXPECT_EQ(out.heads[0] + std::string(reinterpret_cast<const char*>(values), sizeof values), from_hex(response_hex));
 }
 
-TEST(wire_answer, documents_are_what_protobuf_writes) {
+TEST(wire_answer, documents_have_the_bytes_that_protobuf_writes) {
     const auto model = wire_model();
     EXPECT_EQ(model_metadata_message(model), from_hex(metadata_hex));
     EXPECT_EQ(model_configuration_message(model), from_hex(configuration_hex));

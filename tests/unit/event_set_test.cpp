@@ -21,14 +21,14 @@ bool is_timer_told(const event_set& which, std::chrono::milliseconds within) {
     return ::poll(&one, 1, static_cast<int>(within.count())) == 1;
 }
 
-TEST(event_set, an_earlier_time_takes_the_place_of_a_later_one) {
+TEST(event_set, an_earlier_time_replaces_a_later_one) {
     event_set one;
     one.set_timer(now() + far_away);
     one.set_timer(now() + soon);
     EXPECT_TRUE(is_timer_told(one, patient));
 }
 
-TEST(event_set, an_earlier_time_stays_until_it_has_come) {
+TEST(event_set, an_earlier_time_stays_until_it_passes) {
     event_set one;
     one.set_timer(now() + 20 * soon);
     one.set_timer(never);
@@ -37,7 +37,7 @@ TEST(event_set, an_earlier_time_stays_until_it_has_come) {
     EXPECT_FALSE(is_timer_told(one, {})) << "it has been told once";
 }
 
-TEST(event_set, a_time_that_has_passed_makes_room_for_the_next) {
+TEST(event_set, a_passed_time_makes_room_for_the_next) {
     event_set one;
     one.set_timer(now() + soon);
     ASSERT_TRUE(is_timer_told(one, patient));
@@ -54,7 +54,7 @@ unique_fd never_watched() {
     return made;
 }
 
-TEST(event_set, a_source_that_cannot_be_watched_is_looked_at_until_it_is_removed) {
+TEST(event_set, an_unwatchable_source_is_polled_until_it_is_removed) {
     event_set one;
     const unique_fd unheard = never_watched();
     one.add(unheard.get());
@@ -67,7 +67,7 @@ TEST(event_set, a_source_that_cannot_be_watched_is_looked_at_until_it_is_removed
     EXPECT_FALSE(is_timer_told(one, 20 * soon));
 }
 
-TEST(event_set, a_source_that_could_not_be_watched_is_watched_when_it_can_be) {
+TEST(event_set, an_unwatchable_source_is_watched_as_soon_as_possible) {
     event_set one;
     const unique_fd source = never_watched();
     one.add(source.get());

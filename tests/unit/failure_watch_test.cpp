@@ -23,20 +23,20 @@ using core::failure_judge;
 using core::failure_watch;
 using core::gpu_sight;
 
-TEST(failure_judge, a_fault_counts_at_once) {
+TEST(failure_judge, a_fault_is_a_failure_at_once) {
     failure_judge judge;
     EXPECT_FALSE(judge.judge(gpu_sight::good));
     EXPECT_TRUE(judge.judge(gpu_sight::lost));
 }
 
-TEST(failure_judge, refused_looks_count_after_half_a_second_of_them) {
+TEST(failure_judge, half_a_second_of_refused_looks_is_a_failure) {
     failure_judge judge;
     for (int i = 1; i < failure_judge::patience; ++i) EXPECT_FALSE(judge.judge(gpu_sight::refused)) << i;
     EXPECT_TRUE(judge.judge(gpu_sight::refused));
     EXPECT_LE(failure_judge::patience * failure_watch::look_interval, 500ms);
 }
 
-TEST(failure_judge, a_good_look_forgives_those_refused_before) {
+TEST(failure_judge, a_good_look_resets_refused_looks) {
     failure_judge judge;
     for (int round = 0; round < 3; ++round) {
         for (int i = 1; i < failure_judge::patience; ++i) EXPECT_FALSE(judge.judge(gpu_sight::refused));
@@ -44,7 +44,7 @@ TEST(failure_judge, a_good_look_forgives_those_refused_before) {
     }
 }
 
-TEST(failure_watch, tells_of_a_fault_and_looks_no_more) {
+TEST(failure_watch, the_watch_reports_a_fault_and_stops_looking) {
     std::atomic<bool> failed{false};
     std::atomic<int> looks{0};
     std::atomic<bool> faulted{false};
@@ -62,7 +62,7 @@ TEST(failure_watch, tells_of_a_fault_and_looks_no_more) {
     EXPECT_EQ(looks, at_the_end);
 }
 
-TEST(failure_watch, says_once_that_a_gpu_refuses_its_looks) {
+TEST(failure_watch, the_watch_reports_once_that_a_gpu_refuses_looks) {
     core::logger::set_level(log_level::warning);
     std::mutex mutex;
     std::string lines;
@@ -90,7 +90,7 @@ TEST(failure_watch, ends_without_waiting_for_the_next_look) {
     EXPECT_FALSE(failed);
 }
 
-TEST(failure_watch, calls_end_with_what_a_client_can_act_on) {
+TEST(failure_watch, calls_end_with_a_status_that_a_client_can_act_on) {
     EXPECT_EQ(core::loss_for(status::closed), status::closed);
     EXPECT_EQ(core::loss_for(status::device_lost), status::device_lost);
     EXPECT_EQ(core::loss_for(status::peer_lost), status::peer_lost);

@@ -53,7 +53,7 @@ TEST_P(gpu_copies, waits_for_the_copy_of_a_response_that_came_too_late) {
     });
 }
 
-TEST_P(gpu_copies, completes_with_device_lost_once_its_gpu_is) {
+TEST_P(gpu_copies, a_lost_gpu_ends_calls_with_device_lost) {
     start(echo_on_host);
     gpus_->device(1).held = true;
     ASSERT_EQ(client_->submit(begin().id, from(), into()), status::ok);
@@ -67,7 +67,7 @@ TEST_P(gpu_copies, completes_with_device_lost_once_its_gpu_is) {
     EXPECT_EQ(next(*client_).status, status::ok);
 }
 
-TEST_P(gpu_copies, settles_what_is_copied_when_the_server_goes) {
+TEST_P(gpu_copies, a_lost_server_ends_calls_after_their_copies) {
     start(echo_on_host);
     gpus_->device(1).held = true;
     ASSERT_EQ(client_->submit(begin().id, from(), into()), status::ok);

@@ -30,7 +30,7 @@ struct looked_up {
     }
 };
 
-TEST(gpu_number_table, finds_what_a_map_finds) {
+TEST(gpu_number_table, the_table_finds_what_a_map_finds) {
     looked_up all;
     std::map<std::uint32_t, std::uint32_t> known;
     std::mt19937 random(7);
@@ -53,7 +53,7 @@ TEST(gpu_number_table, finds_what_a_map_finds) {
     for (const auto& [number, session] : known) EXPECT_EQ(all.find(number), session);
 }
 
-TEST(gpu_number_table, is_added_to_while_another_thread_looks) {
+TEST(gpu_number_table, lookups_succeed_while_another_thread_adds) {
     looked_up all;
     all.table.put(1, 1'000);
     std::atomic<bool> done{false};

@@ -27,7 +27,7 @@ TEST(half_open_table, the_busiest_address_loses_its_oldest_first) {
     EXPECT_EQ(table.first_to_go(), 3U);
 }
 
-TEST(half_open_table, of_a_flood_from_everywhere_its_own_oldest_goes_first) {
+TEST(half_open_table, a_flood_from_many_addresses_loses_its_own_oldest_first) {
     half_open_table table;
     std::uint64_t id = 0;
     for (std::size_t i = 0; i < 3000; ++i) table.add(address(i), ++id);
@@ -39,7 +39,7 @@ TEST(half_open_table, of_a_flood_from_everywhere_its_own_oldest_goes_first) {
     EXPECT_EQ(table.first_to_go(), 3001U);
 }
 
-TEST(half_open_table, an_address_of_clients_goes_after_strangers) {
+TEST(half_open_table, known_addresses_are_closed_after_strangers) {
     half_open_table table;
     table.let_in("client");
     EXPECT_TRUE(table.knows("client"));
@@ -53,7 +53,7 @@ TEST(half_open_table, an_address_of_clients_goes_after_strangers) {
     EXPECT_EQ(table.first_to_go(), 101U) << "it is known after its clients have left";
 }
 
-TEST(half_open_table, an_address_of_clients_has_its_own_bound) {
+TEST(half_open_table, a_known_address_has_its_own_limit) {
     half_open_table table;
     for (std::uint64_t id = 1; id <= half_open_table::few_of_known + 1; ++id) table.add("client", id);
     table.add("stranger", 100);
@@ -61,7 +61,7 @@ TEST(half_open_table, an_address_of_clients_has_its_own_bound) {
     EXPECT_EQ(table.first_to_go(), 1U);
 }
 
-TEST(half_open_table, knows_a_bounded_number_of_addresses_whose_clients_have_left) {
+TEST(half_open_table, the_table_remembers_a_bounded_number_of_former_clients) {
     half_open_table table;
     table.let_in("stays");
     table.add("gone 1", 1);
@@ -83,7 +83,7 @@ client_identity stranger_at(const std::string& address) {
     return server_connection(1, {}, address, {}).client;
 }
 
-TEST(strangers, in_one_ipv6_network_count_as_one) {
+TEST(strangers, strangers_in_one_ipv6_network_share_one_account) {
     const client_identity one = stranger_at("2001:db8:0:1::1");
     const client_identity neighbour = stranger_at("2001:db8:0:1::2");
     EXPECT_EQ(one.place(), neighbour.place());
@@ -93,7 +93,7 @@ TEST(strangers, in_one_ipv6_network_count_as_one) {
     EXPECT_NE(stranger_at("10.0.0.1").place(), stranger_at("10.0.0.2").place());
 }
 
-TEST(strangers, with_a_name_are_none) {
+TEST(strangers, a_named_client_is_counted_by_its_name) {
     client_identity named = stranger_at("2001:db8::1");
     named.name = "key";
     EXPECT_EQ(named.account(), "key");

@@ -17,7 +17,7 @@ class moved_from : public ::testing::Test {
     channel calls = channel::connect(ctx, "local://handle_test").value();
 };
 
-TEST_F(moved_from, channel_ends_the_process_with_a_sentence) {
+TEST_F(moved_from, using_a_moved_from_channel_ends_the_process_with_a_sentence) {
     const channel elsewhere = std::move(calls);
     call_view call;
     std::array<completion, 1> done;
@@ -31,19 +31,19 @@ TEST_F(moved_from, channel_ends_the_process_with_a_sentence) {
     EXPECT_DEATH(calls.close(), sentence);
 }
 
-TEST_F(moved_from, server_ends_the_process_with_a_sentence) {
+TEST_F(moved_from, using_a_moved_from_server_ends_the_process_with_a_sentence) {
     const server elsewhere = std::move(serving);
     EXPECT_DEATH((void)serving.endpoints(), "a server was used after it had been moved from");
     EXPECT_DEATH(serving.stop(), "a server was used after it had been moved from");
 }
 
-TEST_F(moved_from, context_ends_the_process_with_a_sentence) {
+TEST_F(moved_from, using_a_moved_from_context_ends_the_process_with_a_sentence) {
     const context elsewhere = std::move(ctx);
     EXPECT_DEATH((void)ctx.schemes(), "a context was used after it had been moved from");
     EXPECT_DEATH((void)channel::connect(ctx, "local://handle_test"), "a context was used after it had been moved");
 }
 
-TEST_F(moved_from, object_is_destroyed_and_assigned_as_ever) {
+TEST_F(moved_from, a_moved_from_object_can_be_assigned_and_destroyed) {
     channel elsewhere = std::move(calls);
     calls = std::move(elsewhere);
     EXPECT_TRUE(calls.connected());

@@ -15,7 +15,7 @@ bool everybody(const std::string&) {
     return true;
 }
 
-TEST(handshake_queue, one_address_with_many_keeps_no_other_waiting) {
+TEST(handshake_queue, an_address_with_many_handshakes_does_not_delay_others) {
     handshake_queue queue;
     queue.add("other", 1);
     std::uint64_t newest = 1;
@@ -38,7 +38,7 @@ TEST(handshake_queue, addresses_take_turns_and_the_newest_of_each_is_first) {
     EXPECT_TRUE(queue.empty());
 }
 
-TEST(handshake_queue, whoever_has_left_is_not_next) {
+TEST(handshake_queue, a_removed_connection_is_not_next) {
     handshake_queue queue;
     queue.add("a", 1);
     queue.add("a", 2);
@@ -55,7 +55,7 @@ TEST(handshake_queue, whoever_has_left_is_not_next) {
     EXPECT_EQ(queue.next(everybody), 5U);
 }
 
-TEST(handshake_queue, an_address_without_a_share_is_asked_once_and_keeps_its_place) {
+TEST(handshake_queue, an_address_without_a_share_keeps_its_place) {
     handshake_queue queue;
     queue.add("a", 1);
     queue.add("b", 2);

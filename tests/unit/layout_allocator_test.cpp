@@ -19,7 +19,7 @@ TEST(layout_allocator, parts_share_no_line) {
     EXPECT_EQ(parts.used(), 1024U);
 }
 
-TEST(layout_allocator, without_memory_only_adds_up_sizes) {
+TEST(layout_allocator, an_allocator_without_memory_only_adds_up_sizes) {
     layout_allocator sizes(nullptr);
     EXPECT_EQ(sizes.take<std::uint64_t>(33), nullptr);
     EXPECT_EQ(sizes.used(), 512U);

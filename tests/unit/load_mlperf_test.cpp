@@ -99,7 +99,7 @@ TEST_P(load_mlperf, a_server_run_that_keeps_its_latency_is_valid) {
     EXPECT_NEAR(std::stod(logged("Scheduled samples per second")), 2'000, 400);
 }
 
-TEST_P(load_mlperf, a_run_over_its_latency_is_invalid) {
+TEST_P(load_mlperf, a_run_that_exceeds_its_latency_is_invalid) {
     NEEDS_GENERATOR();
     chosen_.slo = 1us;
     ASSERT_TRUE(run(scenario::server, 100, 1'000));
@@ -107,7 +107,7 @@ TEST_P(load_mlperf, a_run_over_its_latency_is_invalid) {
     EXPECT_EQ(logged("Performance constraints satisfied"), "NO");
 }
 
-TEST_P(load_mlperf, a_run_lasts_at_least_as_long_as_it_should) {
+TEST_P(load_mlperf, a_run_lasts_for_its_minimum_duration) {
     NEEDS_GENERATOR();
     auto seen = run(scenario::server, 10, 500, 300ms);
     ASSERT_TRUE(seen);
@@ -127,7 +127,7 @@ TEST_P(load_mlperf, offline_issues_all_calls_at_once) {
     EXPECT_GT(std::stod(logged("Samples per second")), 1);
 }
 
-TEST_P(load_mlperf, a_call_that_fails_hangs_nobody_and_is_counted) {
+TEST_P(load_mlperf, a_failed_call_is_counted_and_blocks_nothing) {
     NEEDS_GENERATOR();
     fails_ = 50;
     auto seen = run(scenario::server, 100, 2'000);
@@ -172,7 +172,7 @@ TEST_P(load_mlperf, the_peak_is_a_rate_that_keeps_the_latency) {
     EXPECT_LE(peak, 400) << "30 calls of 10 ms wait for less than 100 ms at no higher rate";
 }
 
-TEST(load_issue_queue, answers_every_call_once_whoever_leaves) {
+TEST(load_issue_queue, the_queue_answers_every_call_once_when_threads_leave) {
     std::atomic<int> answered{0};
     issue_queue calls(3, [&](std::uint64_t) { ++answered; });
     std::vector<std::jthread> clients;
@@ -199,7 +199,7 @@ TEST(load_issue_queue, answers_every_call_once_whoever_leaves) {
 }
 
 // Source: the binomial distribution: the fewest n with P(at most `late` of n are) <= 1 %, where each is with 1 %.
-TEST(load_early_stopping, needs_as_many_calls_as_make_it_certain) {
+TEST(load_early_stopping, early_stopping_needs_enough_calls_to_be_certain) {
     EXPECT_EQ(calls_for_early_stopping(0), 459U);
     EXPECT_EQ(calls_for_early_stopping(1), 662U);
     EXPECT_EQ(calls_for_early_stopping(10), 2'010U);

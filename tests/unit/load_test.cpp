@@ -90,7 +90,7 @@ TEST_P(load_at, right_answers_are_counted_with_all_stages) {
     EXPECT_GT(all.stages[0].mean_ns(), all.stages[1].mean_ns()) << "total and request";
 }
 
-TEST_P(load_at, a_wrong_byte_is_noticed_wherever_it_is) {
+TEST_P(load_at, a_wrong_byte_anywhere_is_noticed) {
     const auto wrong_bit = [](int number, exchange&, std::span<std::byte> answer) {
         if (number > 1) answer[number % 2 == 0 ? 0 : answer.size() - 1] ^= std::byte{1};
         return false;
@@ -206,7 +206,7 @@ TEST_P(load_at, an_open_loop_counts_from_when_calls_were_due) {
     EXPECT_GE(all.stages[0].value_at(90), 50ms) << "one client with one call in flight, which has waited but once";
 }
 
-TEST_P(load_at, a_model_that_is_not_there_is_named) {
+TEST_P(load_at, a_missing_model_is_named) {
     load_settings wanted = small_load(serve());
     wanted.model = find_model("resnet50");
     const auto seen = run_load(ctx_, wanted);
@@ -231,7 +231,7 @@ load_outcome outcome_of(std::uint64_t in_time, std::uint64_t unsent = 0) {
     return out;
 }
 
-TEST(load_peak, is_found_to_a_twentieth) {
+TEST(load_peak, the_peak_is_found_to_five_percent) {
     int trials = 0;
     const auto found = find_peak(with_slo(), [&](const load_settings& load) -> result<load_outcome> {
         ++trials;
@@ -243,7 +243,7 @@ TEST(load_peak, is_found_to_a_twentieth) {
     EXPECT_EQ(found.value().trials, trials - 1);
 }
 
-TEST(load_peak, is_none_where_no_rate_keeps_it) {
+TEST(load_peak, the_peak_is_zero_when_no_rate_keeps_the_latency) {
     const auto found =
         find_peak(with_slo(), [](const load_settings&) -> result<load_outcome> { return outcome_of(900); });
     ASSERT_TRUE(found);
@@ -251,13 +251,13 @@ TEST(load_peak, is_none_where_no_rate_keeps_it) {
     EXPECT_FALSE(found.value().at);
 }
 
-TEST(load_peak, counts_what_was_never_sent_as_late) {
+TEST(load_peak, unsent_calls_count_as_late) {
     EXPECT_TRUE(keeps_slo(outcome_of(990)));
     EXPECT_FALSE(keeps_slo(outcome_of(989)));
     EXPECT_FALSE(keeps_slo(outcome_of(1000, 20)));
 }
 
-TEST(load_output, has_a_line_for_each_stage) {
+TEST(load_output, the_output_has_a_line_for_each_stage) {
     load_outcome outcome = outcome_of(1000);
     for (auto& each : outcome.normal.stages) each.record(2ms);
     const std::string csv = load_csv(with_slo(), outcome);
@@ -269,7 +269,7 @@ TEST(load_output, has_a_line_for_each_stage) {
     EXPECT_DOUBLE_EQ(document["goodput"].get<double>(), 1000);
 }
 
-TEST(load_input, of_the_same_seed_is_the_same) {
+TEST(load_input, inputs_of_the_same_seed_are_equal) {
     auto ctx = context::open().value();
     load_settings wanted = with_slo();
     wanted.model = find_model("mobilenet_v3");

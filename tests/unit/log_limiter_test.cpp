@@ -30,7 +30,7 @@ class log_limiter_test : public ::testing::Test {
     log_limiter limiter;
 };
 
-TEST_F(log_limiter_test, a_peer_gets_so_many_lines_a_second) {
+TEST_F(log_limiter_test, lines_of_one_peer_are_limited_per_second) {
     EXPECT_EQ(passed(refused, "one", 1'000, 5s), of_peer);
     EXPECT_EQ(passed(refused, "one", 1'000, 5'999ms), 0);
     EXPECT_EQ(passed(refused, "one", 1'000, 6s), of_peer);
@@ -46,20 +46,20 @@ TEST_F(log_limiter_test, a_reason_that_floods_silences_no_other_reason) {
     EXPECT_EQ(passed(dropped, "one", 1), 1);
 }
 
-TEST_F(log_limiter_test, any_number_of_peers_gets_so_many_lines_of_a_reason) {
+TEST_F(log_limiter_test, lines_of_one_reason_are_limited_for_any_number_of_peers) {
     int count = 0;
     for (int i = 0; i < 10'000; ++i) count += passed(refused, "peer " + std::to_string(i), 3);
     EXPECT_EQ(count, of_reason);
 }
 
-TEST_F(log_limiter_test, the_next_line_tells_how_many_were_kept_back) {
+TEST_F(log_limiter_test, the_next_line_tells_the_number_of_suppressed_lines) {
     EXPECT_EQ(limiter.allow(refused, "one", 5s), 0U);
     passed(refused, "one", 100);
     EXPECT_EQ(limiter.allow(refused, "one", 6s), std::uint64_t{101 - of_peer});
     EXPECT_EQ(limiter.allow(refused, "one", 6s), 0U) << "told once";
 }
 
-TEST_F(log_limiter_test, a_line_that_got_lost_gives_its_number_to_the_next) {
+TEST_F(log_limiter_test, a_lost_line_passes_its_count_to_the_next) {
     passed(refused, "one", of_peer + 7);
     const auto told = limiter.allow(refused, "one", 6s);
     ASSERT_EQ(told, 7U);
@@ -67,7 +67,7 @@ TEST_F(log_limiter_test, a_line_that_got_lost_gives_its_number_to_the_next) {
     EXPECT_EQ(limiter.allow(refused, "one", 6s), 7U);
 }
 
-TEST_F(log_limiter_test, more_reasons_than_it_has_room_for_are_still_limited) {
+TEST_F(log_limiter_test, reasons_beyond_the_table_are_still_limited) {
     std::vector<std::string> texts(1'000, "reason");
     int count = 0;
     for (const std::string& each : texts) count += passed(each.data(), "one", of_peer);

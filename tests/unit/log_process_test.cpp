@@ -130,13 +130,13 @@ class log_process_test : public ::testing::Test {
     pid_t process = -1;
 };
 
-TEST_F(log_process_test, one_warning_is_seen_although_the_process_ends_at_once) {
+TEST_F(log_process_test, a_warning_is_written_although_the_process_ends_at_once) {
     const char* const line = "[0-9]+-[0-9][0-9]-[0-9][0-9] [0-9:]+[.][0-9]+ \\[accel\\] warning: one warning\n";
     for (int i = 0; i < 20; ++i) EXPECT_THAT(errors_of({"warn"}), MatchesRegex(line));
     EXPECT_THAT(errors_of({"warn"}, true), MatchesRegex(line)) << "a socket, as of a service's journal";
 }
 
-TEST_F(log_process_test, what_static_destructors_log_is_seen) {
+TEST_F(log_process_test, lines_of_static_destructors_are_written) {
     EXPECT_THAT(errors_of({"static"}), HasSubstr("logged by a static destructor"));
 }
 
@@ -151,7 +151,7 @@ TEST_F(log_process_test, a_reader_that_keeps_up_sees_the_end_of_a_flood_or_its_c
     EXPECT_EQ(told, 20'000U);
 }
 
-TEST_F(log_process_test, standard_error_that_nobody_reads_does_not_hold_up_the_end) {
+TEST_F(log_process_test, an_unread_standard_error_does_not_delay_the_end) {
     for (const bool socket : {false, true}) {
         channel_of_bytes errors{socket};
         errors.fill();
@@ -163,14 +163,14 @@ TEST_F(log_process_test, standard_error_that_nobody_reads_does_not_hold_up_the_e
     }
 }
 
-TEST_F(log_process_test, standard_error_that_is_closed_does_not_end_the_process) {
+TEST_F(log_process_test, a_closed_standard_error_does_not_end_the_process) {
     channel_of_bytes errors;
     errors.close_read();
     start(errors, {"flood", "1000"});
     EXPECT_EQ(end_of(process), 0) << "not by SIGPIPE either";
 }
 
-TEST_F(log_process_test, a_server_whose_standard_error_nobody_reads_serves_on_and_ends_on_sigterm) {
+TEST_F(log_process_test, a_server_with_an_unread_standard_error_serves_and_ends_at_sigterm) {
     channel_of_bytes errors;
     errors.fill();
     start(errors, {"serve", tests::own_loopback()});
@@ -214,7 +214,7 @@ TEST_F(log_process_test, a_server_whose_standard_error_nobody_reads_serves_on_an
     ::_exit(written ? 0 : 1);
 }
 
-TEST_F(log_process_test, a_child_logs_whatever_its_parent_s_log_was_doing) {
+TEST_F(log_process_test, a_child_logs_though_its_parent_was_logging_at_the_fork) {
     if (tests::thread_sanitizer) GTEST_SKIP() << "ThreadSanitizer allows no new thread after a fork";
     if (tests::address_sanitizer) GTEST_SKIP() << "AddressSanitizer's malloc may stay locked after a fork";
     std::atomic<bool> stop{false};
@@ -241,7 +241,7 @@ TEST_F(log_process_test, a_child_logs_whatever_its_parent_s_log_was_doing) {
     EXPECT_GT(in_sink, 0);
 }
 
-TEST_F(log_process_test, a_child_that_exits_is_not_held_up_by_its_parent_s_log) {
+TEST_F(log_process_test, the_log_of_the_parent_does_not_delay_the_exit_of_a_child) {
     log_registration sink{[](log_level, std::string_view) { std::this_thread::sleep_for(50ms); }};
     for (int i = 0; i < 20; ++i) log().warn("slow");
     const pid_t child = ::fork();

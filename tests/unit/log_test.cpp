@@ -166,7 +166,7 @@ TEST_F(log_test, a_sink_gets_level_and_text_in_order) {
     for (std::size_t i = 0; i < levels.size(); ++i) EXPECT_EQ(seen.lines()[i].level, levels[i]);
 }
 
-TEST_F(log_test, a_level_that_is_not_enabled_is_neither_formatted_nor_told) {
+TEST_F(log_test, a_disabled_level_is_neither_formatted_nor_logged) {
     const context one = open_with(seen.writer());
     int formatted = 0;
     log().info("{}", counted_value{&formatted});
@@ -215,7 +215,7 @@ TEST_F(log_test, every_sink_gets_every_line) {
     EXPECT_THAT(other.texts(), ElementsAre("both"));
 }
 
-TEST_F(log_test, a_sink_gets_the_lines_of_its_time_and_none_after_its_context) {
+TEST_F(log_test, a_sink_gets_no_lines_after_its_context) {
     std::atomic<int> calls{0};
     std::atomic<bool> gone{false};
     std::atomic<int> late{0};
@@ -248,7 +248,7 @@ TEST_F(log_test, a_sink_gets_the_lines_of_its_time_and_none_after_its_context) {
     EXPECT_GE(calls, 50);
 }
 
-TEST_F(log_test, what_a_sink_holds_goes_with_its_context) {
+TEST_F(log_test, a_context_destroys_its_sink) {
     const auto held = std::make_shared<int>(1);
     {
         const context one = open_with([held](log_level, std::string_view) {});
@@ -303,7 +303,7 @@ TEST_F(log_test, a_sink_may_log_and_end_its_own_context) {
     EXPECT_EQ(calls, 1);
 }
 
-TEST_F(log_test, a_flood_into_a_stuck_sink_blocks_nobody_and_is_counted) {
+TEST_F(log_test, a_flood_into_a_stuck_sink_blocks_no_thread_and_is_counted) {
     constexpr int threads = 4;
     constexpr int lines = 100'000;
     stuck_sink slow;
@@ -338,7 +338,7 @@ TEST_F(log_test, a_flood_into_a_stuck_sink_blocks_nobody_and_is_counted) {
     EXPECT_GT(told, log_ring::capacity / 2);
 }
 
-TEST_F(log_test, the_line_after_a_gap_comes_after_the_count_of_the_gap) {
+TEST_F(log_test, the_count_of_lost_lines_precedes_the_next_line) {
     stuck_sink slow;
     const context one = open_with(slow.writer());
     ASSERT_NO_FATAL_FAILURE(slow.wait_until_stuck());
@@ -370,7 +370,7 @@ TEST_F(log_test, no_line_is_lost_or_out_of_order_while_there_is_room) {
     EXPECT_THAT(next, ElementsAre(rounds, rounds, rounds, rounds));
 }
 
-TEST_F(log_test, lines_that_a_peer_causes_are_limited_and_the_rest_is_told) {
+TEST_F(log_test, lines_caused_by_a_peer_are_limited_and_the_rest_is_counted) {
     const context one = open_with(seen.writer());
     const auto refuse = [](const std::string& peer, int times) {
         for (int i = 0; i < times; ++i) limited_log(peer).warn("refused {}", peer);

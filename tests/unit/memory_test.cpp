@@ -21,7 +21,7 @@ class memory : public ::testing::Test {
     context ctx_ = context::open({.log = log_level::off}).value();
 };
 
-TEST_F(memory, is_zeroed_and_aligned) {
+TEST_F(memory, allocated_memory_is_zeroed_and_aligned) {
     for (const std::size_t size : {1U, 100U, 4096U, 100'000U}) {
         const auto made = ctx_.allocate(size);
         ASSERT_TRUE(made) << made.error().message;
@@ -35,7 +35,7 @@ TEST_F(memory, is_zeroed_and_aligned) {
     }
 }
 
-TEST_F(memory, of_ones_own_can_be_registered) {
+TEST_F(memory, memory_of_the_application_can_be_registered) {
     std::vector<std::byte> own(1000);
     const auto made = ctx_.register_memory(own.data(), own.size());
     ASSERT_TRUE(made) << made.error().message;
@@ -75,7 +75,7 @@ class pages {
     void* at_;
 };
 
-TEST_F(memory, that_is_not_mapped_is_refused) {
+TEST_F(memory, unmapped_memory_is_refused) {
     // Far below what the kernel gives to other threads, which would fill the holes.
     pages own(5, MAP_FIXED_NOREPLACE, std::uintptr_t{1} << 30);
     if (own.of(0) == MAP_FAILED) GTEST_SKIP() << "these addresses are in use";
@@ -97,7 +97,7 @@ TEST_F(memory, that_is_not_mapped_is_refused) {
     EXPECT_TRUE(refused(reinterpret_cast<std::byte*>(8), huge - 7)) << "all addresses";
 }
 
-TEST_F(memory, whose_end_wraps_around_is_refused) {
+TEST_F(memory, memory_beyond_the_highest_address_is_refused) {
     std::vector<std::byte> own(1000);
     for (const std::size_t size : {huge, huge - 100, huge - reinterpret_cast<std::uintptr_t>(own.data()) + 2}) {
         const auto made = ctx_.register_memory(own.data(), size);
@@ -109,7 +109,7 @@ TEST_F(memory, whose_end_wraps_around_is_refused) {
 }
 
 /// A look at each page of these would take seconds.
-TEST_F(memory, of_any_size_is_registered_without_touching_it) {
+TEST_F(memory, memory_of_any_size_is_registered_without_touching_it) {
     const pages own((std::size_t{100} << 30) / pages::one, MAP_NORESERVE);
     if (own.of(0) == MAP_FAILED) GTEST_SKIP() << "this machine does not lend 100 GiB of addresses";
     EXPECT_TRUE(ctx_.register_memory(own.of(0), own.size()));
@@ -138,7 +138,7 @@ TEST_F(memory, a_part_lies_within_its_whole) {
     EXPECT_FALSE(part.value().part(huge, 2));
 }
 
-TEST_F(memory, nothing_is_an_empty_slice) {
+TEST_F(memory, a_default_region_gives_an_empty_slice) {
     const region none;
     EXPECT_EQ(none.data(), nullptr);
     EXPECT_EQ(none.size(), 0U);
@@ -150,7 +150,7 @@ TEST_F(memory, nothing_is_an_empty_slice) {
     EXPECT_FALSE(empty.part(0, 1));
 }
 
-TEST_F(memory, moves_with_its_owner) {
+TEST_F(memory, memory_moves_with_its_region) {
     auto made = ctx_.allocate(100);
     ASSERT_TRUE(made);
     region first = std::move(made).value();
@@ -165,7 +165,7 @@ TEST_F(memory, moves_with_its_owner) {
     EXPECT_EQ(third.size(), 100U);
 }
 
-TEST_F(memory, outlives_its_context) {
+TEST_F(memory, memory_outlives_its_context) {
     region kept;
     {
         context brief = context::open({.log = log_level::off}).value();

@@ -30,7 +30,7 @@ TEST(duration_histogram, buckets_are_powers_of_two) {
     EXPECT_EQ(duration_histogram::bucket_of(-1ns), 63U) << "of clocks that run backwards: in no other's place";
 }
 
-TEST(duration_histogram, sums_and_counts) {
+TEST(duration_histogram, a_histogram_sums_and_counts_durations) {
     duration_histogram counted;
     for (const nanoseconds each : {0ns, 1ns, 300ns, 511ns, 512ns}) counted.add(each);
     histogram_sums read;
@@ -43,7 +43,7 @@ TEST(duration_histogram, sums_and_counts) {
     EXPECT_EQ(read.buckets[9], 2U);
 }
 
-TEST(counter, one_thread_counts_while_another_reads) {
+TEST(counter, a_counter_can_be_read_while_another_thread_counts) {
     counter shared;
     std::uint64_t last = 0;
     std::thread reader([&] {
@@ -146,7 +146,7 @@ TEST(server_metrics, each_scheme_and_target_has_its_series) {
     EXPECT_EQ((sums.calls[{true, "tcp", unknown_target}].all_ended()), 1U);
 }
 
-TEST(prometheus_text, is_the_format_that_is_scraped) {
+TEST(prometheus_text, the_text_has_the_format_that_prometheus_reads) {
     metrics_snapshot seen;
     seen.families.push_back({"accel_a_total", "Counts\nwith a \\ and a \".", metric_kind::counter, {}});
     seen.families.back().series.push_back({{}, 3, 0, {}});
@@ -170,7 +170,7 @@ TEST(prometheus_text, is_the_format_that_is_scraped) {
               "# TYPE accel_c gauge\n");
 }
 
-TEST(prometheus_text, numbers_that_are_none_have_names) {
+TEST(prometheus_text, infinite_and_undefined_numbers_have_names) {
     metrics_snapshot seen;
     seen.families.push_back({"a", "b", metric_kind::gauge, {}});
     for (const double each : {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),

@@ -123,7 +123,7 @@ TEST(options, every_field_of_a_server_has_a_key) {
     EXPECT_FALSE(o.security.insecure);
 }
 
-TEST(options, what_the_uri_does_not_name_stays) {
+TEST(options, options_missing_from_the_uri_keep_their_values) {
     channel_options from;
     from.slots = 77;
     from.call_timeout = 3s;
@@ -133,7 +133,7 @@ TEST(options, what_the_uri_does_not_name_stays) {
     EXPECT_EQ(read.value().call_timeout, 3s);
 }
 
-TEST(options, that_contradict_each_other_are_refused) {
+TEST(options, contradicting_options_are_refused) {
     for (const char* both : {"insecure=true&key_file=a", "insecure=true&ca_file=a", "insecure=true&encrypt=required",
                              "engine=direct&direct=false", "engine=direct&proxy_threads=2", "sharing=shared&queues=gpu",
                              "queues=host", "sharing=exclusive&queues=gpu&engine=proxy"}) {
@@ -150,7 +150,7 @@ TEST(options, that_contradict_each_other_are_refused) {
     EXPECT_TRUE(serving("data_port=65535&workers=0"));
 }
 
-TEST(options, a_value_out_of_shape_is_answered_with_what_is_expected) {
+TEST(options, an_error_for_a_malformed_value_says_what_is_expected) {
     const auto said = [](const char* query) { return client(query).error().message; };
     EXPECT_EQ(said("call_timeout=5"),
               "'5' is not a valid value for call_timeout: expected a duration such as 20us, 500ms or 2s");
@@ -161,7 +161,7 @@ TEST(options, a_value_out_of_shape_is_answered_with_what_is_expected) {
                   "option data_port: port '" + std::string(port) + "' is not a number from 0 to 65535");
 }
 
-TEST(options, a_misspelt_key_is_answered_with_the_right_ones) {
+TEST(options, an_error_for_a_misspelt_key_lists_the_valid_keys) {
     const auto read = client("slotz=5");
     ASSERT_FALSE(read);
     EXPECT_EQ(read.code(), status::invalid_argument);
@@ -170,7 +170,7 @@ TEST(options, a_misspelt_key_is_answered_with_the_right_ones) {
     EXPECT_EQ(read.error().message.find("authorized_keys"), std::string::npos) << "that one is a server's";
 }
 
-TEST(options, values_out_of_shape_are_refused) {
+TEST(options, malformed_values_are_refused) {
     for (const char* query :
          {"slots=", "slots=-1", "slots=4294967296", "slots=1.5", "slots=8K", "slots= 8", "request_bytes=1k",
           "request_bytes=99999999999999999999", "request_bytes=17179869184G", "call_timeout=5", "call_timeout=5m",

@@ -17,7 +17,7 @@ struct counting_waiter : part_waiter {
     std::atomic<int> calls{0};
 };
 
-TEST(part_credits, what_was_added_is_taken_once) {
+TEST(part_credits, added_room_is_taken_once) {
     part_credits parts;
     std::array<exchange_state, 3> rooms;
     parts.start(5);
@@ -49,7 +49,7 @@ bool await(part_credits& parts, part_waiter& who) {
     return parts.await(who, [] { return false; });
 }
 
-TEST(part_credits, whoever_waits_is_called_once_by_room_or_the_end) {
+TEST(part_credits, a_waiter_is_called_once_by_room_or_the_end) {
     part_credits parts;
     exchange_state room;
     counting_waiter first;
@@ -73,7 +73,7 @@ TEST(part_credits, whoever_waits_is_called_once_by_room_or_the_end) {
 }
 
 /// Room that comes before anybody waits calls nobody, and is found.
-TEST(part_credits, room_that_comes_while_somebody_begins_to_wait_is_found) {
+TEST(part_credits, room_added_while_a_waiter_registers_is_found) {
     part_credits parts;
     exchange_state room;
     counting_waiter who;
@@ -88,7 +88,7 @@ TEST(part_credits, room_that_comes_while_somebody_begins_to_wait_is_found) {
 }
 
 /// Whoever is called may send, and answer: the thread that began to wait touches nothing any more.
-TEST(part_credits, whoever_is_called_has_the_exchange) {
+TEST(part_credits, a_called_waiter_owns_the_exchange) {
     constexpr int rounds = 2000;
     struct sender : part_waiter {
         sender() : part_waiter{[](part_waiter& self) noexcept { static_cast<sender&>(self).go_on(); }} {}
@@ -113,7 +113,7 @@ TEST(part_credits, whoever_is_called_has_the_exchange) {
     }
 }
 
-TEST(part_credits, room_that_comes_while_somebody_begins_to_wait_is_told) {
+TEST(part_credits, room_added_while_a_waiter_registers_is_reported) {
     part_credits parts;
     exchange_state room;
     counting_waiter waiter;
@@ -126,7 +126,7 @@ TEST(part_credits, room_that_comes_while_somebody_begins_to_wait_is_told) {
     EXPECT_EQ(waiter.calls, 0);
 }
 
-TEST(part_credits, no_call_is_missed_between_two_threads) {
+TEST(part_credits, two_threads_miss_no_call_of_a_waiter) {
     constexpr int rounds = 3000;
     part_credits parts;
     std::array<exchange_state, 4> rooms;

@@ -153,7 +153,7 @@ TEST_F(taking_parts, a_released_part_is_room_under_another_generation) {
     EXPECT_EQ(client->statistics().completed, 1U);
 }
 
-TEST_F(taking_parts, what_comes_after_the_end_is_dropped) {
+TEST_F(taking_parts, messages_after_the_end_are_dropped) {
     const call_id call = submit(3);
     const auto room = rooms();
     part(room[0], 0);
@@ -182,7 +182,7 @@ TEST_F(taking_parts, a_cancel_before_the_request_has_left_leaves_nothing_behind)
     EXPECT_EQ(free_slots(), slot_count);
 }
 
-TEST_F(taking_parts, a_cancel_between_room_and_request_sends_an_empty_one) {
+TEST_F(taking_parts, a_cancel_between_room_and_request_sends_an_empty_request) {
     server->room = 1;
     const call_id call = submit(2);
     EXPECT_EQ(client->cancel(call), status::ok);
@@ -278,7 +278,7 @@ TEST_F(taking_parts, a_number_far_ahead_is_refused) {
     expect_lost();
 }
 
-TEST_F(taking_parts, a_part_behind_the_last_is_refused) {
+TEST_F(taking_parts, a_part_after_the_last_is_refused) {
     const call_id call = submit(3);
     last(call, 1);
     part(rooms()[0], 1);

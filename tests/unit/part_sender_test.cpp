@@ -126,7 +126,7 @@ TEST_F(sending_parts, room_that_was_not_looked_at_is_not_sent) {
     EXPECT_EQ(held.at(0).send(0), status::ok);
 }
 
-TEST_F(sending_parts, unused_room_goes_back_behind_the_response_and_late_room_at_once) {
+TEST_F(sending_parts, unused_room_returns_after_the_response_and_late_room_at_once) {
     arrive(room(1, 1, 0, 9));
     arrive(room(2, 1, 0, 9));
     arrive(request(0, 9));
@@ -180,7 +180,7 @@ TEST_F(sending_parts, parts_that_the_link_does_not_take_leave_later) {
 }
 
 /// Until then a request may be on its way to a handler.
-TEST_F(sending_parts, worker_is_drained_once_it_has_noticed) {
+TEST_F(sending_parts, a_worker_is_drained_after_its_next_poll) {
     serving->refuse_requests();
     EXPECT_FALSE(serving->drained());
     arrive(plain(0, 1));
@@ -188,7 +188,7 @@ TEST_F(sending_parts, worker_is_drained_once_it_has_noticed) {
     EXPECT_TRUE(serving->drained());
 }
 
-TEST_F(sending_parts, a_client_that_leaves_leaves_nothing) {
+TEST_F(sending_parts, a_client_that_leaves_leaves_nothing_behind) {
     arrive(room(1, 1, 0, 9));
     arrive(room(2, 1, 0, 9));
     arrive(request(0, 9));
@@ -211,7 +211,7 @@ TEST_F(sending_parts, an_old_session_knows_none_of_the_flags) {
     expect_lost();
 }
 
-TEST_F(sending_parts, room_for_a_call_without_parts_is_refused_also_behind_room_that_came_early) {
+TEST_F(sending_parts, room_for_a_call_without_parts_is_refused_also_after_early_room) {
     arrive(room(1, 1, 0, 9));
     arrive(plain(0, 9));
     arrive(room(2, 1, 0, 9));
@@ -224,7 +224,7 @@ TEST_F(sending_parts, room_in_an_old_session_is_refused) {
     expect_lost();
 }
 
-TEST_F(sending_parts, room_twice_is_refused) {
+TEST_F(sending_parts, repeated_room_is_refused) {
     arrive(room(1, 1, 0, 9));
     arrive(room(1, 2, 0, 9));
     expect_lost();
@@ -259,13 +259,13 @@ TEST_F(sending_parts, room_of_two_calls_in_one_slot_is_refused) {
     expect_lost();
 }
 
-TEST_F(sending_parts, room_of_a_call_that_did_not_come_is_refused_with_the_next) {
+TEST_F(sending_parts, room_of_a_missing_call_is_refused_with_the_next_call) {
     arrive(room(1, 1, 0, 9));
     arrive(request(0, 10));
     expect_lost();
 }
 
-TEST_F(sending_parts, room_for_room_is_refused) {
+TEST_F(sending_parts, room_for_a_slot_of_room_is_refused) {
     arrive(room(1, 1, 0, 9));
     arrive(room(2, 1, 1, 1));
     expect_lost();
@@ -276,7 +276,7 @@ TEST_F(sending_parts, room_of_itself_or_of_no_slot_is_refused) {
     expect_lost();
 }
 
-TEST_F(sending_parts, room_of_a_slot_there_is_not_is_refused) {
+TEST_F(sending_parts, room_of_a_slot_that_does_not_exist_is_refused) {
     arrive(room(1, 1, shape.slots, 5));
     expect_lost();
 }

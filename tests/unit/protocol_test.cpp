@@ -35,7 +35,7 @@ std::uint64_t at(const bytes64& bytes, std::size_t offset, std::size_t width) {
     return value;
 }
 
-TEST(slot_header, lies_at_the_offsets_of_the_document) {
+TEST(slot_header, fields_lie_at_the_documented_offsets) {
     slot_header h = request();
     h.flags = header_flag::fragmented;
     h.code = status::overloaded;
@@ -60,13 +60,13 @@ TEST(slot_header, lies_at_the_offsets_of_the_document) {
     EXPECT_EQ(at(b, 60, 4), 0x81828384U);
 }
 
-TEST(slot_header, is_read_as_it_was_written) {
+TEST(slot_header, a_header_is_read_as_it_was_written) {
     const bytes64 b = bytes_of(request());
     const slot_header h = read_header(reinterpret_cast<const std::byte*>(b.data()));
     EXPECT_EQ(bytes_of(h), b);
 }
 
-TEST(slot_header, is_read_from_any_address) {
+TEST(slot_header, a_header_is_read_from_any_address) {
     std::array<std::byte, 80> buffer{};
     const slot_header written = request();
     for (std::size_t shift = 0; shift < 16; ++shift) {
@@ -84,7 +84,7 @@ slot_header good(message_kind kind) {
     return h;
 }
 
-TEST(header_check, takes_what_a_correct_peer_sends) {
+TEST(header_check, headers_of_a_correct_peer_are_accepted) {
     for (const message_kind kind : {message_kind::request, message_kind::response}) {
         slot_header h = good(kind);
         EXPECT_EQ(check_header(h, kind), status::ok);
@@ -124,7 +124,7 @@ TEST(header_check, parts_have_their_flags) {
     EXPECT_EQ(check_header(h, message_kind::request), status::protocol_error) << "nor fragments";
 }
 
-TEST(header_check, another_version_is_named) {
+TEST(header_check, another_version_is_a_version_mismatch) {
     slot_header h = good(message_kind::request);
     for (const int version : {0, 2, 255}) {
         h.version = static_cast<std::uint8_t>(version);
@@ -139,7 +139,7 @@ void expect_violation(Change change) {
     EXPECT_EQ(check_header(h, message_kind::response), status::protocol_error);
 }
 
-TEST(header_check, refuses_each_field_out_of_range) {
+TEST(header_check, each_field_out_of_range_is_refused) {
     expect_violation([](slot_header& h) { h.kind = message_kind::request; });
     expect_violation([](slot_header& h) { h.kind = message_kind::fragment; });
     expect_violation([](slot_header& h) { h.kind = static_cast<message_kind>(0); });
@@ -159,7 +159,7 @@ TEST(header_check, refuses_each_field_out_of_range) {
     expect_violation([](slot_header& h) { h.code = static_cast<status>(0xffff); });
 }
 
-TEST(fragment_header, lies_at_the_offsets_of_the_document) {
+TEST(fragment_header, fields_lie_at_the_documented_offsets) {
     fragment_header f;
     f.slot = 0x01020304;
     f.generation = 0x05060708;

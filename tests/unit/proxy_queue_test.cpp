@@ -94,7 +94,7 @@ TEST(proxy_queue, a_descriptor_arrives_as_it_was_posted) {
 
 constexpr proxy::answer_way some_way{0x10000, 512, 21, 3, 300, 0x50000, 1024, 22};
 
-TEST(proxy_queue, answer_is_one_store_of_which_the_proxy_makes_a_request) {
+TEST(proxy_queue, an_answer_takes_one_store_and_becomes_a_request) {
     send_ring ring(4);
     const proxy::send_descriptor before = ring.memory[0];
     ASSERT_EQ(proxy::post_answer(ring.ref, 2, 300), status::ok);
@@ -116,7 +116,7 @@ TEST(proxy_queue, answer_is_one_store_of_which_the_proxy_makes_a_request) {
     EXPECT_EQ(seen.remote_key, 22U);
 }
 
-TEST(proxy_queue, answer_beyond_its_session_is_refused) {
+TEST(proxy_queue, an_answer_beyond_its_session_is_refused) {
     proxy::request answer;
     const auto possible = [&](std::uint32_t slot, std::uint32_t bytes) {
         answer.slot = slot;
@@ -129,7 +129,7 @@ TEST(proxy_queue, answer_beyond_its_session_is_refused) {
     EXPECT_FALSE(proxy::complete({}, 1, answer)) << "no session";
 }
 
-TEST(proxy_queue, answer_and_request_follow_each_other_in_one_place) {
+TEST(proxy_queue, answers_and_requests_take_turns_in_one_place) {
     send_ring ring(2);
     const mlx5::local_range range{1, 2, 3};
     proxy::request seen;
@@ -145,7 +145,7 @@ TEST(proxy_queue, answer_and_request_follow_each_other_in_one_place) {
     }
 }
 
-TEST(proxy_queue, is_not_read_before_each_part_of_it_is_there) {
+TEST(proxy_queue, a_descriptor_is_read_only_when_it_is_complete) {
     for (std::size_t missing = 0; missing < 4; ++missing) {
         send_ring ring(4, 0xffff'ffff);  // the number whose tag is 0
         const mlx5::local_range range{1, 2, 3};
@@ -186,7 +186,7 @@ TEST(proxy_queue, a_full_ring_says_again_until_requests_have_completed) {
 }
 
 /// One poster may note what it saw of `released` after another has noted more.
-TEST(proxy_queue, an_old_note_of_what_has_completed_makes_no_room) {
+TEST(proxy_queue, a_stale_count_of_completed_requests_makes_no_room) {
     send_ring ring(8, 0xffff'fffc);
     const mlx5::local_range range{1, 2, 3};
     for (int i = 0; i < 8; ++i) ASSERT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::ok);
@@ -201,7 +201,7 @@ TEST(proxy_queue, an_old_note_of_what_has_completed_makes_no_room) {
     EXPECT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::again);
 }
 
-TEST(proxy_queue, refuses_what_the_proxy_does_not_post) {
+TEST(proxy_queue, requests_that_the_proxy_does_not_post_are_refused) {
     send_ring ring(4);
     const mlx5::local_range ranges[2]{{1, 2, 3}, {4, 5, 6}};
     mlx5::work_request request = numbered(0, ranges);
@@ -218,7 +218,7 @@ TEST(proxy_queue, refuses_what_the_proxy_does_not_post) {
     EXPECT_EQ(proxy::free_descriptors(ring.ref), 4U);
 }
 
-TEST(proxy_queue, a_completion_saves_its_posters_a_look) {
+TEST(proxy_queue, a_completion_updates_the_count_of_its_posters) {
     send_ring ring(8, 0xfffe);
     const mlx5::local_range range{1, 2, 3};
     for (int i = 0; i < 4; ++i) ASSERT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::ok);
@@ -231,7 +231,7 @@ TEST(proxy_queue, a_completion_saves_its_posters_a_look) {
     EXPECT_EQ(proxy::free_descriptors(ring.ref), 8U);
 }
 
-TEST(proxy_queue, many_post_at_once_and_every_descriptor_is_read_whole_and_once) {
+TEST(proxy_queue, descriptors_of_many_threads_are_read_whole_and_once) {
     constexpr std::uint32_t posters = 4;
     constexpr std::uint32_t each = 20'000;
     send_ring ring(64, 0xffff'ff00);  // soon to wrap
@@ -280,7 +280,7 @@ TEST(proxy_queue, many_post_at_once_and_every_descriptor_is_read_whole_and_once)
     EXPECT_EQ(ring.state.reserved, at);
 }
 
-TEST(proxy_queue, completions_arrive_as_they_were_told) {
+TEST(proxy_queue, completions_arrive_as_they_were_written) {
     completion_ring ring(4, 0xffff'fffe);  // soon to wrap
     mlx5::completion told;
     told.queue_pair = 0xab'cdef;
@@ -311,7 +311,7 @@ TEST(proxy_queue, completions_arrive_as_they_were_told) {
     EXPECT_EQ(ring.first_failure, 0U);
 }
 
-TEST(proxy_queue, the_first_failure_stays) {
+TEST(proxy_queue, the_first_failure_is_kept) {
     completion_ring ring(4);
     mlx5::completion told;
     told.queue_pair = 0x123456;
@@ -334,7 +334,7 @@ TEST(proxy_queue, the_first_failure_stays) {
     EXPECT_EQ(ring.first_failure, 0x08'123456'88'13'01U);
 }
 
-TEST(proxy_queue, room_comes_back_when_it_is_given_back_and_nonsense_gives_none) {
+TEST(proxy_queue, released_room_returns_and_invalid_releases_are_ignored) {
     completion_ring ring(4, 0xffff'fffd);
     EXPECT_EQ(ring.room(), 4U);
     for (int i = 0; i < 4; ++i) ring.tell({});
@@ -351,7 +351,7 @@ TEST(proxy_queue, room_comes_back_when_it_is_given_back_and_nonsense_gives_none)
     EXPECT_EQ(ring.room(), 0U) << "more out than fit";
 }
 
-TEST(proxy_queue, a_discarded_number_is_never_told_again) {
+TEST(proxy_queue, discarded_completions_are_never_reported) {
     completion_ring ring(8);
     for (std::uint32_t i = 0; i < 4; ++i) {
         mlx5::completion told;
@@ -369,7 +369,7 @@ TEST(proxy_queue, a_discarded_number_is_never_told_again) {
     }
 }
 
-TEST(proxy_queue, a_taker_sees_every_completion_in_order_beside_its_writer) {
+TEST(proxy_queue, completions_are_read_in_order_while_others_are_written) {
     constexpr std::uint32_t total = 100'000;
     completion_ring ring(16, 0xffff'f000);
     std::atomic<bool> giving_up{false};

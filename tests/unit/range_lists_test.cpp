@@ -66,7 +66,7 @@ struct in_ranges : ::testing::Test, scripted_client {
 };
 
 /// What lies on a GPU cannot be copied together with the rest.
-TEST_F(in_ranges, of_a_gpu_and_of_memory_that_is_not_reached_are_unsupported) {
+TEST_F(in_ranges, ranges_of_a_gpu_and_of_unreachable_memory_are_unsupported) {
     server->reaches_memory = true;
     server->out_of_reach = on_host.whole().region();
     EXPECT_EQ(submit_mixed(), status::unsupported);
@@ -82,7 +82,7 @@ TEST_F(in_ranges, of_a_gpu_and_of_memory_that_is_not_reached_are_unsupported) {
 }
 
 /// Each in its own piece; the bytes between them are nobody's.
-TEST_F(in_ranges, a_response_that_is_longer_than_they_are_ends_the_session) {
+TEST_F(in_ranges, a_response_longer_than_its_ranges_ends_the_session) {
     constexpr std::size_t half = bytes_each / 2;
     const std::array into{on_host.part(0, half).value(), on_host.part(bytes_each, half).value()};
     const auto bytes = on_host.whole().bytes();
@@ -103,7 +103,7 @@ TEST_F(in_ranges, a_response_that_is_longer_than_they_are_ends_the_session) {
 }
 
 /// What the link has put into the ranges is not copied there once more, nor read from the slot.
-TEST_F(in_ranges, a_response_that_the_link_takes_apart_is_not_copied) {
+TEST_F(in_ranges, a_response_that_the_link_scatters_is_not_copied) {
     constexpr std::size_t half = bytes_each / 2;
     const std::array into{on_host.part(0, half).value(), on_host.part(bytes_each, half).value()};
     const auto bytes = on_host.whole().bytes();
@@ -124,7 +124,7 @@ TEST_F(in_ranges, a_response_that_the_link_takes_apart_is_not_copied) {
 }
 
 /// A list costs more than a copy then.
-TEST_F(in_ranges, short_ones_are_copied_even_where_the_link_takes_responses_apart) {
+TEST_F(in_ranges, short_ranges_are_copied_even_where_the_link_scatters_responses) {
     const std::array into{on_host.part(0, 8).value(), on_host.part(bytes_each, 8).value()};
     const auto bytes = on_host.whole().bytes();
     std::ranges::fill(bytes, std::byte{1});
@@ -138,7 +138,7 @@ TEST_F(in_ranges, short_ones_are_copied_even_where_the_link_takes_responses_apar
 }
 
 /// The link may write there until it was asked back, or the answer has come.
-TEST_F(in_ranges, a_link_that_takes_responses_apart_is_asked_for_them_back) {
+TEST_F(in_ranges, a_cancel_retracts_ranges_from_a_link_that_scatters_responses) {
     const std::array into{on_host.part(0, bytes_each).value()};
     server->takes_apart = true;
     const call_id call = begin();

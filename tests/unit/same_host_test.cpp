@@ -19,7 +19,7 @@ TEST(same_host, an_offer_of_this_host_is_taken) {
     EXPECT_EQ(same_host::accepted_name(same_host::offer(std::string(64, 'x')), asked), std::string(64, 'x'));
 }
 
-TEST(same_host, other_offers_are_not) {
+TEST(same_host, foreign_or_malformed_offers_are_not_taken) {
     const nanoseconds asked = now();
     const std::string offer = same_host::offer("digits");
     std::string elsewhere = offer;

@@ -86,7 +86,7 @@ std::uint32_t as_count(std::size_t size) {
     return static_cast<std::uint32_t>(size);
 }
 
-TEST(send_scopes, a_batch_is_what_its_requests_are_one_by_one_and_rings_once) {
+TEST(send_scopes, a_batch_equals_its_single_requests_and_rings_once) {
     constexpr std::uint32_t start = 0xffff'ffd3;  // soon to wrap
     plain_queue together(64, start);
     plain_queue singly(64, start);
@@ -132,7 +132,7 @@ TEST(send_scopes, a_batch_that_does_not_fit_takes_nothing) {
     EXPECT_EQ(mlx5::free_wqebbs(queue.ref), 3U);
 }
 
-TEST(send_scopes, one_request_that_is_too_long_stops_the_batch) {
+TEST(send_scopes, a_request_that_is_too_long_stops_the_batch) {
     plain_queue queue(64);
     std::mt19937 dice(8);
     random_writes requests(dice, 3, 2);
@@ -152,7 +152,7 @@ TEST(send_scopes, a_batch_of_nothing_rings_nothing) {
     EXPECT_EQ(mlx5::free_wqebbs(queue.ref), 8U);
 }
 
-TEST(send_scopes, what_the_doorbell_takes_is_known_without_the_ring) {
+TEST(send_scopes, the_value_of_the_doorbell_is_known_without_the_ring) {
     plain_queue queue(16, 0xfff9);
     std::mt19937 dice(9);
     for (int i = 0; i < 100; ++i) {
@@ -166,7 +166,7 @@ TEST(send_scopes, what_the_doorbell_takes_is_known_without_the_ring) {
     }
 }
 
-TEST(send_scopes, no_more_is_released_than_is_under_way) {
+TEST(send_scopes, only_reserved_entries_can_be_released) {
     plain_queue queue(8, 0xffff'fffe);
     mlx5::work_request nothing;
     for (int i = 0; i < 4; ++i) ASSERT_EQ(mlx5::post(queue.ref, nothing), status::ok);
@@ -207,7 +207,7 @@ TEST(send_scopes, the_shares_of_a_team_lie_in_the_order_of_its_ranks) {
     }
 }
 
-TEST(send_scopes, all_of_a_team_hear_that_it_does_not_fit) {
+TEST(send_scopes, a_team_hears_that_its_batch_does_not_fit) {
     plain_queue queue(8);
     std::mt19937 dice(11);
     random_writes requests(dice, 9, 2);
@@ -223,7 +223,7 @@ TEST(send_scopes, all_of_a_team_hear_that_it_does_not_fit) {
     EXPECT_EQ(mlx5::free_wqebbs(queue.ref), 3U);
 }
 
-TEST(deferred_doorbell, rings_with_the_next_request_or_when_told) {
+TEST(deferred_doorbell, a_deferred_doorbell_rings_with_the_next_request_or_on_command) {
     plain_queue queue(8);
     bench::deferred_doorbell deferred;
     mlx5::work_request nothing;
@@ -242,7 +242,7 @@ TEST(deferred_doorbell, rings_with_the_next_request_or_when_told) {
     EXPECT_EQ(queue.doorbell, 0U) << "once";
 }
 
-TEST(deferred_doorbell, stays_deferred_while_the_ring_is_full) {
+TEST(deferred_doorbell, a_doorbell_stays_deferred_while_the_ring_is_full) {
     plain_queue queue(2);
     bench::deferred_doorbell deferred;
     mlx5::work_request nothing;

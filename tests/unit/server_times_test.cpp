@@ -12,7 +12,7 @@
 namespace accel::tests {
 namespace {
 
-TEST(server_times, never_fall_while_a_server_stops) {
+TEST(server_times, processor_times_never_fall_while_a_server_stops) {
     context ctx = context::open().value();
     server_options options;
     options.workers = 8;

@@ -120,7 +120,7 @@ std::vector<float> preprocessed(const image_reference& of) {
     return values;
 }
 
-TEST(serving_image, is_what_torchvision_makes_of_it) {
+TEST(serving_image, preprocessing_equals_that_of_torchvision) {
     for (const image_reference& each : image_references) {
         SCOPED_TRACE(testing::Message() << each.from.height << "x" << each.from.width << " to " << each.to.height);
         const std::vector<float> values = preprocessed(each);

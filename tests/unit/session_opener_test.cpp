@@ -44,7 +44,7 @@ TEST_F(session_opener_test, clients_take_turns) {
     EXPECT_TRUE(opener_.idle());
 }
 
-TEST_F(session_opener_test, clients_take_turns_where_they_are_answered) {
+TEST_F(session_opener_test, clients_take_turns_in_being_answered) {
     for (std::uint64_t request = 1; request <= 50; ++request) ask("a", request, request);
     while (opener_.open_next()) continue;
     ask("b", 100, 100);
@@ -58,7 +58,7 @@ TEST_F(session_opener_test, clients_take_turns_where_they_are_answered) {
     EXPECT_TRUE(opener_.take(1).empty());
 }
 
-TEST_F(session_opener_test, what_a_gone_connection_asked_for_is_not_opened) {
+TEST_F(session_opener_test, sessions_of_a_closed_connection_are_not_opened) {
     ask("a", 7, 1);
     ask("a", 9, 2);
     ask("a", 7, 3);

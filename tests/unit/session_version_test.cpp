@@ -49,7 +49,7 @@ struct session_versions : ::testing::Test {
     std::unique_ptr<connect_request> wanted;
 };
 
-TEST_F(session_versions, the_highest_that_both_know_is_granted) {
+TEST_F(session_versions, the_highest_common_version_is_granted) {
     EXPECT_EQ(grant(1, 1).value().version, 1) << "an old client";
     EXPECT_EQ(grant(1, 2).value().version, 2);
     EXPECT_EQ(grant(2, 7).value().version, session_version::newest) << "a client of the future";
@@ -84,7 +84,7 @@ TEST_F(session_versions, an_old_server_is_not_asked_for_targets) {
     EXPECT_EQ(resolve_target(*wanted, session_version::targets, "model").value(), target_of("model"));
 }
 
-TEST_F(session_versions, an_old_server_does_not_hear_of_cancelled_calls) {
+TEST_F(session_versions, an_old_server_is_not_told_of_cancelled_calls) {
     client_session session;
     session.watch = std::make_shared<session_watch>(4);
     session.version = session_version::targets;
@@ -105,7 +105,7 @@ TEST(target_names, numbers_are_hashes_that_never_change) {
     EXPECT_FALSE(is_target_name(std::string(max_target_bytes + 1, 'a')));
 }
 
-TEST(target_names, a_table_finds_its_own_and_nothing_else) {
+TEST(target_names, a_table_finds_only_its_own_names) {
     std::vector<named_handler> named;
     int called = -1;
     for (int i = 0; i < 300; ++i)

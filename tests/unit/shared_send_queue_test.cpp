@@ -56,7 +56,7 @@ status post(const mlx5::shared_send_queue_ref& to, mark what, std::uint32_t leng
     for (std::size_t i = 0; i < mlx5::wqebb_bytes; ++i) to[i] = const_cast<const volatile std::byte*>(from)[i];
 }
 
-TEST(shared_send_queue, many_post_at_once_and_every_request_is_told_whole_and_once) {
+TEST(shared_send_queue, requests_of_many_threads_are_posted_whole_and_once) {
     constexpr std::uint32_t posters = 4;
     constexpr std::uint32_t each = 20'000;
     shared_queue of(64, 0xffff'ff00);  // soon to wrap
@@ -116,7 +116,7 @@ TEST(shared_send_queue, many_post_at_once_and_every_request_is_told_whole_and_on
     EXPECT_EQ(of.state.released, of.state.published);
 }
 
-TEST(shared_send_queue, tells_the_adapter_of_nothing_behind_a_request_that_is_not_whole) {
+TEST(shared_send_queue, requests_after_an_incomplete_one_wait_for_their_doorbell) {
     shared_queue of(8);
     std::uint32_t first = 0;
     std::uint32_t second = 0;
@@ -140,7 +140,7 @@ TEST(shared_send_queue, tells_the_adapter_of_nothing_behind_a_request_that_is_no
     EXPECT_EQ(of.doorbell, last) << "of the last request";
 }
 
-TEST(shared_send_queue, says_again_when_it_is_full_and_knows_what_is_done) {
+TEST(shared_send_queue, a_full_queue_says_again_until_requests_are_done) {
     shared_queue of(8, 0xffff'fffd);
     for (std::uint32_t i = 0; i < 4; ++i) ASSERT_EQ(post(of.ref, {0, i}, 60), status::ok);  // of two blocks
     EXPECT_EQ(post(of.ref, {0, 4}, 60), status::again);

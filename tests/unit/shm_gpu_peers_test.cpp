@@ -56,7 +56,7 @@ struct shm_gpu_client : ::testing::Test {
     testing::hostile_client client{open_fake()};
 };
 
-TEST_F(shm_gpu_client, says_where_its_request_lies_and_where_it_wants_the_response) {
+TEST_F(shm_gpu_client, entries_tell_where_the_request_lies_and_the_response_goes) {
     ASSERT_TRUE(client.ready);
     ASSERT_TRUE(client.passed_to_it[gpu_requests].open());
     ASSERT_TRUE(client.passed_to_it[gpu_responses].open());
@@ -73,26 +73,26 @@ TEST_F(shm_gpu_client, says_where_its_request_lies_and_where_it_wants_the_respon
     EXPECT_EQ(seen[2].payload.data(), client.path->receive().payload(3));
 }
 
-TEST_F(shm_gpu_client, slot_beyond_the_session_ends_it) {
+TEST_F(shm_gpu_client, a_slot_out_of_range_ends_the_session) {
     announce(1, 0);
     client.writes.announce(geometry.slots | entry_flag::payload_on_gpu);
     EXPECT_EQ(client.poll().size(), 1U);
     EXPECT_EQ(testing::only_loss(client), status::protocol_error);
 }
 
-TEST_F(shm_gpu_client, length_beyond_the_slot_ends_it) {
+TEST_F(shm_gpu_client, a_length_beyond_the_slot_ends_the_session) {
     announce(1, entry_flag::payload_on_gpu, geometry.request_bytes + 1);
     EXPECT_EQ(testing::only_loss(client), status::protocol_error);
 }
 
-TEST_F(shm_gpu_client, gets_memory_of_its_own_session_and_no_more) {
+TEST_F(shm_gpu_client, a_client_gets_only_the_memory_of_its_own_session) {
     auto& gpu = *client.on_gpu[0]->gpu();
     EXPECT_TRUE(gpu.map_shared(client.passed_to_it[gpu_requests].get(), client.on_gpu[0]->payload_bytes()).ok());
     EXPECT_FALSE(gpu.map_shared(client.passed_to_it[gpu_requests].get(),
                                 client.on_gpu[0]->payload_bytes() + tests::fake_device::share_step));
 }
 
-TEST(shm_gpu_unasked, flags_end_a_session_without_slots_on_a_gpu) {
+TEST(shm_gpu_unasked, gpu_flags_end_a_session_without_slots_on_a_gpu) {
     for (const std::uint32_t flag : {entry_flag::payload_on_gpu, entry_flag::response_on_gpu}) {
         testing::hostile_client client;
         ASSERT_TRUE(client.ready);
@@ -164,7 +164,7 @@ struct shm_gpu_server : ::testing::Test {
     testing::hostile_server server{gpus};
 };
 
-TEST_F(shm_gpu_server, request_is_announced_when_its_payload_is_there) {
+TEST_F(shm_gpu_server, a_request_is_announced_when_its_payload_is_there) {
     connect();
     ASSERT_TRUE(maps());
     std::memset(part(0, 100).bytes().data(), 5, 100);
@@ -181,7 +181,7 @@ TEST_F(shm_gpu_server, request_is_announced_when_its_payload_is_there) {
     EXPECT_EQ(there[99], std::byte{5});
 }
 
-TEST_F(shm_gpu_server, response_is_told_when_it_has_been_copied) {
+TEST_F(shm_gpu_server, a_response_is_reported_when_it_has_been_copied) {
     connect();
     send(1, part(0, 10), part(1000, 50));
     settle();
@@ -198,7 +198,7 @@ TEST_F(shm_gpu_server, response_is_told_when_it_has_been_copied) {
     EXPECT_EQ(seen[0].payload[49], std::byte{6});
 }
 
-TEST_F(shm_gpu_server, memory_that_is_too_small_or_no_gpus_is_not_used) {
+TEST_F(shm_gpu_server, memory_that_is_too_small_or_not_on_a_gpu_is_not_used) {
     const auto expect_host = [&](int requests, int responses) {
         testing::hostile_server other{gpus};
         other.passes.push_back(requests);
@@ -213,12 +213,12 @@ TEST_F(shm_gpu_server, memory_that_is_too_small_or_no_gpus_is_not_used) {
     EXPECT_EQ(gpus->device().allocated(), on_gpu.size()) << "nothing stays mapped";
 }
 
-TEST_F(shm_gpu_server, that_passes_half_of_it_is_refused) {
+TEST_F(shm_gpu_server, a_server_that_passes_only_one_segment_is_refused) {
     server.passes.pop_back();
     EXPECT_EQ(server.connect().code(), status::protocol_error);
 }
 
-TEST_F(shm_gpu_server, that_passes_what_nobody_asked_for_is_not_listened_to) {
+TEST_F(shm_gpu_server, gpu_segments_that_were_not_asked_for_are_ignored) {
     testing::hostile_server other;
     other.passes.push_back(passed[0].get());
     other.passes.push_back(passed[1].get());
@@ -228,7 +228,7 @@ TEST_F(shm_gpu_server, that_passes_what_nobody_asked_for_is_not_listened_to) {
     EXPECT_EQ(testing::only_loss(other), status::protocol_error);
 }
 
-TEST_F(shm_gpu_server, response_on_the_gpu_that_nobody_asked_for_ends_it) {
+TEST_F(shm_gpu_server, an_unrequested_response_on_the_gpu_ends_the_session) {
     connect();
     send(1, part(0, 10), {});
     settle();
@@ -237,7 +237,7 @@ TEST_F(shm_gpu_server, response_on_the_gpu_that_nobody_asked_for_ends_it) {
     EXPECT_EQ(testing::only_loss(server), status::protocol_error);
 }
 
-TEST_F(shm_gpu_server, response_longer_than_where_it_is_wanted_ends_it) {
+TEST_F(shm_gpu_server, a_response_longer_than_its_target_ends_the_session) {
     connect();
     send(1, part(0, 10), part(1000, 50));
     settle();
@@ -247,7 +247,7 @@ TEST_F(shm_gpu_server, response_longer_than_where_it_is_wanted_ends_it) {
     EXPECT_EQ(gpus->device().at_work, 0);
 }
 
-TEST_F(shm_gpu_server, response_on_the_host_in_place_of_the_gpu_ends_it) {
+TEST_F(shm_gpu_server, a_response_on_the_host_in_place_of_the_gpu_ends_the_session) {
     connect();
     send(1, part(0, 10), part(1000, 50));
     settle();
@@ -256,7 +256,7 @@ TEST_F(shm_gpu_server, response_on_the_host_in_place_of_the_gpu_ends_it) {
     EXPECT_EQ(testing::only_loss(server), status::protocol_error);
 }
 
-TEST_F(shm_gpu_server, text_of_a_failure_on_the_gpu_ends_it) {
+TEST_F(shm_gpu_server, the_text_of_a_failure_on_the_gpu_ends_the_session) {
     connect();
     send(1, part(0, 10), part(1000, 50));
     settle();
@@ -265,7 +265,7 @@ TEST_F(shm_gpu_server, text_of_a_failure_on_the_gpu_ends_it) {
     EXPECT_EQ(testing::only_loss(server), status::protocol_error);
 }
 
-TEST_F(shm_gpu_server, answer_to_a_request_that_has_not_left_ends_it) {
+TEST_F(shm_gpu_server, an_answer_to_an_unsent_request_ends_the_session) {
     connect();
     gpus->device().held = true;
     send(1, part(0, 10), {});
@@ -277,7 +277,7 @@ TEST_F(shm_gpu_server, answer_to_a_request_that_has_not_left_ends_it) {
     EXPECT_TRUE(server.path->close());
 }
 
-TEST_F(shm_gpu_server, memory_that_comes_back_is_told_before_the_loss) {
+TEST_F(shm_gpu_server, released_memory_is_reported_before_the_loss) {
     connect();
     gpus->device().held = true;
     send(1, part(0, 10), {});
@@ -294,7 +294,7 @@ TEST_F(shm_gpu_server, memory_that_comes_back_is_told_before_the_loss) {
 }
 
 /// Whatever is announced, and whenever: a payload that the host may read lies on the host.
-TEST_F(shm_gpu_server, anything_may_be_announced) {
+TEST_F(shm_gpu_server, random_announcements_never_expose_gpu_memory_to_the_host) {
     std::mt19937 random(1);
     const auto below = [&](std::uint32_t bound) { return static_cast<std::uint32_t>(random() % bound); };
     for (int session = 0; session < 200; ++session) {
@@ -345,7 +345,7 @@ TEST_F(shm_gpu_server, anything_may_be_announced) {
     }
 }
 
-TEST_F(shm_gpu_server, second_answer_during_the_copy_of_the_first_ends_it) {
+TEST_F(shm_gpu_server, a_second_answer_during_the_copy_of_the_first_ends_the_session) {
     connect();
     send(1, part(0, 10), part(1000, 50));
     settle();

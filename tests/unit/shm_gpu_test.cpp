@@ -143,7 +143,7 @@ TEST_P(shm_gpu, payloads_of_every_place_and_length_arrive) {
             for (const place to : {place::slot, place::host, place::gpu}) (void)call(from, to, length);
 }
 
-TEST_P(shm_gpu, from_gpu_to_gpu_nothing_goes_over_the_host) {
+TEST_P(shm_gpu, payloads_from_gpu_to_gpu_avoid_the_host) {
     connect();
     EXPECT_EQ(call(place::gpu, place::gpu, 64).count(), 0);
     EXPECT_EQ(call(place::gpu, place::gpu, slot_bytes).count(), 0);
@@ -151,7 +151,7 @@ TEST_P(shm_gpu, from_gpu_to_gpu_nothing_goes_over_the_host) {
     EXPECT_GT(call(place::slot, place::gpu, 64).count(), 0) << "a short request takes less time over the host";
 }
 
-TEST_P(shm_gpu, client_that_has_used_no_gpu_goes_over_the_host) {
+TEST_P(shm_gpu, a_client_without_a_gpu_goes_over_the_host) {
     connect(-1);
     EXPECT_EQ(client_gpus_->opened().size(), 0U);
     EXPECT_GT(call(place::slot, place::slot, slot_bytes).count(), 0);
@@ -168,7 +168,7 @@ TEST_P(shm_gpu, another_gpu_goes_over_the_host) {
     EXPECT_GT(call(place::gpu, place::gpu, slot_bytes).count(), 0);
 }
 
-TEST_P(shm_gpu, text_of_a_failure_is_on_the_host) {
+TEST_P(shm_gpu, the_text_of_a_failure_is_on_the_host) {
     connect();
     fails_ = true;
     for (const place to : {place::slot, place::gpu}) {
@@ -206,7 +206,7 @@ TEST_P(shm_gpu, many_ranges_of_both_memories_are_one_request) {
 }
 
 /// Its memory is the application's again when the GPU has let go of it, and not before.
-TEST_P(shm_gpu, call_that_ends_during_its_copy_completes_when_the_copy_has_ended) {
+TEST_P(shm_gpu, a_call_that_ends_during_its_copy_completes_after_the_copy) {
     connect();
     auto& gpu = client_gpus_->device();
     gpu.held = true;
@@ -218,7 +218,7 @@ TEST_P(shm_gpu, call_that_ends_during_its_copy_completes_when_the_copy_has_ended
     for (int i = 0; i < 5; ++i) (void)call(place::gpu, place::gpu, slot_bytes);
 }
 
-TEST_P(shm_gpu, lost_server_ends_calls_once_their_copies_have_ended) {
+TEST_P(shm_gpu, a_lost_server_ends_calls_after_their_copies) {
     connect();
     auto& gpu = client_gpus_->device();
     (void)call(place::gpu, place::gpu, slot_bytes);
@@ -233,7 +233,7 @@ TEST_P(shm_gpu, lost_server_ends_calls_once_their_copies_have_ended) {
     EXPECT_TRUE(eventually(patience(10s), [&] { return server_gpus_->device().allocated() == 0; }));
 }
 
-TEST_P(shm_gpu, closed_channel_leaves_nothing_mapped) {
+TEST_P(shm_gpu, a_closed_channel_leaves_nothing_mapped) {
     connect();
     (void)call(place::gpu, place::gpu, slot_bytes);
     EXPECT_GT(client_gpus_->device().allocated(), 2 * slot_bytes);
@@ -243,7 +243,7 @@ TEST_P(shm_gpu, closed_channel_leaves_nothing_mapped) {
     EXPECT_EQ(client_gpus_->pins, 0);
 }
 
-TEST_P(shm_gpu, failed_gpu_of_the_client_ends_its_session) {
+TEST_P(shm_gpu, a_failed_gpu_of_the_client_ends_its_session) {
     connect();
     auto& gpu = client_gpus_->device();
     gpu.held = true;
@@ -253,7 +253,7 @@ TEST_P(shm_gpu, failed_gpu_of_the_client_ends_its_session) {
     EXPECT_TRUE(how == status::device_lost || how == status::peer_lost) << to_string(how);
 }
 
-TEST_P(shm_gpu, channel_that_connects_again_maps_the_new_slots) {
+TEST_P(shm_gpu, a_reconnected_channel_maps_the_new_slots) {
     channel_options options;
     options.reconnect = true;
     options.backoff_min = 1ms;

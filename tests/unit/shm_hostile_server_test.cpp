@@ -70,7 +70,7 @@ struct shm_hostile_server : ::testing::Test {
     testing::hostile_server server;
 };
 
-TEST_F(shm_hostile_server, answers_and_is_read_in_place) {
+TEST_F(shm_hostile_server, answers_are_read_in_place) {
     connect();
     answer(3, response(3, 5));
     const auto seen = server.poll();
@@ -80,7 +80,7 @@ TEST_F(shm_hostile_server, answers_and_is_read_in_place) {
     EXPECT_EQ(seen[0].payload.size(), 5U);
 }
 
-TEST_F(shm_hostile_server, that_passes_other_memory_is_refused) {
+TEST_F(shm_hostile_server, a_server_that_passes_unsuitable_memory_is_refused) {
     const auto refused = [](passed which, core::unique_fd what, status why) {
         testing::hostile_server other;
         other.passes[which] = what.get();
@@ -105,17 +105,17 @@ TEST_F(shm_hostile_server, that_passes_other_memory_is_refused) {
             status::out_of_memory);
 }
 
-TEST_F(shm_hostile_server, that_passes_too_little_is_refused) {
+TEST_F(shm_hostile_server, a_server_that_passes_too_few_segments_is_refused) {
     server.passes.pop_back();
     EXPECT_EQ(server.connect().code(), status::protocol_error);
 }
 
-TEST_F(shm_hostile_server, that_passes_nothing_is_refused) {
+TEST_F(shm_hostile_server, a_server_that_passes_nothing_is_refused) {
     server.passes.clear();
     EXPECT_EQ(server.connect().code(), status::protocol_error);
 }
 
-TEST_F(shm_hostile_server, that_says_anything_but_yes_is_refused) {
+TEST_F(shm_hostile_server, a_server_that_refuses_or_sends_garbage_is_refused) {
     using bytes = std::vector<std::byte>;
     const bytes refusal = core::encode_data_answer(status::overloaded, "no");
     bytes too_long = refusal;
@@ -135,7 +135,7 @@ TEST_F(shm_hostile_server, that_says_anything_but_yes_is_refused) {
     }
 }
 
-TEST_F(shm_hostile_server, slot_beyond_the_session_ends_it) {
+TEST_F(shm_hostile_server, a_slot_out_of_range_ends_the_session) {
     for (const std::uint32_t slot : {testing::geometry.slots, 0x8000'0000U, ~0U}) {
         testing::hostile_server other;
         ASSERT_TRUE(other.connect());
@@ -147,19 +147,19 @@ TEST_F(shm_hostile_server, slot_beyond_the_session_ends_it) {
     }
 }
 
-TEST_F(shm_hostile_server, header_of_another_slot_ends_it) {
+TEST_F(shm_hostile_server, a_header_of_another_slot_ends_the_session) {
     connect();
     answer(1, response(2, 5));
     expect_end(status::protocol_error);
 }
 
-TEST_F(shm_hostile_server, length_beyond_the_slot_ends_it) {
+TEST_F(shm_hostile_server, a_length_beyond_the_slot_ends_the_session) {
     connect();
     answer(1, response(1, testing::geometry.response_bytes + 1));
     expect_end(status::protocol_error);
 }
 
-TEST_F(shm_hostile_server, extensions_beyond_their_room_end_it) {
+TEST_F(shm_hostile_server, extensions_beyond_their_room_end_the_session) {
     connect();
     answer(0, response(0, 5, core::extension_room + 8));
     expect_end(status::protocol_error);
@@ -182,7 +182,7 @@ TEST_F(shm_hostile_server, extensions_are_copied_before_they_are_read) {
     EXPECT_EQ(count, 1U);
 }
 
-TEST_F(shm_hostile_server, response_longer_than_where_it_is_wanted_ends_it) {
+TEST_F(shm_hostile_server, a_response_longer_than_its_target_ends_the_session) {
     connect();
     expect_in(1, 100);
     std::memset(own.data(), 7, own.size());
@@ -191,7 +191,7 @@ TEST_F(shm_hostile_server, response_longer_than_where_it_is_wanted_ends_it) {
     EXPECT_EQ(own.data()[0], std::byte{7}) << "nothing was written";
 }
 
-TEST_F(shm_hostile_server, response_is_placed_once_and_a_late_one_never) {
+TEST_F(shm_hostile_server, a_response_is_placed_once_and_a_late_one_never) {
     connect();
     expect_in(1, 100);
     slot_header late = response(1, 50);
@@ -210,7 +210,7 @@ TEST_F(shm_hostile_server, response_is_placed_once_and_a_late_one_never) {
     EXPECT_EQ(seen[0].payload.data(), server.path->receive().payload(1)) << "the room was for one";
 }
 
-TEST_F(shm_hostile_server, retracted_room_is_left_alone) {
+TEST_F(shm_hostile_server, a_retracted_response_target_is_left_alone) {
     connect();
     expect_in(1, 100);
     EXPECT_TRUE(server.path->retract(1));
@@ -222,7 +222,7 @@ TEST_F(shm_hostile_server, retracted_room_is_left_alone) {
 }
 
 /// It writes on, also after its death: no more is taken then than a lane holds.
-TEST_F(shm_hostile_server, endless_announcements_end_with_each_poll) {
+TEST_F(shm_hostile_server, endless_announcements_do_not_prolong_a_poll) {
     connect();
     server.writes.write_header(0, response(0, 1));
     for (int round = 0; round < 100; ++round) {
@@ -246,14 +246,14 @@ TEST_F(shm_hostile_server, endless_announcements_end_with_each_poll) {
     EXPECT_EQ(arrived, server.responses_layout.entries);
 }
 
-TEST_F(shm_hostile_server, death_is_one_though_it_says_goodbye) {
+TEST_F(shm_hostile_server, a_server_that_closes_its_socket_is_lost_despite_its_goodbye) {
     connect();
     server.writes.head().closed.store(1);
     server.socket.reset();
     expect_end(status::peer_lost, true);
 }
 
-TEST_F(shm_hostile_server, that_always_sleeps_is_woken_once_a_sleep_and_never_waited_for) {
+TEST_F(shm_hostile_server, a_server_that_always_sleeps_is_woken_once_per_sleep) {
     connect();
     server.sleep().store(1);
     EXPECT_EQ(server.path->deliver_plain(0, {}), status::ok);
@@ -267,7 +267,7 @@ TEST_F(shm_hostile_server, that_always_sleeps_is_woken_once_a_sleep_and_never_wa
     }
 }
 
-TEST_F(shm_hostile_server, bytes_and_descriptors_on_its_socket_are_thrown_away) {
+TEST_F(shm_hostile_server, unexpected_bytes_and_descriptors_are_discarded) {
     connect();
     const int before = ::dup(0);
     ::close(before);

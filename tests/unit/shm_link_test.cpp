@@ -41,7 +41,7 @@ struct hostile_client : testing::hostile_client {
     }
 };
 
-TEST(shm_link, takes_a_request_where_the_client_wrote_it) {
+TEST(shm_link, a_request_is_read_where_the_client_wrote_it) {
     hostile_client client;
     client.write_header(2, 2, 5);
     client.announce(2);
@@ -52,21 +52,21 @@ TEST(shm_link, takes_a_request_where_the_client_wrote_it) {
     EXPECT_EQ(seen[0].payload.size(), 5U);
 }
 
-TEST(shm_link, slot_beyond_the_session_ends_it) {
+TEST(shm_link, a_slot_out_of_range_ends_the_session) {
     hostile_client client;
     client.write_header(geometry.slots, geometry.slots, 5);  // in the rest of the last page
     client.announce(geometry.slots);
     EXPECT_EQ(testing::only_loss(client), status::protocol_error);
 }
 
-TEST(shm_link, header_of_another_slot_ends_it) {
+TEST(shm_link, a_header_of_another_slot_ends_the_session) {
     hostile_client client;
     client.write_header(1, 2, 5);
     client.announce(1);
     EXPECT_EQ(testing::only_loss(client), status::protocol_error);
 }
 
-TEST(shm_link, length_beyond_the_slot_ends_it) {
+TEST(shm_link, a_length_beyond_the_slot_ends_the_session) {
     hostile_client client;
     client.write_header(1, 1, geometry.request_bytes + 1);
     client.announce(1);
@@ -82,7 +82,7 @@ TEST(shm_link, entries_out_of_order_are_not_taken) {
     }
 }
 
-TEST(shm_link, end_of_the_socket_is_a_death_unless_the_client_said_goodbye) {
+TEST(shm_link, a_closed_socket_is_a_loss_unless_the_client_said_goodbye) {
     for (const bool goodbye : {false, true}) {
         hostile_client client;
         if (goodbye) reinterpret_cast<segment_head*>(client.requests)->closed.store(1);
@@ -93,7 +93,7 @@ TEST(shm_link, end_of_the_socket_is_a_death_unless_the_client_said_goodbye) {
     }
 }
 
-TEST(shm_link, client_can_write_nothing_but_its_requests) {
+TEST(shm_link, a_client_can_write_only_its_requests) {
     hostile_client client;
     for (const passed which : {responses_segment, sleep_page}) {
         const int fd = client.passed_to_it[which].get();
@@ -103,7 +103,7 @@ TEST(shm_link, client_can_write_nothing_but_its_requests) {
     for (const core::unique_fd& each : client.passed_to_it) EXPECT_NE(::ftruncate(each.get(), 0), 0);
 }
 
-TEST(shm_link, token_is_good_once_and_a_wrong_one_never) {
+TEST(shm_link, a_token_works_once_and_a_wrong_one_never) {
     hostile_client client;
     EXPECT_FALSE(client.connect(make_token(1))) << "a token was taken twice";
     auto made = client.events->open_link(make_config(link_role::server));
@@ -141,7 +141,7 @@ TEST(shm_segment, only_sealed_memory_of_the_right_size_is_mapped) {
     EXPECT_EQ(map(-1, page_bytes), status::protocol_error);
 }
 
-TEST(shm_descriptors, surplus_ones_are_closed) {
+TEST(shm_descriptors, surplus_descriptors_are_closed) {
     core::unique_fd there;
     const core::unique_fd here = connect_data(there);
     const std::array<int, 3> three{0, 0, 0};

@@ -29,7 +29,7 @@ TEST(slot_memory, slots_do_not_overlap) {
     }
 }
 
-TEST(slot_memory, can_be_written_to_its_last_byte) {
+TEST(slot_memory, slots_can_be_written_to_their_last_byte) {
     const auto made = slot_memory::create(3, 1001);
     ASSERT_TRUE(made);
     const slot_memory& slots = *made.value();
@@ -40,7 +40,7 @@ TEST(slot_memory, can_be_written_to_its_last_byte) {
     }
 }
 
-TEST(slot_memory, refuses_what_no_peer_may_have) {
+TEST(slot_memory, geometries_out_of_range_are_refused) {
     EXPECT_EQ(slot_memory::create(0, 1).code(), status::invalid_argument);
     EXPECT_EQ(slot_memory::create(max_slots + 1, 1).code(), status::invalid_argument);
     EXPECT_EQ(slot_memory::create(1, max_payload_bytes + 1).code(), status::invalid_argument);

@@ -18,7 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 
 /// As the kernel may do by itself for a client whose server is not there yet.
-TEST(sockets, that_are_connected_to_themselves_are_refused) {
+TEST(sockets, a_socket_connected_to_itself_is_refused) {
     const unique_fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in own{};
     own.sin_family = AF_INET;
@@ -40,7 +40,7 @@ std::string seen_from(int listening, const std::string& host) {
     return peer_address(server.get());
 }
 
-TEST(sockets, networks_are_those_of_ipv6_addresses) {
+TEST(sockets, only_ipv6_addresses_have_a_network) {
     EXPECT_EQ(network_of("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
     EXPECT_EQ(network_of("2001:db8:1:2::1"), network_of("2001:db8:1:2:ffff:ffff:ffff:ffff"));
     EXPECT_NE(network_of("2001:db8:1:2::1"), network_of("2001:db8:1:3::1"));
@@ -48,7 +48,7 @@ TEST(sockets, networks_are_those_of_ipv6_addresses) {
     for (const char* other : {"10.0.0.1", "this host", "an unknown address", ""}) EXPECT_EQ(network_of(other), "");
 }
 
-TEST(sockets, at_a_star_listen_on_every_address_of_both_families) {
+TEST(sockets, a_star_listens_on_every_address_of_both_families) {
     auto listening = listen_on("*", 0);
     ASSERT_TRUE(listening) << listening.error().message;
     EXPECT_EQ(seen_from(listening->get(), "127.0.0.1"), "127.0.0.1") << "as it is known on a socket of IPv4";
@@ -58,7 +58,7 @@ TEST(sockets, at_a_star_listen_on_every_address_of_both_families) {
     EXPECT_EQ(listen_on("*", local_port(listening->get())).error().native, EADDRINUSE);
 }
 
-TEST(sockets, at_a_star_listen_on_ipv4_where_there_is_no_ipv6) {
+TEST(sockets, a_star_listens_on_ipv4_where_there_is_no_ipv6) {
     const auto listens = [] {
         if (!tests::forbid_ipv6()) return tests::child_cannot;
         auto listening = listen_on("*", 0);
@@ -70,7 +70,7 @@ TEST(sockets, at_a_star_listen_on_ipv4_where_there_is_no_ipv6) {
 }
 
 /// Half of a server would be worse than an error.
-TEST(sockets, at_a_star_do_not_listen_where_one_family_has_the_port_taken) {
+TEST(sockets, a_star_does_not_listen_where_one_family_has_the_port_taken) {
     if (!tests::has_ipv6()) GTEST_SKIP() << "there is one family";
     const unique_fd other(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int on = 1;

@@ -61,7 +61,7 @@ TEST(result, value_of_an_error_ends_the_process_with_its_sentence) {
     EXPECT_DEATH((void)*std::move(r), "the port is taken");
 }
 
-TEST(result, of_nothing_is_success_until_it_holds_an_error) {
+TEST(result, a_void_result_is_success_until_it_holds_an_error) {
     EXPECT_TRUE(result<void>{});
     const result<void> failed{error{status::closed, 0, "gone"}};
     EXPECT_FALSE(failed);

@@ -67,7 +67,7 @@ struct signal_fd {
     }
 };
 
-TEST(tcp_sleep, ends_with_a_message_another_descriptor_or_in_time) {
+TEST(tcp_sleep, a_sleep_ends_with_a_message_a_descriptor_or_its_time) {
     tcp_world world;
     auto c = world.connect();
     const signal_fd client_other;
@@ -198,7 +198,7 @@ TEST_F(tcp_accept, replayed_token_is_refused) {
     EXPECT_TRUE(server->lost.empty());
 }
 
-TEST_F(tcp_accept, token_is_no_good_after_the_session_ended) {
+TEST_F(tcp_accept, a_token_is_refused_after_its_session_ended) {
     const core::data_preamble p = good_preamble(77);
     {
         const core::unique_fd first = raw_connection(world.door.port());
@@ -212,7 +212,7 @@ TEST_F(tcp_accept, token_is_no_good_after_the_session_ended) {
     EXPECT_EQ(server->lost.size(), 1U);
 }
 
-TEST_F(tcp_accept, token_is_no_good_when_the_session_ends_before_its_client_has_come) {
+TEST_F(tcp_accept, a_token_is_refused_when_its_session_ends_before_the_client_comes) {
     EXPECT_TRUE(server->path->close());
     const core::data_preamble p = good_preamble(77);
     const core::unique_fd late = raw_connection(world.door.port());
@@ -220,7 +220,7 @@ TEST_F(tcp_accept, token_is_no_good_when_the_session_ends_before_its_client_has_
     EXPECT_EQ(answer_to(late), core::no_session_waits);
 }
 
-TEST_F(tcp_accept, preamble_may_come_byte_by_byte_with_requests_behind_the_answer) {
+TEST_F(tcp_accept, a_preamble_may_come_byte_by_byte_before_requests) {
     const core::unique_fd peer = raw_connection(world.door.port());
     const core::data_preamble p = good_preamble(77);
     bytes stream(sizeof p);
@@ -242,7 +242,7 @@ TEST_F(tcp_accept, preamble_may_come_byte_by_byte_with_requests_behind_the_answe
     for (const link_event& e : server->arrived) EXPECT_TRUE(same(e.payload, payload));
 }
 
-TEST_F(tcp_accept, garbage_behind_the_token_ends_the_link) {
+TEST_F(tcp_accept, garbage_after_the_token_ends_the_link) {
     const core::unique_fd peer = raw_connection(world.door.port());
     const core::data_preamble p = good_preamble(77);
     write_all(peer, &p, sizeof p);
@@ -287,7 +287,7 @@ TEST_F(tcp_accept, truncation_at_any_offset_is_a_loss_and_no_message) {
     }
 }
 
-TEST(tcp_many, thousand_sessions_on_one_poller) {
+TEST(tcp_many, one_poller_serves_a_thousand_sessions) {
     constexpr std::size_t sessions = 1000;
     tcp_world world;
     std::vector<tcp_world::connection> all;

@@ -57,7 +57,7 @@ TEST(tcp_link, echoes_every_size) {
     }
 }
 
-TEST(tcp_link, many_random_messages_in_several_slots) {
+TEST(tcp_link, random_messages_in_all_slots_arrive) {
     constexpr std::size_t most = 4 << 20;
     constexpr std::uint32_t slots = 8;
     tcp_world world;
@@ -118,7 +118,7 @@ TEST(tcp_link, works_over_ipv6_and_names) {
     }
 }
 
-TEST(tcp_link, response_is_directed) {
+TEST(tcp_link, a_response_goes_to_its_target) {
     tcp_world world;
     auto c = world.connect({.slots = 2, .request_bytes = 64, .response_bytes = 1 << 20});
     for (const std::size_t size : {std::size_t{10}, std::size_t{1} << 20}) {
@@ -138,7 +138,7 @@ TEST(tcp_link, response_is_directed) {
     }
 }
 
-TEST(tcp_link, retract_in_mid_send_leaves_lent_memory_alone) {
+TEST(tcp_link, a_retract_in_mid_send_leaves_lent_memory_alone) {
     constexpr std::size_t large = 16 << 20;
     tcp_world world;
     auto c = world.connect({.slots = 2, .request_bytes = large, .response_bytes = large});
@@ -158,7 +158,7 @@ TEST(tcp_link, retract_in_mid_send_leaves_lent_memory_alone) {
     EXPECT_EQ(room, bytes(large)) << "written after retract";
 }
 
-TEST(tcp_link, retract_in_mid_response_leaves_the_room_alone) {
+TEST(tcp_link, a_retract_in_mid_response_leaves_its_target_alone) {
     constexpr std::size_t large = 16 << 20;
     tcp_world world;
     auto c = world.connect({.slots = 1, .request_bytes = 64, .response_bytes = large});
@@ -176,7 +176,7 @@ TEST(tcp_link, retract_in_mid_response_leaves_the_room_alone) {
     EXPECT_EQ(room, before);
 }
 
-TEST(tcp_link, server_tells_when_a_lent_answer_is_sent) {
+TEST(tcp_link, the_server_reports_when_a_lent_answer_is_sent) {
     constexpr std::size_t large = 16 << 20;
     tcp_world world;
     auto c = world.connect({.slots = 1, .request_bytes = 64, .response_bytes = large});
@@ -198,7 +198,7 @@ TEST(tcp_link, server_tells_when_a_lent_answer_is_sent) {
     }
 }
 
-TEST(tcp_link, end_of_the_peer_is_told_at_once) {
+TEST(tcp_link, the_end_of_the_peer_is_reported_at_once) {
     tcp_world world;
     auto c = world.connect();
     echo(world, c, 0, 1, random_bytes(10, 1));
@@ -222,7 +222,7 @@ TEST(tcp_link, close_of_the_client_is_not_a_loss) {
     EXPECT_EQ(c.server->arrived.size(), 1U);
 }
 
-TEST(tcp_link, loss_in_mid_message_is_told_on_both_ends) {
+TEST(tcp_link, a_loss_in_mid_message_is_reported_at_both_ends) {
     constexpr std::size_t large = 16 << 20;
     tcp_world world;
     auto c = world.connect({.slots = 1, .request_bytes = large, .response_bytes = 64});
@@ -234,7 +234,7 @@ TEST(tcp_link, loss_in_mid_message_is_told_on_both_ends) {
     EXPECT_TRUE(c.server->arrived.empty());
 }
 
-TEST(tcp_link, answer_is_still_sent_by_close) {
+TEST(tcp_link, close_still_sends_the_answer) {
     constexpr std::size_t large = 8 << 20;
     tcp_world world;
     auto c = world.connect({.slots = 1, .request_bytes = 64, .response_bytes = large});

@@ -93,7 +93,7 @@ struct scattering {
     [[nodiscard]] bytes slot(std::size_t length) const { return {memory->payload(1), memory->payload(1) + length}; }
 };
 
-TEST(tcp_scatter, a_response_fills_its_ranges_however_the_bytes_are_cut) {
+TEST(tcp_scatter, a_response_in_pieces_of_any_size_fills_its_ranges) {
     constexpr std::size_t many = read_targets::max_pieces + 76;
     for (const auto& [count, each] : {std::pair<std::size_t, std::size_t>{1, 900}, {7, 100}, {many, 17}}) {
         for (const std::size_t missing : {std::size_t{0}, std::size_t{1}, each}) {
@@ -116,7 +116,7 @@ TEST(tcp_scatter, a_response_fills_its_ranges_however_the_bytes_are_cut) {
     }
 }
 
-TEST(tcp_scatter, one_that_is_given_up_goes_to_its_slot_with_what_has_come) {
+TEST(tcp_scatter, a_retracted_response_moves_to_its_slot_with_the_bytes_so_far) {
     torn_memory into(50, 40);
     const bytes payload = random_bytes(into.size(), 8);
     for (const bool in_fragments : {false, true}) {
@@ -136,7 +136,7 @@ TEST(tcp_scatter, one_that_is_given_up_goes_to_its_slot_with_what_has_come) {
     }
 }
 
-TEST(tcp_scatter, why_a_call_failed_is_in_its_slot) {
+TEST(tcp_scatter, the_text_of_a_failure_goes_to_the_slot) {
     const torn_memory into(3, 8);
     scattering to(into);
     const bytes why = random_bytes(100, 9);
@@ -159,7 +159,7 @@ TEST(tcp_scatter, a_response_that_is_longer_than_its_ranges_is_refused) {
     EXPECT_TRUE(into.has({}));
 }
 
-TEST(tcp_scatter, the_next_response_goes_where_it_is_wanted) {
+TEST(tcp_scatter, the_next_response_goes_to_its_own_target) {
     const torn_memory into(4, 16);
     scattering to(into);
     const bytes first = random_bytes(into.size(), 1);

@@ -36,7 +36,7 @@ bool refused(const bytes& stream) {
     return feed(reader, stream, stream.size()).violation;
 }
 
-TEST(tcp_stream, messages_arrive_however_the_bytes_are_cut) {
+TEST(tcp_stream, messages_in_pieces_of_any_size_arrive) {
     bytes stream;
     std::vector<bytes> sent;
     for (std::uint32_t i = 0; i < 40; ++i) {
@@ -111,7 +111,7 @@ TEST(tcp_stream, garbage_at_any_offset_stays_within_the_slots) {
     EXPECT_GT(refusals, 0U);
 }
 
-TEST(tcp_stream, what_no_correct_peer_sends_is_refused) {
+TEST(tcp_stream, messages_that_no_correct_peer_sends_are_refused) {
     const bytes payload = random_bytes(8, 1);
     EXPECT_FALSE(refused(whole(0, 1, payload)));
     EXPECT_TRUE(refused(whole(slots, 1, payload)));
@@ -281,7 +281,7 @@ TEST(tcp_stream, responses_come_only_where_they_are_expected) {
     EXPECT_TRUE(feed(right, stream, 9).violation) << "the same answer twice";
 }
 
-TEST(tcp_stream, directed_response_is_bounded_by_its_room) {
+TEST(tcp_stream, a_response_is_bounded_by_its_response_target) {
     bytes room(32);
     stream_reader reader = response_reader();
     reader.expect(1, 5, room);
@@ -292,7 +292,7 @@ TEST(tcp_stream, directed_response_is_bounded_by_its_room) {
     EXPECT_TRUE(feed(reader, response(1, 6, random_bytes(33, 1)), 9).violation);
 }
 
-TEST(tcp_stream, redirect_at_any_offset_leaves_the_room_alone) {
+TEST(tcp_stream, a_redirect_at_any_offset_leaves_the_target_alone) {
     const bytes payload = random_bytes(90, 1);
     const bytes stream = response(1, 5, payload);
     for (std::size_t cut = 0; cut < stream.size(); ++cut) {
@@ -329,7 +329,7 @@ void take(send_queue& queue, bytes& stream, std::size_t most, std::vector<std::u
     ASSERT_EQ(count, 0U);
 }
 
-TEST(tcp_queue, what_is_sent_in_pieces_is_read_as_it_was) {
+TEST(tcp_queue, messages_sent_in_pieces_are_read_unchanged) {
     constexpr std::size_t large = 3 * fragment_bytes + 5;
     for (std::uint32_t seed = 0; seed < 30; ++seed) {
         std::minstd_rand random(seed + 1);
@@ -371,7 +371,7 @@ TEST(tcp_queue, what_is_sent_in_pieces_is_read_as_it_was) {
     }
 }
 
-TEST(tcp_queue, short_messages_pass_long_ones) {
+TEST(tcp_queue, short_messages_overtake_long_ones) {
     constexpr std::size_t large = 16 * fragment_bytes;
     const auto from = make_slots(slots, large);
     send_queue queue(slots);

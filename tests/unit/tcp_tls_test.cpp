@@ -124,7 +124,7 @@ bool is_overheard(const world_security& security) {
     return tap.heard(secret) || tap.heard("ACCLTCP");
 }
 
-TEST(tcp_tls, nobody_on_the_way_sees_what_is_sent) {
+TEST(tcp_tls, an_eavesdropper_sees_no_payload) {
     EXPECT_TRUE(is_overheard({}));
     EXPECT_FALSE(is_overheard(all_encrypted()));
 }
@@ -226,7 +226,7 @@ TEST(tcp_tls, keys_encrypt_unless_the_client_says_off) {
     }
 }
 
-TEST(tcp_tls, encrypted_bytes_are_not_lent_any_more) {
+TEST(tcp_tls, encrypted_payloads_release_lent_memory_at_once) {
     constexpr std::size_t size = 3 << 20;
     tcp_world world("127.0.0.1", all_encrypted());
     auto c = world.connect({.slots = 2, .request_bytes = size, .response_bytes = size, .zerocopy = true});
@@ -287,7 +287,7 @@ std::string decrypted(std::span<const unsigned char> record, const core::record_
     return good ? out.substr(0, out.size() - 1) : "not what was sent";
 }
 
-TEST(kernel_tls, is_given_the_keys_of_the_next_record) {
+TEST(kernel_tls, kernel_tls_gets_the_keys_of_the_next_record) {
     for (const std::size_t records : {0U, 1U, 3U}) {
         tls_pair pair;
         ASSERT_TRUE(pair.done);
@@ -322,7 +322,7 @@ TEST(kernel_tls, the_secret_is_gone_once_it_is_not_needed) {
     EXPECT_TRUE(std::all_of(left.begin(), left.end(), [](unsigned char each) { return each == 0; }));
 }
 
-TEST(kernel_tls, that_is_absent_changes_nothing) {
+TEST(kernel_tls, an_absent_kernel_tls_changes_nothing) {
     tls_pair pair;
     ASSERT_TRUE(pair.done);
     const core::unique_fd no_tcp(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -335,7 +335,7 @@ TEST(kernel_tls, that_is_absent_changes_nothing) {
 }
 
 /// Only where the kernel has the module, as in the machine of tools/rxe-vm.
-TEST(kernel_tls_module, sends_to_and_receives_from_an_end_that_has_openssl) {
+TEST(kernel_tls_module, kernel_tls_and_openssl_understand_each_other) {
     tls_pair pair;
     ASSERT_TRUE(pair.done);
     const int socket = pair.sockets[1].get();

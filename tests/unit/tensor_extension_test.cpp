@@ -62,7 +62,7 @@ std::vector<tensor> some(std::uint32_t count, std::uint32_t rank, std::uint64_t 
     return out;
 }
 
-TEST(tensor_description, fits_in_front_of_the_header_or_is_a_table) {
+TEST(tensor_description, a_description_fits_before_the_header_or_becomes_a_table) {
     slot sent;
     std::vector<tensor> read;
     const std::size_t behind = detail::table_bytes(max_tensors);
@@ -109,7 +109,7 @@ TEST(tensor_description, old_peers_get_a_table) {
     EXPECT_EQ(sent.describe(list, session_version::targets, false), status::unsupported);
 }
 
-TEST(tensor_description, is_of_the_message_that_it_came_with) {
+TEST(tensor_description, a_description_belongs_to_its_message) {
     slot sent;
     ASSERT_EQ(sent.describe(some(1, 2)), status::ok);
     std::vector<tensor> read;
@@ -121,7 +121,7 @@ TEST(tensor_description, is_of_the_message_that_it_came_with) {
 }
 
 /// Other extensions of a request may be on either side.
-TEST(tensor_description, is_found_among_other_extensions) {
+TEST(tensor_description, a_description_is_found_among_other_extensions) {
     slot sent;
     const auto list = some(2, 3);
     ASSERT_EQ(sent.describe(list), status::ok);
@@ -157,7 +157,7 @@ struct hostile_descriptions : ::testing::Test {
     std::vector<tensor> read;
 };
 
-TEST_F(hostile_descriptions, are_refused) {
+TEST_F(hostile_descriptions, invalid_descriptions_are_refused) {
     EXPECT_EQ(changed([](std::byte*) {}), status::ok);
     for (const unsigned length : {0U, 1U, 11U, 12U, 15U, 17U, 0xffffU})
         EXPECT_EQ(changed([=](std::byte* at) { put16(at + 2, static_cast<std::uint16_t>(length)); }),
@@ -175,7 +175,7 @@ TEST_F(hostile_descriptions, are_refused) {
     EXPECT_EQ(changed([](std::byte* at) { put(at + 16, 4092); }), status::ok) << "the last four bytes";
 }
 
-TEST_F(hostile_descriptions, beyond_their_room_are_refused) {
+TEST_F(hostile_descriptions, descriptions_beyond_their_room_are_refused) {
     slot sent;
     for (const std::size_t length : {4U, 200U, 0xfff8U}) {
         sent.extend(length);
@@ -188,7 +188,7 @@ TEST_F(hostile_descriptions, beyond_their_room_are_refused) {
 }
 
 /// Both forms, as a kernel reads them.
-TEST(tensor_description, is_read_by_kernels) {
+TEST(tensor_description, kernels_read_descriptions) {
     for (const std::uint32_t count : {2U, 20U}) {
         slot sent;
         const auto list = some(count, 2, detail::table_bytes(count));

@@ -51,7 +51,7 @@ struct payload {
     std::vector<std::byte> bytes;
 };
 
-TEST(tensor_table, comes_back_as_it_was) {
+TEST(tensor_table, a_table_is_read_as_it_was_written) {
     payload sent;
     std::array<tensor, 4> out;
     std::size_t count = 0;
@@ -78,7 +78,7 @@ TEST(tensor_table, sizes_follow_from_type_and_shape) {
     EXPECT_EQ(size_bytes(made({type_code::float6_e2m3fn, 6, 1}, {4})), 3U);
 }
 
-TEST(tensor_table, room_for_fewer_than_there_are_is_told) {
+TEST(tensor_table, a_reader_with_too_little_room_learns_the_number_of_tensors) {
     payload sent;
     std::array<tensor, 1> out;
     std::size_t count = 0;
@@ -87,7 +87,7 @@ TEST(tensor_table, room_for_fewer_than_there_are_is_told) {
     EXPECT_EQ(tensors(sent.bytes, {}, count), status::message_too_large);
 }
 
-TEST(tensor_table, any_number_up_to_the_limit) {
+TEST(tensor_table, a_table_holds_any_number_of_tensors_up_to_the_limit) {
     for (const std::size_t number : {std::size_t{1}, std::size_t{5}, std::size_t{max_tensors}}) {
         std::vector<tensor> list(number, made(float32, {2}));
         std::vector<std::byte> bytes(place_tensors(list));
@@ -172,7 +172,7 @@ TEST(tensor_table, hostile_tables_are_refused) {
     EXPECT_EQ(with(6, 3), status::protocol_error) << "the third is what lies behind the table";
 }
 
-TEST(tensor_table, what_the_other_end_would_refuse_is_not_written) {
+TEST(tensor_table, a_table_that_the_peer_would_refuse_is_not_written) {
     payload sent;
     const std::vector<std::byte> before = sent.bytes;
     std::array<tensor, 2> wrong = sent.list;

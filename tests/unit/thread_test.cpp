@@ -61,7 +61,7 @@ bool pending(int signal) {
     return ::sigismember(&waiting, signal) == 1;
 }
 
-TEST(library_threads, take_no_signal_of_the_application) {
+TEST(library_threads, library_threads_take_no_signals_of_the_application) {
     auto ctx = context::open({.log = log_level::off}).value();
     server_options options;
     options.security.insecure = true;
@@ -81,7 +81,7 @@ TEST(library_threads, take_no_signal_of_the_application) {
     EXPECT_TRUE(pending(SIGUSR1));
 }
 
-TEST(library_threads, have_a_name) {
+TEST(library_threads, library_threads_have_a_name) {
     std::atomic<bool> stop{false};
     std::thread named = start_thread("accel-test", [&] {
         while (!stop) std::this_thread::sleep_for(1ms);

@@ -73,7 +73,7 @@ TEST_F(tls_cost, the_first_change_of_keys_is_the_last_record_of_a_data_connectio
     EXPECT_EQ(stream->traffic().renewals, 1U);
 }
 
-TEST_F(tls_cost, a_stream_that_its_peer_ended_is_no_failure) {
+TEST_F(tls_cost, a_stream_ended_by_its_peer_is_not_a_failure) {
     pair.client->shut_down();
     EXPECT_EQ(read_some(*pair.server, room, count), core::tls_outcome::closed);
     EXPECT_EQ(pair.server->traffic().renewals, 0U);
@@ -106,7 +106,7 @@ class drop_by_drop {
     core::tls_stream tls_;
 };
 
-TEST(tls_rounds, of_tiny_records_are_short) {
+TEST(tls_rounds, rounds_over_tiny_records_are_short) {
     tcp_world world("127.0.0.1", all_encrypted());
     const auto server = world.open_server({.slots = 1, .request_bytes = 4096, .response_bytes = 64}, 1);
     drop_by_drop client(world.door.port(), 1);

@@ -60,7 +60,7 @@ double value_of(const std::string& text, const std::string& series) {
     return found == std::string::npos ? -1 : std::strtod(text.c_str() + found + series.size() + 2, nullptr);
 }
 
-TEST(metrics_option, is_an_address_and_a_port) {
+TEST(metrics_option, the_option_metrics_is_an_address_and_a_port) {
     for (const char* good : {"127.0.0.1:9464", "0.0.0.0:0", "[::1]:65535", "[::]:1", "*:9464"})
         EXPECT_EQ(check_address(good), "") << good;
     for (const char* bad : {"", ":", "9464", ":9464", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536",
@@ -72,14 +72,14 @@ TEST(metrics_option, is_an_address_and_a_port) {
     }
 }
 
-TEST(metrics_option, refuses_what_is_not_a_port_in_the_words_of_a_uri) {
+TEST(metrics_option, an_invalid_port_is_refused_in_the_words_of_a_uri) {
     for (const char* port : {"65536", "abc", "", "+1", " 80", "80x", "-1"}) {
         const std::string wanted = std::string("port '") + port + "' is not a number from 0 to 65535";
         EXPECT_NE(check_address(std::string("127.0.0.1:") + port).find(wanted), std::string::npos) << port;
     }
 }
 
-TEST(metrics_endpoint, answers_scrapes_with_what_was_called) {
+TEST(metrics_endpoint, scrapes_return_the_counted_calls) {
     context ctx = counting_context();
     auto opened = metrics_endpoint::open(ctx, "127.0.0.1:0");
     ASSERT_TRUE(opened.ok()) << opened.error().message;
@@ -147,7 +147,7 @@ TEST(metrics_endpoint, answers_beside_silent_connections) {
     for (const int each : silent) ::close(each);
 }
 
-TEST(metrics_endpoint, addresses_that_cannot_be_had_are_one_sentence) {
+TEST(metrics_endpoint, an_unavailable_address_is_reported_in_one_sentence) {
     context ctx = counting_context();
     auto first = metrics_endpoint::open(ctx, "127.0.0.1:0");
     ASSERT_TRUE(first.ok());

@@ -26,7 +26,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(command, survives_its_trip_in_a_trace_id) {
+TEST(command, a_command_survives_its_trip_in_a_trace_id) {
     const command wanted{0xffff'fff0, 0xab'cdef, true, false};
     const command seen = unpack(pack(wanted));
     EXPECT_EQ(seen.response_bytes, wanted.response_bytes);
@@ -37,7 +37,7 @@ TEST(command, survives_its_trip_in_a_trace_id) {
     EXPECT_EQ(unpack(0).response_bytes, 0U);
 }
 
-TEST(pattern, is_recognised_at_every_length) {
+TEST(pattern, a_pattern_is_recognised_at_every_length) {
     std::array<std::byte, 40> bytes{};
     for (std::size_t length = 0; length <= bytes.size(); ++length) {
         const auto part = std::span{bytes}.first(length);
@@ -46,7 +46,7 @@ TEST(pattern, is_recognised_at_every_length) {
     }
 }
 
-TEST(pattern, differs_by_seed_place_and_single_bit) {
+TEST(pattern, a_pattern_differs_by_seed_place_and_single_bit) {
     std::array<std::byte, 40> bytes{};
     fill_pattern(bytes, 7);
     EXPECT_FALSE(holds_pattern(bytes, 8));
@@ -59,7 +59,7 @@ TEST(pattern, differs_by_seed_place_and_single_bit) {
     }
 }
 
-TEST(plan, bounds_what_it_sends_by_default) {
+TEST(plan, a_plan_limits_the_bytes_sent_by_default) {
     settings chosen;
     chosen.sizes = {0, 64, std::size_t{64} << 20};
     const std::vector<load> loads = plan(chosen);
@@ -70,7 +70,7 @@ TEST(plan, bounds_what_it_sends_by_default) {
     EXPECT_EQ(loads[2].count, 100U);
 }
 
-TEST(plan, takes_what_was_asked_for) {
+TEST(plan, a_plan_takes_the_given_options) {
     settings chosen;
     chosen.response_bytes = 0;
     chosen.count = 5;
@@ -83,7 +83,7 @@ TEST(plan, takes_what_was_asked_for) {
     EXPECT_EQ(only.depth, 3U);
 }
 
-TEST(plan, of_an_open_loop_has_room_for_a_stall_but_not_for_gigabytes) {
+TEST(plan, an_open_loop_has_slots_for_a_stall_but_not_for_gigabytes) {
     settings chosen;
     chosen.rate = 1'000;
     chosen.clients = 3;
@@ -102,7 +102,7 @@ TEST(plan, of_an_open_loop_has_room_for_a_stall_but_not_for_gigabytes) {
     EXPECT_EQ(plan(chosen).front().count, 50U);
 }
 
-TEST(plan, of_a_mix_is_one_measurement) {
+TEST(plan, a_mix_is_one_measurement) {
     settings chosen;
     chosen.mix = size_mix::parse("64:70,4KiB:20,1M:10");
     const std::vector<load> loads = plan(chosen);
@@ -112,7 +112,7 @@ TEST(plan, of_a_mix_is_one_measurement) {
     EXPECT_TRUE(loads.front().echoes_size);
 }
 
-TEST(size_mix, is_read_with_its_weights) {
+TEST(size_mix, a_mix_is_read_with_its_weights) {
     const auto mix = size_mix::parse("64:70,4KiB:30");
     ASSERT_TRUE(mix);
     EXPECT_EQ(mix->parts(), (std::vector<size_mix::part>{{64, 70}, {4096, 30}}));
@@ -125,7 +125,7 @@ TEST(size_mix, is_read_with_its_weights) {
     EXPECT_FALSE(size_mix::parse(many));
 }
 
-TEST(size_mix, chooses_by_weight) {
+TEST(size_mix, a_mix_chooses_by_weight) {
     const auto mix = size_mix::parse("1:70,2:20,3:10");
     std::mt19937_64 random(1);
     std::map<std::size_t, int> seen;
@@ -143,7 +143,7 @@ load open_loop(double rate, std::uint32_t clients, arrivals how) {
     return out;
 }
 
-TEST(timetable, of_constant_arrivals_has_equal_distances_and_clients_take_turns) {
+TEST(timetable, constant_arrivals_have_equal_gaps_and_clients_take_turns) {
     const report::arrival_plan what{1'000, 2, arrivals::constant};
     report::timetable first(what, 0, 5ms);
     report::timetable second(what, 1, 5ms);
@@ -155,7 +155,7 @@ TEST(timetable, of_constant_arrivals_has_equal_distances_and_clients_take_turns)
     EXPECT_EQ(second.next(), 8ms);
 }
 
-TEST(timetable, of_poisson_arrivals_keeps_the_rate_and_scatters) {
+TEST(timetable, poisson_arrivals_keep_the_rate_and_scatter) {
     report::timetable of({1'000, 1, arrivals::poisson}, 0, 0ns);
     std::chrono::nanoseconds before = of.next();
     double squares = 0;
@@ -170,7 +170,7 @@ TEST(timetable, of_poisson_arrivals_keeps_the_rate_and_scatters) {
     EXPECT_NEAR(squares / 100'000, 1, 0.05) << "as long as the mean";
 }
 
-TEST(timetable, differs_between_clients_and_seeds) {
+TEST(timetable, timetables_differ_between_clients_and_seeds) {
     report::arrival_plan what{1'000, 2, arrivals::poisson};
     const auto first = report::timetable(what, 0, 0ns).next();
     EXPECT_NE(first, report::timetable(what, 1, 0ns).next());
@@ -186,7 +186,7 @@ outcome seen_over(const std::string& scheme, std::size_t bytes) {
     return out;
 }
 
-TEST(histogram_file, of_several_measurements_names_each) {
+TEST(histogram_file, each_measurement_has_a_file_name_of_its_own) {
     std::vector<outcome> all{seen_over("tcp", 64)};
     EXPECT_EQ(histogram_path("/tmp/out.hgrm", all, 0), "/tmp/out.hgrm");
     all.push_back(seen_over("zmq", 4096));
@@ -196,7 +196,7 @@ TEST(histogram_file, of_several_measurements_names_each) {
     EXPECT_EQ(histogram_path("a.b/out.hgrm", all, 1), "a.b/out-2-zmq-mix.hgrm");
 }
 
-TEST(progress, says_how_far_it_is) {
+TEST(progress, the_progress_line_counts_calls_or_seconds) {
     load what;
     what.count = 100;
     EXPECT_EQ(progress_text("tcp://a:1?key_file=secret", what, 50, 2s), "tcp://a:1: 50 of 100 calls, 25/s");
@@ -238,7 +238,7 @@ TEST_F(stalling, an_open_loop_counts_the_calls_that_were_due_meanwhile) {
     EXPECT_GT(seen.value().wall, 900ms) << "2,000 calls at 2,000 a second";
 }
 
-TEST_F(stalling, a_closed_loop_counts_it_once) {
+TEST_F(stalling, a_closed_loop_counts_a_stall_once) {
     load what;
     what.count = 2'000;
     what.clients = 2;
@@ -249,7 +249,7 @@ TEST_F(stalling, a_closed_loop_counts_it_once) {
     EXPECT_LT(seen.value().latency.value_at(92), 50ms);
 }
 
-TEST_F(stalling, a_duration_ends_it_and_what_was_not_sent_is_told) {
+TEST_F(stalling, a_duration_ends_a_loop_and_unsent_calls_are_counted) {
     load what = open_loop(50'000, 1, arrivals::poisson);
     what.count = ~std::uint64_t{0};
     what.warm_up = 998;  // then a report, and the first call stalls
@@ -262,7 +262,7 @@ TEST_F(stalling, a_duration_ends_it_and_what_was_not_sent_is_told) {
     EXPECT_EQ(seen.value().latency.count(), seen.value().calls);
 }
 
-TEST_F(stalling, a_mix_sends_all_its_sizes) {
+TEST_F(stalling, a_mix_sends_all_sizes) {
     load what;
     what.mix = *size_mix::parse("100:1,1000:1");
     what.request_bytes = what.response_bytes = 1'000;
@@ -282,7 +282,7 @@ TEST_F(stalling, requests_beyond_the_grant_are_refused_before_the_measurement) {
     EXPECT_EQ(run(what).code(), status::message_too_large);
 }
 
-TEST(loop_uri, of_a_scheme_alone_is_insecure_on_loopback) {
+TEST(loop_uri, a_scheme_alone_means_insecure_on_loopback) {
     const auto ends = split_for_loop("tcp");
     ASSERT_TRUE(ends.ok()) << ends.error().message;
     EXPECT_EQ(ends.value().server, "tcp://127.0.0.1:0?insecure=true");
@@ -290,7 +290,7 @@ TEST(loop_uri, of_a_scheme_alone_is_insecure_on_loopback) {
     EXPECT_TRUE(ends.value().made_insecure);
 }
 
-TEST(loop_uri, of_local_needs_no_keys) {
+TEST(loop_uri, the_scheme_local_needs_no_keys) {
     const auto ends = split_for_loop("local");
     ASSERT_TRUE(ends.ok()) << ends.error().message;
     EXPECT_EQ(ends.value().server, "local://perf");
@@ -298,7 +298,7 @@ TEST(loop_uri, of_local_needs_no_keys) {
     EXPECT_FALSE(ends.value().made_insecure);
 }
 
-TEST(loop_uri, of_shm_has_a_name_of_its_own_and_no_keys) {
+TEST(loop_uri, the_scheme_shm_gets_a_name_of_its_own_and_no_keys) {
     const auto ends = split_for_loop("shm");
     ASSERT_TRUE(ends.ok()) << ends.error().message;
     EXPECT_TRUE(ends.value().server.starts_with("shm://perf-")) << ends.value().server;
@@ -306,7 +306,7 @@ TEST(loop_uri, of_shm_has_a_name_of_its_own_and_no_keys) {
     EXPECT_FALSE(ends.value().made_insecure);
 }
 
-TEST(loop_uri, gives_each_end_its_own_options) {
+TEST(loop_uri, each_end_gets_its_own_options) {
     const auto ends =
         split_for_loop("zmq://127.0.0.1:0?key_file=k&authorized_keys=a&server_key=s&slots=4&workers=2&poll=busy");
     ASSERT_TRUE(ends.ok()) << ends.error().message;
@@ -315,7 +315,7 @@ TEST(loop_uri, gives_each_end_its_own_options) {
     EXPECT_FALSE(ends.value().made_insecure);
 }
 
-TEST(loop_uri, gives_no_end_an_option_of_the_other) {
+TEST(loop_uri, neither_end_gets_an_option_of_the_other) {
     const auto ends = split_for_loop(
         "tcp://127.0.0.1:0?insecure=true&reconnect=true&priority=high&max_client_sessions=3&max_connections=9");
     ASSERT_TRUE(ends.ok()) << ends.error().message;
@@ -323,7 +323,7 @@ TEST(loop_uri, gives_no_end_an_option_of_the_other) {
     EXPECT_EQ(ends.value().client_query, "?insecure=true&reconnect=true&priority=high");
 }
 
-TEST(loop_uri, without_keys_is_refused_off_loopback) {
+TEST(loop_uri, a_uri_without_keys_is_refused_off_loopback) {
     EXPECT_EQ(split_for_loop("tcp://192.0.2.1:5555").code(), status::unauthorized);
     EXPECT_EQ(split_for_loop("tcp://0.0.0.0:0?poll=busy").code(), status::unauthorized);
     EXPECT_TRUE(split_for_loop("tcp://192.0.2.1:5555?insecure=true").ok());

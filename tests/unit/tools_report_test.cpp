@@ -32,7 +32,7 @@ std::vector<std::chrono::nanoseconds> one_to(int last) {
     return values;
 }
 
-TEST(percentile, takes_the_nearest_rank) {
+TEST(percentile, a_percentile_takes_the_nearest_rank) {
     const auto hundred = one_to(100);
     EXPECT_EQ(percentile(hundred, 0), 1ns);
     EXPECT_EQ(percentile(hundred, 50), 50ns);
@@ -41,25 +41,25 @@ TEST(percentile, takes_the_nearest_rank) {
     EXPECT_EQ(percentile(hundred, 100), 100ns);
 }
 
-TEST(percentile, of_one_and_of_none) {
+TEST(percentile, percentiles_exist_for_one_value_and_for_none) {
     EXPECT_EQ(percentile(one_to(1), 1), 1ns);
     EXPECT_EQ(percentile(one_to(1), 99), 1ns);
     EXPECT_EQ(percentile({}, 50), 0ns);
 }
 
-TEST(summary, does_not_ask_for_order) {
+TEST(summary, a_summary_takes_values_in_any_order) {
     const latency_summary seen = summarise({30ns, 10ns, 20ns});
     EXPECT_EQ(seen.p50, 20ns);
     EXPECT_EQ(seen.max, 30ns);
 }
 
-TEST(median, is_the_middle_or_the_mean_of_both) {
+TEST(median, the_median_is_the_middle_value_or_the_mean_of_two) {
     EXPECT_DOUBLE_EQ(median({3, 1, 2}), 2);
     EXPECT_DOUBLE_EQ(median({4, 1, 2, 3}), 2.5);
     EXPECT_DOUBLE_EQ(median({}), 0);
 }
 
-TEST(histogram, of_none_is_empty) {
+TEST(histogram, a_new_histogram_is_empty) {
     const histogram none;
     EXPECT_EQ(none.count(), 0U);
     EXPECT_EQ(none.value_at(50), 0ns);
@@ -69,7 +69,7 @@ TEST(histogram, of_none_is_empty) {
     EXPECT_NE(none.percentiles_text().find("Total count    =            0]"), std::string::npos);
 }
 
-TEST(histogram, keeps_three_digits_of_every_value) {
+TEST(histogram, a_histogram_keeps_three_digits_of_every_value) {
     for (std::int64_t value = 1; value < histogram::longest.count(); value = value * 7 / 5 + 1) {
         histogram one;
         one.record(std::chrono::nanoseconds{value});
@@ -91,7 +91,7 @@ TEST(histogram, counts_short_values_one_by_one) {
     EXPECT_NEAR(all.deviation_ns(), 577.35, 0.01);
 }
 
-TEST(histogram, bounds_what_it_records) {
+TEST(histogram, recorded_values_are_bounded) {
     histogram all;
     all.record(-5ns);
     all.record(2h);
@@ -101,13 +101,13 @@ TEST(histogram, bounds_what_it_records) {
     EXPECT_EQ(all.value_at(100), histogram::longest);
 }
 
-TEST(histogram, never_tells_of_more_than_the_longest_value) {
+TEST(histogram, percentiles_never_exceed_the_longest_value) {
     histogram one;
     one.record(1'000'001ns);
     EXPECT_EQ(one.value_at(99), 1'000'001ns);
 }
 
-TEST(histogram, adds_those_of_other_clients) {
+TEST(histogram, histograms_of_several_clients_are_added) {
     histogram all;
     histogram other;
     all.record(10ns);
@@ -133,7 +133,7 @@ std::vector<std::pair<double, double>> percentile_lines(const std::string& text)
     return out;
 }
 
-TEST(histogram, is_written_as_hdr_histogram_writes_it) {
+TEST(histogram, the_text_has_the_format_of_hdr_histogram) {
     histogram all;
     for (int i = 1; i <= 1'000; ++i) all.record(std::chrono::microseconds{i});
     const std::string text = all.percentiles_text();
@@ -154,7 +154,7 @@ TEST(histogram, is_written_as_hdr_histogram_writes_it) {
     }
 }
 
-TEST(duration, is_read_with_its_unit) {
+TEST(duration, a_duration_is_read_with_its_unit) {
     EXPECT_EQ(parse_duration("20us"), 20us);
     EXPECT_EQ(parse_duration("500ms"), 500ms);
     EXPECT_EQ(parse_duration("10s"), 10s);
@@ -165,13 +165,13 @@ TEST(duration, is_read_with_its_unit) {
         EXPECT_FALSE(parse_duration(text)) << "'" << text << "'";
 }
 
-TEST(size, is_read_with_its_long_suffix) {
+TEST(size, a_size_is_read_with_its_long_suffix) {
     EXPECT_EQ(parse_size("4KiB"), 4096U);
     EXPECT_EQ(parse_size("1MiB"), 1U << 20);
     for (const char* text : {"4Ki", "4KiBs", "4iB", "4kiB"}) EXPECT_FALSE(parse_size(text)) << text;
 }
 
-TEST(size, is_read_with_its_suffix) {
+TEST(size, a_size_is_read_with_its_suffix) {
     EXPECT_EQ(parse_size("0"), 0U);
     EXPECT_EQ(parse_size("4096"), 4096U);
     EXPECT_EQ(parse_size("64K"), 65'536U);
@@ -179,19 +179,19 @@ TEST(size, is_read_with_its_suffix) {
     EXPECT_EQ(parse_size("1G"), 1U << 30);
 }
 
-TEST(size, is_refused_where_it_is_anything_else) {
+TEST(size, an_invalid_size_is_refused) {
     for (const char* text :
          {"", "K", "-1", "+1", " 1", "1 ", "1k", "1KB", "0x10", "1.5M", "18446744073709551616", "17179869184G"}) {
         EXPECT_FALSE(parse_size(text)) << "'" << text << "'";
     }
 }
 
-TEST(size, takes_the_largest_that_fits) {
+TEST(size, a_size_is_printed_with_the_largest_unit_that_fits) {
     EXPECT_EQ(parse_size("17179869183G"), std::size_t{17'179'869'183} << 30);
     EXPECT_EQ(parse_size("18446744073709551615"), std::numeric_limits<std::size_t>::max());
 }
 
-TEST(sizes, are_a_list_without_gaps) {
+TEST(sizes, sizes_are_a_list_without_gaps) {
     EXPECT_EQ(parse_sizes("64,4K,1M"), (std::vector<std::size_t>{64, 4096, 1 << 20}));
     EXPECT_EQ(parse_sizes("7"), (std::vector<std::size_t>{7}));
     for (const char* text : {"", ",", "64,", ",64", "64,,64", "64;4K"}) {
@@ -199,7 +199,7 @@ TEST(sizes, are_a_list_without_gaps) {
     }
 }
 
-TEST(size, is_written_for_people) {
+TEST(size, a_size_is_printed_with_a_unit) {
     EXPECT_EQ(size_text(64), "64 B");
     EXPECT_EQ(size_text(4096), "4 KiB");
     EXPECT_EQ(size_text(1536), "1.5 KiB");
@@ -207,7 +207,7 @@ TEST(size, is_written_for_people) {
     EXPECT_EQ(size_text(std::size_t{3} << 40), "3072 GiB");
 }
 
-TEST(table, aligns_its_columns) {
+TEST(table, a_table_aligns_its_columns) {
     table sheet{{{"scheme", table::align::left}, {"us"}}};
     sheet.add_row({"tcp", "16.0"});
     sheet.add_row({"zmq", "115.2", "one too many"});
@@ -220,7 +220,7 @@ TEST(table, aligns_its_columns) {
               "local\n");
 }
 
-TEST(child_process, is_read_line_by_line) {
+TEST(child_process, a_child_is_read_line_by_line) {
     auto child = child_process::start({"/bin/sh", "-c", "echo one; echo serving two; exit 3"});
     ASSERT_TRUE(child.ok()) << child.error().message;
     EXPECT_EQ(child->wait_for("serving ", 10s), "two");
@@ -228,7 +228,7 @@ TEST(child_process, is_read_line_by_line) {
     EXPECT_EQ(child->wait(10s), 3);
 }
 
-TEST(child_process, that_is_silent_is_not_waited_for_longer_than_asked) {
+TEST(child_process, a_wait_for_a_silent_child_ends_in_time) {
     auto child = child_process::start({"/bin/sh", "-c", "exec sleep 60"});
     ASSERT_TRUE(child.ok()) << child.error().message;
     const auto start = std::chrono::steady_clock::now();
@@ -238,13 +238,13 @@ TEST(child_process, that_is_silent_is_not_waited_for_longer_than_asked) {
     EXPECT_EQ(child->stop(10s), 128 + 15);
 }
 
-TEST(child_process, that_cannot_be_started_ends_at_once) {
+TEST(child_process, a_child_that_cannot_be_started_ends_at_once) {
     auto child = child_process::start({"/nonexistent/program"});
     ASSERT_TRUE(child.ok()) << child.error().message;
     EXPECT_EQ(child->wait(10s), 127);
 }
 
-TEST(cpu_time, grows_with_work) {
+TEST(cpu_time, cpu_time_grows_with_work) {
     const auto before = cpu_time();
     volatile unsigned sum = 0;
     while (cpu_time() - before < 20ms) sum = sum + 1;
@@ -254,7 +254,7 @@ TEST(cpu_time, grows_with_work) {
     EXPECT_GE(*through_the_id, 20ms);
 }
 
-TEST(cpu_time, of_threads_is_told_by_their_name) {
+TEST(cpu_time, cpu_time_of_threads_is_found_by_their_name) {
     std::atomic<bool> stop{false};
     const auto work = [&stop](const char* name) {
         (void)::pthread_setname_np(::pthread_self(), name);

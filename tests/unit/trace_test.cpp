@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* example = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-TEST(traceparent, of_the_specification_is_read_and_written) {
+TEST(traceparent, the_example_of_the_specification_is_read_and_written) {
     const auto read = trace_context::parse(example);
     ASSERT_TRUE(read);
     EXPECT_EQ(read->trace_id[0], 0x4b);
@@ -34,7 +34,7 @@ TEST(traceparent, of_the_specification_is_read_and_written) {
     EXPECT_EQ(read->format(), example);
 }
 
-TEST(traceparent, any_other_text_is_refused) {
+TEST(traceparent, malformed_text_is_refused) {
     const std::string good = example;
     EXPECT_FALSE(trace_context::parse(""));
     for (std::size_t length = 0; length < good.size(); ++length)
@@ -67,7 +67,7 @@ TEST(traceparent, flags_of_later_versions_are_not_passed_on) {
     EXPECT_EQ(made.format(), ids + "03");
 }
 
-TEST(traceparent, what_is_written_is_read_again) {
+TEST(traceparent, written_text_is_read_again) {
     std::mt19937_64 random(7);
     for (int i = 0; i < 1000; ++i) {
         trace_context made;
@@ -100,7 +100,7 @@ struct traced_slot {
     alignas(64) std::byte memory[extension_room + header_bytes + 64] = {};
 };
 
-TEST(trace_extension, arrives_as_it_was_sent) {
+TEST(trace_extension, a_trace_arrives_as_it_was_sent) {
     traced_slot sent;
     EXPECT_EQ(sent.write(), 40);
     ASSERT_EQ(sent.read(), status::ok);
@@ -111,7 +111,7 @@ TEST(trace_extension, arrives_as_it_was_sent) {
     EXPECT_EQ(sent.read(), status::not_found);
 }
 
-TEST(trace_extension, old_peers_get_none) {
+TEST(trace_extension, old_peers_get_no_trace) {
     for (std::uint16_t version = session_version::oldest; version < session_version::traces; ++version) {
         traced_slot sent;
         EXPECT_EQ(sent.write(0, version), 0) << version;
@@ -120,7 +120,7 @@ TEST(trace_extension, old_peers_get_none) {
     }
 }
 
-TEST(trace_extension, is_left_out_where_there_is_no_room) {
+TEST(trace_extension, a_trace_is_left_out_where_there_is_no_room) {
     traced_slot sent;
     EXPECT_EQ(sent.write(extension_room - 40), extension_room);
     EXPECT_EQ(sent.write(extension_room - 32), extension_room - 32);
@@ -129,7 +129,7 @@ TEST(trace_extension, is_left_out_where_there_is_no_room) {
 }
 
 /// Four tensors of rank 6, and a response target without them.
-TEST(trace_extension, is_found_beside_tensors) {
+TEST(trace_extension, a_trace_is_found_beside_tensors) {
     std::vector<tensor> list(4);
     for (tensor& each : list) each = {{}, 6, 0, {1, 1, 1, 1, 1, 1}};
     traced_slot sent;
@@ -153,7 +153,7 @@ struct laden_slot : traced_slot {
     std::size_t length = 0;
 };
 
-TEST(baggage_extension, arrives_beside_a_trace) {
+TEST(baggage_extension, baggage_arrives_beside_a_trace) {
     for (const std::size_t size : {std::size_t{1}, std::size_t{8}, std::size_t{9}, max_baggage_bytes}) {
         laden_slot sent;
         const std::string text(size, 'b');
@@ -171,7 +171,7 @@ TEST(baggage_extension, arrives_beside_a_trace) {
     }
 }
 
-TEST(baggage_extension, is_left_out_where_there_is_no_room) {
+TEST(baggage_extension, baggage_is_left_out_where_there_is_no_room) {
     laden_slot sent;
     const auto write = [&](std::uint16_t before, std::size_t others, std::size_t size) {
         return write_baggage({sent.header(), before, session_version::oldest, others}, std::string(size, 'b'));
@@ -183,7 +183,7 @@ TEST(baggage_extension, is_left_out_where_there_is_no_room) {
     EXPECT_EQ(write(40, 8, max_baggage_bytes), 40);
 }
 
-TEST(baggage_extension, is_refused_when_its_length_is_wrong) {
+TEST(baggage_extension, baggage_of_a_wrong_length_is_refused) {
     for (const std::uint16_t length : {std::uint16_t{0}, std::uint16_t{max_baggage_bytes + 1}}) {
         laden_slot sent;
         const wire::extension_head head{wire::baggage_type, length, 0};
@@ -194,7 +194,7 @@ TEST(baggage_extension, is_refused_when_its_length_is_wrong) {
     }
 }
 
-TEST(trace_extension, bytes_of_a_wrong_peer_are_refused) {
+TEST(trace_extension, malformed_traces_are_refused) {
     traced_slot sent;
     ASSERT_EQ(sent.write(), 40);
     std::byte* const at = sent.header() - 40;

@@ -36,7 +36,7 @@ class full_unix_socket : public ::testing::Test {
     std::vector<unique_fd> waiting_;
 };
 
-TEST_F(full_unix_socket, gives_room_to_who_waits_for_it) {
+TEST_F(full_unix_socket, a_connect_waits_for_room_in_a_full_backlog) {
     auto made = std::async(std::launch::async, [this] { return connect_to(host_, 0, now() + 20s); });
     EXPECT_EQ(made.wait_for(20ms), std::future_status::timeout) << "it waits";
     while (made.wait_for(1ms) != std::future_status::ready)
@@ -45,7 +45,7 @@ TEST_F(full_unix_socket, gives_room_to_who_waits_for_it) {
     EXPECT_TRUE(result.ok()) << result.error().message;
 }
 
-TEST_F(full_unix_socket, keeps_nobody_beyond_the_deadline) {
+TEST_F(full_unix_socket, a_connect_to_a_full_backlog_ends_at_its_deadline) {
     const auto made = connect_to(host_, 0, now() + 20ms);
     ASSERT_FALSE(made.ok());
     EXPECT_EQ(made.code(), status::timed_out);
@@ -63,7 +63,7 @@ int meet_as_nobody(const socket_address& to) {
     return is_own_user(made.get()) ? 1 : 0;
 }
 
-TEST(unix_user, whom_a_user_namespace_does_not_know_is_nobody) {
+TEST(unix_user, a_peer_unknown_to_the_user_namespace_is_not_taken_for_the_own_user) {
     if (::geteuid() != 0) GTEST_SKIP() << "only root becomes another user";
     const socket_address address = unix_address("accel-user-" + std::to_string(::getpid()));
     const unique_fd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -12,7 +12,7 @@
 namespace accel::core {
 namespace {
 
-TEST(uri, of_a_network_scheme) {
+TEST(uri, a_network_uri_is_parsed) {
     const auto parsed = parse_uri("tcp://server.example:4711?slots=8&poll=busy");
     ASSERT_TRUE(parsed) << parsed.error().message;
     EXPECT_EQ(parsed.value().scheme, "tcp");
@@ -24,7 +24,7 @@ TEST(uri, of_a_network_scheme) {
     EXPECT_EQ(parsed.value().text(), "tcp://server.example:4711");
 }
 
-TEST(uri, of_an_ipv6_host) {
+TEST(uri, an_ipv6_host_is_parsed) {
     const auto parsed = parse_uri("zmq://[::1]:9");
     ASSERT_TRUE(parsed);
     EXPECT_EQ(parsed.value().host, "::1");
@@ -32,7 +32,7 @@ TEST(uri, of_an_ipv6_host) {
     EXPECT_EQ(parsed.value().text(), "zmq://[::1]:9");
 }
 
-TEST(uri, of_local_has_a_name) {
+TEST(uri, a_local_uri_has_a_name) {
     const auto parsed = parse_uri("local://digits?slots=4");
     ASSERT_TRUE(parsed);
     EXPECT_EQ(parsed.value().host, "digits");
@@ -40,7 +40,7 @@ TEST(uri, of_local_has_a_name) {
     EXPECT_EQ(parsed.value().text(), "local://digits");
 }
 
-TEST(uri, of_shm_has_the_name_of_a_socket) {
+TEST(uri, an_shm_uri_has_the_name_of_a_socket) {
     const auto parsed = parse_uri("shm://digits-1.a_b?slots=4");
     ASSERT_TRUE(parsed);
     EXPECT_EQ(parsed.value().host, "@digits-1.a_b");
@@ -60,7 +60,7 @@ TEST(uri, values_are_percent_decoded) {
     EXPECT_FALSE(parse_uri(longer.substr(0, longer.size() - 1))) << "the digit behind the text is not its own";
 }
 
-TEST(uri, of_several_hosts_is_one_for_each) {
+TEST(uri, a_uri_of_several_hosts_is_split_into_one_for_each) {
     const auto hosts = one_host_each("tcp://a:1,[::1]:2,c:3?slots=4&key_file=a,b");
     ASSERT_TRUE(hosts) << hosts.error().message;
     EXPECT_EQ(hosts.value(),
@@ -78,7 +78,7 @@ TEST(uri, of_several_hosts_is_one_for_each) {
     EXPECT_EQ(one_host_each("tcp://" + std::string(5000, 'h')).code(), status::invalid_argument);
 }
 
-TEST(uri, without_several_hosts_is_left_to_parse_uri) {
+TEST(uri, a_uri_without_several_hosts_is_left_to_parse_uri) {
     for (const char* text : {"", "tcp", "tcp://", "unix://a", "a,b", "/a,b", "tcp://?slots=1"}) {
         const auto hosts = one_host_each(text);
         ASSERT_TRUE(hosts) << text;
@@ -95,7 +95,7 @@ TEST(uri, an_option_may_be_empty_but_not_its_name) {
     EXPECT_FALSE(parse_uri("tcp://h:1?slots"));
 }
 
-TEST(uri, what_is_none_is_refused_with_a_sentence) {
+TEST(uri, invalid_uris_are_refused_with_a_sentence) {
     const std::string long_text = "tcp://" + std::string(5000, 'h') + ":1";
     for (const std::string& text : {std::string{},
                                     std::string{"tcp"},
@@ -169,7 +169,7 @@ TEST(uri, error_names_the_part_that_is_wrong) {
     expect("tcp://h:1?slots=4,i:1?slots=8", "options follow the last host, once");
 }
 
-TEST(uri, of_a_client_names_host_and_port) {
+TEST(uri, a_uri_of_a_client_needs_a_host_and_a_port) {
     const auto expect = [](const char* text, const char* part) {
         ASSERT_TRUE(parse_uri(text)) << "a server may say that: " << text;
         const auto parsed = parse_client_uri(text);
@@ -185,7 +185,7 @@ TEST(uri, of_a_client_names_host_and_port) {
     EXPECT_TRUE(parse_client_uri("shm://h"));
 }
 
-TEST(uri, of_an_unknown_scheme_is_answered_with_all_there_are) {
+TEST(uri, an_unknown_scheme_is_refused_with_a_list_of_schemes) {
     for (const char* text : {"http://x", "inproc://x", "http://h:80/path", "tpc://h:1", "http:///x"}) {
         const auto parsed = parse_uri(text);
         ASSERT_EQ(parsed.code(), status::unsupported) << text;

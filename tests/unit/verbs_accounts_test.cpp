@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(verbs_send_queue_credits, never_lets_more_out_than_the_queue_holds_and_never_stops) {
+TEST(verbs_send_queue_credits, credits_never_exceed_the_queue_and_never_run_dry) {
     std::minstd_rand random(3);
     for (const auto& [depth, reserve] : std::vector<std::pair<std::uint32_t, std::uint32_t>>{
              {4, 1}, {4, 4}, {5, 2}, {16, 4}, {16, 8}, {31, 30}, {256, 64}, {256, 1000}}) {
@@ -45,7 +45,7 @@ TEST(verbs_send_queue_credits, never_lets_more_out_than_the_queue_holds_and_neve
     }
 }
 
-TEST(verbs_send_queue_credits, asks_as_seldom_as_the_reserve_allows) {
+TEST(verbs_send_queue_credits, completions_are_requested_as_seldom_as_the_reserve_allows) {
     send_queue_credits credits(16, 8);
     std::uint32_t asked = 0;
     for (std::uint32_t i = 0; i < 64; ++i) {
@@ -58,7 +58,7 @@ TEST(verbs_send_queue_credits, asks_as_seldom_as_the_reserve_allows) {
     EXPECT_EQ(asked, 8U);
 }
 
-TEST(verbs_send_queue_credits, goes_on_past_the_end_of_its_counters) {
+TEST(verbs_send_queue_credits, credits_survive_the_wrap_of_their_counters) {
     send_queue_credits credits(8, 2);
     credits.post(0xffff'fff0, true);
     credits.complete(0xffff'fff0);
@@ -101,7 +101,7 @@ TEST(verbs_empty_receives, posts_in_chains_and_says_how_many_went) {
     EXPECT_EQ(receives.post(64, post), 64U) << "the chain is whole again";
 }
 
-TEST(verbs_timeout, is_the_next_power_of_two) {
+TEST(verbs_timeout, a_timeout_is_rounded_up_to_a_power_of_two) {
     EXPECT_EQ(timeout_exponent(1ns), 1);
     EXPECT_EQ(timeout_exponent(8192ns), 1);
     EXPECT_EQ(timeout_exponent(8193ns), 2);
@@ -117,7 +117,7 @@ rdma::rdma_link& link_at(std::uint32_t i) {
     return *reinterpret_cast<rdma::rdma_link*>(&places.at(i * step));
 }
 
-TEST(rdma_link_table, finds_what_a_map_finds) {
+TEST(rdma_link_table, the_table_finds_what_a_map_finds) {
     rdma::link_table table;
     std::map<std::uint32_t, rdma::rdma_link*> model;
     std::minstd_rand random(11);

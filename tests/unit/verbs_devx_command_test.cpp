@@ -19,7 +19,7 @@ std::vector<std::uint8_t> bytes_of(const devx::command& of) {
     return out;
 }
 
-TEST(devx_command, begins_with_its_opcode) {
+TEST(devx_command, a_command_begins_with_its_opcode) {
     const auto bytes = bytes_of(devx::command(devx::opcode::rtr2rts_qp));
     EXPECT_EQ(bytes[0], 0x05);
     EXPECT_EQ(bytes[1], 0x04);
@@ -38,7 +38,7 @@ TEST(devx_command, most_significant_bit_comes_first) {
     EXPECT_EQ((std::array{bytes[16], bytes[17], bytes[23]}), (std::array<std::uint8_t, 3>{1, 2, 8}));
 }
 
-TEST(devx_command, value_replaces_what_was_there_and_nothing_beside_it) {
+TEST(devx_command, a_field_replaces_its_old_value_and_nothing_else) {
     devx::command to(devx::opcode::create_qp);
     to.set({0x40, 8}, 0xff);
     to.set({0x43, 2}, 0);
@@ -47,7 +47,7 @@ TEST(devx_command, value_replaces_what_was_there_and_nothing_beside_it) {
     EXPECT_EQ(bytes_of(to)[8], 0b1110'1111);
 }
 
-TEST(devx_command, bytes_stand_in_their_order) {
+TEST(devx_command, bytes_keep_their_order) {
     devx::command to(devx::opcode::init2rtr_qp);
     const std::array<std::uint8_t, 6> address{1, 2, 3, 4, 5, 6};
     to.set_bytes({0x110, 48}, address);
@@ -55,7 +55,7 @@ TEST(devx_command, bytes_stand_in_their_order) {
     EXPECT_EQ(std::memcmp(bytes.data() + 0x110 / 8, address.data(), address.size()), 0);
 }
 
-TEST(devx_command, answer_is_read_alike) {
+TEST(devx_command, the_answer_is_read_like_the_command) {
     devx::command of(devx::opcode::create_cq);
     EXPECT_EQ(of.refusal(), "");
     auto* const answer = static_cast<std::uint8_t*>(of.out());

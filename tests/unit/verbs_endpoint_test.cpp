@@ -46,7 +46,7 @@ endpoint good_endpoint_with_payloads_apart() {
     return e;
 }
 
-TEST(verbs_endpoint, comes_back_as_it_was_sent) {
+TEST(verbs_endpoint, an_endpoint_is_read_as_it_was_written) {
     for (const endpoint& sent : {good_endpoint(), good_endpoint_with_payloads_apart()}) {
         const auto bytes = bytes_of(sent);
         EXPECT_EQ(bytes.size(), sent.apart() ? 96U : 64U);
@@ -119,7 +119,7 @@ bool find_response_target(std::span<const std::byte> extensions, response_target
     return wire::find_response_target(extensions.data(), extensions.size(), out);
 }
 
-TEST(verbs_response_target, is_found_among_unknown_extensions) {
+TEST(verbs_response_target, a_response_target_is_found_among_unknown_extensions) {
     response_target found;
     ASSERT_TRUE(find_response_target(extension(7, 13) + response_target_bytes() + extension(900, 0), found));
     EXPECT_EQ(found.address, 0x1000U);
@@ -127,14 +127,14 @@ TEST(verbs_response_target, is_found_among_unknown_extensions) {
     EXPECT_EQ(found.key, 9U);
 }
 
-TEST(verbs_response_target, none_leaves_the_answer_in_its_slot) {
+TEST(verbs_response_target, the_answer_stays_in_its_slot_without_a_response_target) {
     response_target found;
     EXPECT_TRUE(find_response_target({}, found));
     EXPECT_TRUE(find_response_target(extension(2, 8), found));
     EXPECT_EQ(found.length, 0U);
 }
 
-TEST(verbs_response_target, cut_short_or_too_long_is_refused) {
+TEST(verbs_response_target, a_truncated_or_longer_response_target_is_refused) {
     response_target found;
     const auto whole = response_target_bytes();
     for (std::size_t length = 1; length < whole.size(); ++length) {

@@ -60,7 +60,7 @@ class sleeping_poller final : public poller {
     void* owner_;
 };
 
-TEST(worker_sleep, is_deaf_only_while_no_exchange_is_open) {
+TEST(worker_sleep, a_worker_dozes_only_while_no_exchange_is_open) {
     std::optional<exchange> held;
     std::atomic<bool> open{false};
     server_options options;

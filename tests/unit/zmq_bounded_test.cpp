@@ -119,14 +119,14 @@ class zmq_bounded_test : public zmq_test {
     std::unique_ptr<core::link> server;
 };
 
-TEST_F(zmq_bounded_test, long_answers_that_nobody_reads_do_not_pile_up) {
+TEST_F(zmq_bounded_test, unread_long_answers_do_not_pile_up) {
     connect_peer(65'536);
     const auto answer = random_bytes(65'536, 1);
     EXPECT_LT(fill(answer.size(), [&](std::uint32_t i) { return send(*server, message_kind::response, 0, answer, i); }),
               bound_bytes);
 }
 
-TEST_F(zmq_bounded_test, short_answers_that_nobody_reads_do_not_pile_up) {
+TEST_F(zmq_bounded_test, unread_short_answers_do_not_pile_up) {
     connect_peer(400);
     const auto answer = random_bytes(400, 1);
     EXPECT_LT(fill(answer.size(), [&](std::uint32_t i) { return send(*server, message_kind::response, 0, answer, i); }),
@@ -143,7 +143,7 @@ TEST_F(zmq_bounded_test, a_client_that_takes_no_answer_is_lost_in_the_end) {
     }));
 }
 
-TEST_F(zmq_bounded_test, requests_that_nobody_reads_do_not_pile_up) {
+TEST_F(zmq_bounded_test, unread_requests_do_not_pile_up) {
     constexpr std::size_t length = 16'384;
     reluctant_socket far{ZMQ_ROUTER};
     gatekeeper gate{far.context.get()};

@@ -26,7 +26,7 @@ std::uint16_t bind_port(std::uint16_t port) {
     return bound ? ntohs(address.sin_port) : std::uint16_t{0};
 }
 
-TEST(zmq_data_port, lies_behind_the_port_of_the_uri_a_worker_each) {
+TEST(zmq_data_port, each_worker_has_a_data_port_after_the_port_of_the_uri) {
     auto context = accel::context::open();
     server_options options;
     options.workers = 2;
@@ -60,7 +60,7 @@ void expect_served(context& ctx, const std::string& host, const std::string& por
     EXPECT_TRUE(client->call({})) << host;
 }
 
-TEST(zmq_data_port, is_open_at_every_address_of_both_families_at_a_star) {
+TEST(zmq_data_port, a_star_opens_the_data_port_at_every_address_of_both_families) {
     auto context = accel::context::open();
     server_options options;
     options.security.insecure = true;
@@ -73,7 +73,7 @@ TEST(zmq_data_port, is_open_at_every_address_of_both_families_at_a_star) {
     if (tests::has_ipv6()) expect_served(*context, "[::1]", port);
 }
 
-TEST(zmq_data_port, is_open_at_every_address_of_ipv4_where_there_is_no_ipv6) {
+TEST(zmq_data_port, a_star_opens_the_data_port_on_ipv4_where_there_is_no_ipv6) {
     const auto listens = [] {
         if (!tests::forbid_ipv6()) return tests::child_cannot;
         auto context = accel::context::open();

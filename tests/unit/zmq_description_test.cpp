@@ -12,7 +12,7 @@ curve_key some_key() {
     return key;
 }
 
-TEST(zmq_description, comes_out_as_it_went_in) {
+TEST(zmq_description, a_description_is_read_as_it_was_written) {
     const auto plain = parse_server(encode(server_description{4'711, 7, std::nullopt})).value();
     EXPECT_EQ(plain.port, 4'711);
     EXPECT_EQ(plain.index, 7U);
@@ -22,7 +22,7 @@ TEST(zmq_description, comes_out_as_it_went_in) {
     EXPECT_FALSE(parse_client(encode(client_description{})).value().key.has_value());
 }
 
-TEST(zmq_description, of_any_other_length_is_refused) {
+TEST(zmq_description, a_description_of_another_length_is_refused) {
     for (const bool keyed : {false, true}) {
         const std::optional<curve_key> key = keyed ? std::optional{some_key()} : std::nullopt;
         for (const auto& whole : {encode(client_description{key}), encode(server_description{1, 0, key})}) {
@@ -38,7 +38,7 @@ TEST(zmq_description, of_any_other_length_is_refused) {
     }
 }
 
-TEST(zmq_description, of_another_format_or_mechanism_is_refused) {
+TEST(zmq_description, a_description_of_another_format_or_mechanism_is_refused) {
     for (const std::size_t at : {0U, 1U}) {
         for (int value = 0; value < 256; ++value) {
             auto client = encode(client_description{some_key()});
@@ -51,7 +51,7 @@ TEST(zmq_description, of_another_format_or_mechanism_is_refused) {
     }
 }
 
-TEST(zmq_description, without_a_port_or_with_a_key_of_zeros_is_refused) {
+TEST(zmq_description, a_description_without_a_port_or_key_is_refused) {
     EXPECT_EQ(parse_server(encode(server_description{0, 0, std::nullopt})).code(), status::protocol_error);
     EXPECT_EQ(parse_server(encode(server_description{1, 0, curve_key{}})).code(), status::protocol_error);
     EXPECT_EQ(parse_client(encode(client_description{curve_key{}})).code(), status::protocol_error);

@@ -67,7 +67,7 @@ int open_session(bool insecure) {
 
 class zmq_descriptors_test : public ::testing::TestWithParam<bool> {};
 
-TEST_P(zmq_descriptors_test, however_few_are_left_the_process_lives_and_says_so) {
+TEST_P(zmq_descriptors_test, a_process_survives_and_reports_a_lack_of_descriptors) {
     bool served_once = false;
     for (std::size_t left = 0; left <= 30; ++left) {
         const int outcome = in_child([left] {

@@ -142,7 +142,7 @@ TEST_F(zmq_hostile_test, unknown_extensions_are_skipped) {
     expect_payload(next(*server_events), random_bytes(10, 2));
 }
 
-TEST_F(zmq_hostile_test, extensions_that_are_missing_end_the_link) {
+TEST_F(zmq_hostile_test, missing_extensions_end_the_link) {
     slot_header extended = request_of(0, 10);
     extended.extension_bytes = 16;
     peer->send(extended, 10);
@@ -166,12 +166,12 @@ TEST_F(zmq_hostile_test, a_slot_that_does_not_exist_ends_the_link) {
     expect_lost(status::protocol_error);
 }
 
-TEST_F(zmq_hostile_test, more_than_the_slot_holds_ends_the_link) {
+TEST_F(zmq_hostile_test, a_payload_longer_than_its_slot_ends_the_link) {
     peer->send(request_of(0, 4'097), 4'097);
     expect_lost(status::protocol_error);
 }
 
-TEST_F(zmq_hostile_test, a_length_that_is_not_true_ends_the_link) {
+TEST_F(zmq_hostile_test, a_wrong_length_ends_the_link) {
     peer->send(request_of(0, 100), 99);
     expect_lost(status::protocol_error);
 }
@@ -272,7 +272,7 @@ TEST_F(zmq_hostile_test, a_credential_does_not_attach_after_its_first_client_lef
     EXPECT_EQ(replay.join(server->describe(), token), refused);
 }
 
-TEST_F(zmq_hostile_test, a_credential_of_a_session_that_is_over_does_not_attach) {
+TEST_F(zmq_hostile_test, a_credential_of_a_closed_session_does_not_attach) {
     core::session_token own{};
     own.fill(std::byte{9});
     auto unused = open_server_link({1, 64, 64}, own, this);
@@ -283,7 +283,7 @@ TEST_F(zmq_hostile_test, a_credential_of_a_session_that_is_over_does_not_attach)
     EXPECT_EQ(late.join(told, own), refused);
 }
 
-TEST_F(zmq_hostile_test, a_credential_is_good_at_its_own_server_only) {
+TEST_F(zmq_hostile_test, a_credential_works_only_at_its_own_server) {
     core::session_token own{};
     own.fill(std::byte{9});
     auto elsewhere = open_server_link({1, 64, 64}, own, this);
@@ -386,7 +386,7 @@ TEST_F(zmq_hostile_keyed_test, a_key_attaches_once) {
     EXPECT_EQ(join(own), refused) << "again";
 }
 
-TEST_F(zmq_hostile_keyed_test, a_key_of_a_session_that_is_over_does_not_attach) {
+TEST_F(zmq_hostile_keyed_test, a_key_of_a_closed_session_does_not_attach) {
     EXPECT_TRUE(eventually([&] { return server->close(); }));
     EXPECT_EQ(join(own), refused);
 }
@@ -459,7 +459,7 @@ class zmq_hostile_server_test : public zmq_test {
     std::unique_ptr<core::link> client;
 };
 
-TEST_F(zmq_hostile_server_test, more_than_the_slot_holds_ends_the_link) {
+TEST_F(zmq_hostile_server_test, a_response_longer_than_its_slot_ends_the_link) {
     ASSERT_EQ(send(*client, message_kind::request, 0, {}), status::ok);
     take_request();
     answer(response_of(0, 4'097), 4'097);
@@ -469,7 +469,7 @@ TEST_F(zmq_hostile_server_test, more_than_the_slot_holds_ends_the_link) {
     EXPECT_EQ(send(*client, message_kind::request, 1, {}), status::peer_lost);
 }
 
-TEST_F(zmq_hostile_server_test, much_more_than_the_slot_holds_is_not_even_received) {
+TEST_F(zmq_hostile_server_test, a_response_much_longer_than_its_slot_is_not_received) {
     ASSERT_EQ(send(*client, message_kind::request, 0, {}), status::ok);
     take_request();
     answer(response_of(0, 100'000), 100'000);
@@ -521,7 +521,7 @@ TEST_F(zmq_hostile_server_test, a_server_that_goes_away_is_noticed_by_a_busy_pol
     }));
 }
 
-TEST_F(zmq_hostile_server_test, an_answer_before_the_question_has_left_gives_nothing_back_too_early) {
+TEST_F(zmq_hostile_server_test, an_early_answer_releases_no_memory_too_early) {
     // The first request tells the server who we are; the second is too long for the kernel's buffers.
     ASSERT_EQ(send(*client, message_kind::request, 1, {}), status::ok);
     take_request();
@@ -538,7 +538,7 @@ TEST_F(zmq_hostile_server_test, an_answer_before_the_question_has_left_gives_not
     EXPECT_TRUE(client->retract(0));
 }
 
-TEST_F(zmq_hostile_server_test, closing_gives_lent_memory_back_though_the_server_takes_nothing) {
+TEST_F(zmq_hostile_server_test, closing_releases_lent_memory_though_the_server_reads_nothing) {
     auto opened = accel::context::open();
     auto held = opened->allocate(mebibytes);
     ASSERT_TRUE(held.ok());
@@ -565,7 +565,7 @@ class zmq_full_server_test : public zmq_hostile_server_test {
     region held;
 };
 
-TEST_F(zmq_full_server_test, has_no_answer_shown_while_zeromq_holds_its_request) {
+TEST_F(zmq_full_server_test, no_answer_is_shown_while_zeromq_holds_its_request) {
     ASSERT_FALSE(client->retract(0)) << "ZeroMQ cannot have sent all of it";
     answer(response_of(0, 8), 8);
     std::array<link_event, 16> some;
@@ -573,7 +573,7 @@ TEST_F(zmq_full_server_test, has_no_answer_shown_while_zeromq_holds_its_request)
     EXPECT_FALSE(client->retract(0));
 }
 
-TEST_F(zmq_full_server_test, does_not_keep_its_client_from_closing) {
+TEST_F(zmq_full_server_test, a_full_server_does_not_keep_its_client_from_closing) {
     ASSERT_FALSE(client->retract(0));
     EXPECT_TRUE(eventually([&] { return client->close(); }));
 }

@@ -89,7 +89,7 @@ TEST_F(zmq_link_test, ends_with_and_without_keys_refuse_each_other) {
     EXPECT_EQ(attach(client, (*server)->describe()).code(), status::unauthorized);
 }
 
-TEST_F(zmq_link_test, a_port_where_nobody_listens_is_told) {
+TEST_F(zmq_link_test, a_closed_port_is_reported) {
     listen();
     auto server = open_server_link({1, 64, 64}, {}, nullptr);
     const auto told = server->describe();
@@ -105,7 +105,7 @@ TEST_F(zmq_link_test, a_port_where_nobody_listens_is_told) {
     })) << why;
 }
 
-TEST_F(zmq_link_test, the_backend_may_go_before_its_pollers_and_links) {
+TEST_F(zmq_link_test, the_backend_may_be_destroyed_before_its_pollers_and_links) {
     listen();
     auto both = open({1, 64, 64});
     backend.reset();
@@ -132,7 +132,7 @@ TEST_F(zmq_link_test, a_slot_that_zeromq_still_holds_waits) {
     EXPECT_EQ(send(*both.server, message_kind::response, 0, {}, 2), status::ok);
 }
 
-TEST_F(zmq_link_test, thousands_of_checked_messages_at_full_depth) {
+TEST_F(zmq_link_test, thousands_of_messages_at_full_depth_arrive_unchanged) {
     listen();
     constexpr std::uint32_t slots = 16;
     auto both = open({slots, 4'096, 4'096});
@@ -173,7 +173,7 @@ TEST_F(zmq_link_test, thousands_of_checked_messages_at_full_depth) {
     EXPECT_GE(answered, 5'000U);
 }
 
-TEST_F(zmq_link_test, lent_payloads_leave_from_where_they_lie) {
+TEST_F(zmq_link_test, lent_payloads_are_sent_in_place) {
     listen();
     auto both = open({2, mebibyte, mebibyte});
     memory asked{mebibyte};
@@ -195,7 +195,7 @@ TEST_F(zmq_link_test, lent_payloads_leave_from_where_they_lie) {
     EXPECT_TRUE(both.client->retract(1));
 }
 
-TEST_F(zmq_link_test, an_empty_lent_payload_is_a_message_like_any) {
+TEST_F(zmq_link_test, an_empty_lent_payload_arrives) {
     listen();
     auto both = open({1, 64, 64});
     memory nothing{64};
@@ -203,7 +203,7 @@ TEST_F(zmq_link_test, an_empty_lent_payload_is_a_message_like_any) {
     expect_payload(next(*server_events), {});
 }
 
-TEST_F(zmq_link_test, a_response_goes_where_it_was_directed) {
+TEST_F(zmq_link_test, a_response_goes_to_its_response_target) {
     listen();
     auto both = open({1, 64, mebibyte});
     memory target{mebibyte};
@@ -292,7 +292,7 @@ TEST_F(zmq_link_test, many_links_share_one_poller) {
     }
 }
 
-TEST_F(zmq_link_test, what_arrives_wakes_a_sleeper) {
+TEST_F(zmq_link_test, an_arriving_message_wakes_a_sleeper) {
     listen();
     auto both = open({1, 64, 64});
     std::array<link_event, 16> events;
@@ -316,7 +316,7 @@ TEST_F(zmq_link_test, what_arrives_wakes_a_sleeper) {
     EXPECT_EQ(next(*both.client_events).kind, event_kind::arrived);
 }
 
-TEST_F(zmq_link_test, what_zeromq_lets_go_of_wakes_a_sleeper) {
+TEST_F(zmq_link_test, memory_that_zeromq_releases_wakes_a_sleeper) {
     listen();
     auto both = open({1, 64, 64});
     memory answer{64};
@@ -338,7 +338,7 @@ TEST_F(zmq_link_test, what_zeromq_lets_go_of_wakes_a_sleeper) {
     EXPECT_TRUE(told);
 }
 
-TEST_F(zmq_link_test, coming_and_going_leaves_no_descriptor) {
+TEST_F(zmq_link_test, opening_and_closing_links_leaves_no_descriptor) {
     listen();
     { auto warm = open({2, 64, 64}, 250); }
     const std::size_t before = open_descriptors();

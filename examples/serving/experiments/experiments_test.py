@@ -85,7 +85,7 @@ class Matrix(unittest.TestCase):
         self.assertEqual(len({cell.key for cell in matrix.cells_of(FIGURES.values(), EVERYTHING)[0]}),
                          len(matrix.cells_of(FIGURES.values(), EVERYTHING)[0]))
 
-    def test_what_cannot_be_run_is_left_out_with_its_reason(self):
+    def test_cells_that_cannot_run_are_left_out_with_their_reason(self):
         cells, left_out = matrix.cells_of(FIGURES.values(), NO_GPU)
         self.assertTrue(all(cell.links <= set(NO_GPU.transports) for cell in cells))
         self.assertEqual(left_out["F16"], {"needs a GPU": 8})
@@ -134,7 +134,7 @@ class Plan(unittest.TestCase):
         self.assertIsNone(plan.server_of(Cell("resnet50", "local")))
         self.assertLess(len({plan.server_of(cell) for cell in self.cells}), 70)
 
-    def test_what_never_leaves_the_gpu_runs_alone(self):
+    def test_cells_that_never_leave_the_gpu_run_alone(self):
         for _, group in itertools.groupby(self.cells, plan.group_of):
             members = list(group)
             servers = {plan.server_of(cell) for cell in members} - {None}
@@ -143,7 +143,7 @@ class Plan(unittest.TestCase):
 
 
 class Time(unittest.TestCase):
-    def test_a_budget_is_spread_and_what_is_left_goes_on(self):
+    def test_a_budget_is_spread_and_the_rest_is_carried_over(self):
         now = [0.0]
         budget = Budget(100, lambda: now[0])
         self.assertAlmostEqual(budget.duration(10, 4), (100 - 10 * CELL - 4 * START) / 10)
@@ -152,7 +152,7 @@ class Time(unittest.TestCase):
         now[0] = 1000.0
         self.assertEqual(budget.duration(5, 0), SHORTEST)
 
-    def test_it_learns_what_cells_and_starts_cost(self):
+    def test_a_budget_learns_what_cells_and_starts_cost(self):
         budget = Budget(1000, lambda: 0.0)
         for _ in range(100):
             budget.saw(16.0, 1.0, 10.0, weight(16))
@@ -309,7 +309,7 @@ class Claims(unittest.TestCase):
                           late.variants([row, None, fine, row])],
                          [[a, None, 1000.0, b] for a in (1000.0, 999.0) for b in (1000.0, 999.0)])
 
-    def test_what_was_not_measured_is_no_claim(self):
+    def test_unmeasured_cells_make_no_claim(self):
         for figure, members in claims.CLAIMS.items():
             for number in range(len(members)):
                 self.assertEqual(self.check(figure, number, {}), ("", claims.UNKNOWN), figure)
@@ -380,7 +380,7 @@ class Reasons(unittest.TestCase):
         self.assertIsNone(reasons.share(gpu, ("inference",)))
         self.assertEqual(reasons.share(gpu, ("request",)), 25.0)
 
-    def test_its_bar_says_so(self):
+    def test_the_bar_of_a_gpu_resident_service_says_so(self):
         gpu = self.row("gpu", inference_mean=0.0, preprocessing_mean=0.0, copy_mean=0.0)
         parts = [name for name, _, value in pictures.stage_parts(gpu) if value > 0]
         self.assertEqual(parts, ["request", reasons.RESIDENT, "response"])
@@ -527,7 +527,7 @@ class Programs(unittest.TestCase):
         self.assertIn("--cuda-stay", spins[0])
         self.assertNotIn("--cuda-stay", self.words(self.commands().server(Cell("resnet50", "rdma"), "name")))
 
-    def test_what_varies_reaches_the_programs(self):
+    def test_varied_options_reach_the_programs(self):
         commands = self.commands(EVERYTHING, False, "")
         self.assertIn("--on gpu-resident", self.words(commands.server(Cell("resnet50", "gpu"), "n")))
         self.assertIn("--resident-raw", self.words(commands.server(Cell("resnet50", "gpu", True), "n")))
@@ -606,7 +606,7 @@ class Programs(unittest.TestCase):
             number = process.child.pid
         self.assertFalse(Path(f"/proc/{number}").exists())
 
-    def test_what_a_process_started_ends_with_it(self):
+    def test_children_of_a_process_end_with_it(self):
         script = "sleep 30 & echo $!; wait"
         with Process("parent", ["sh", "-c", script], self.path / "log") as process:
             child = process.line(5)

@@ -113,7 +113,7 @@ TEST_F(abi, lying_headers_are_refused) {
     EXPECT_EQ(dispatch(target, header), EINVAL);
 }
 
-TEST_F(abi, memory_registration_checks) {
+TEST_F(abi, memory_registrations_are_checked) {
     const std::uint32_t pd = make_pd();
     std::vector<std::uint8_t> memory(10000);
     ib_uverbs_reg_mr_resp answer{};
@@ -139,7 +139,7 @@ TEST_F(abi, memory_registration_checks) {
     EXPECT_EQ(on.adapter.state.devices[0].regions.size(), 0u);
 }
 
-TEST_F(abi, dmabuf_registration) {
+TEST_F(abi, dmabuf_registrations_are_checked) {
     const std::uint32_t pd = make_pd();
     const int buffer = ::memfd_create("buffer", MFD_CLOEXEC);
     ASSERT_EQ(::ftruncate(buffer, 8192), 0);

@@ -47,7 +47,7 @@ struct allocation : testing::pair {
     }
 };
 
-TEST_F(allocation, is_counted) {
+TEST_F(allocation, allocations_are_counted) {
     const std::uint64_t before = testing::allocations();
     on.add_region(from);
     EXPECT_GT(testing::allocations(), before);
@@ -56,12 +56,12 @@ TEST_F(allocation, is_counted) {
 /// Rounds after which every place of the requester's ring has seen every kind of work request.
 constexpr int warm_up = 64;
 
-TEST_F(allocation, none_in_steady_state) {
+TEST_F(allocation, steady_state_allocates_nothing) {
     for (int round = 0; round < warm_up; ++round) one_of_each();
     for (int round = 0; round < 100; ++round) ASSERT_EQ(one_of_each(), 0u) << "round " << round;
 }
 
-TEST_F(allocation, none_for_retransmissions) {
+TEST_F(allocation, retransmissions_allocate_nothing) {
     add_fault("drop p=0.02 seed=5");
     for (int round = 0; round < warm_up; ++round) one_of_each();
     for (int round = 0; round < 50; ++round) ASSERT_EQ(one_of_each(), 0u) << "round " << round;

@@ -128,7 +128,7 @@ TEST_F(copies, packets_become_fewer_jobs_and_all_bytes_arrive) {
     EXPECT_LT(writer.jobs, 200) << "of 512 packets";
 }
 
-TEST_F(copies, sizes_and_offsets_of_all_kinds) {
+TEST_F(copies, copies_of_all_sizes_and_offsets_arrive) {
     for (const std::size_t size : {0u, 1u, 5u, 31u, 32u, 33u, 300u, 262'143u, 262'144u, 262'145u, 700'001u}) {
         for (const std::size_t shift : {0u, 1u, 15u, 16u}) {
             std::fill(device.begin(), device.end(), std::byte{7});
@@ -185,7 +185,7 @@ TEST_F(copies, messages_are_read_ahead_each_on_its_own) {
         EXPECT_EQ(std::memcmp(back[which].data(), device.data() + which * 1000, size), 0);
 }
 
-TEST_F(copies, one_message_alone_takes_few_jobs) {
+TEST_F(copies, a_single_message_takes_few_jobs) {
     constexpr std::size_t size = 1 << 20;
     std::vector<std::byte> back(size);
     for (std::size_t done = 0; done < size; done += 4096)
@@ -193,7 +193,7 @@ TEST_F(copies, one_message_alone_takes_few_jobs) {
     EXPECT_LE(reader.jobs, 8);
 }
 
-TEST_F(copies, what_was_fetched_for_one_message_does_not_serve_the_next) {
+TEST_F(copies, data_fetched_for_one_message_does_not_serve_the_next) {
     std::vector<std::byte> back(4096);
     ASSERT_TRUE(engine.read_part(back.data(), at(0), 4096, 1, 100'000));
     ASSERT_TRUE(engine.flush());
@@ -202,7 +202,7 @@ TEST_F(copies, what_was_fetched_for_one_message_does_not_serve_the_next) {
     EXPECT_EQ(back, std::vector<std::byte>(4096, std::byte{0x33}));
 }
 
-TEST_F(copies, a_message_that_goes_back_gets_its_bytes_again) {
+TEST_F(copies, a_read_of_an_earlier_place_gets_its_bytes_again) {
     device = pattern(device_bytes, 11);
     std::vector<std::byte> back(4096);
     for (const std::size_t where : {0u, 4096u, 400'000u, 404'096u, 8192u, 12'288u, 900'000u, 0u}) {
@@ -211,7 +211,7 @@ TEST_F(copies, a_message_that_goes_back_gets_its_bytes_again) {
     }
 }
 
-TEST_F(copies, atomics) {
+TEST_F(copies, atomics_return_the_old_value) {
     const std::uint64_t start = 40;
     ASSERT_TRUE(engine.write(at(64), &start, 8));
     std::uint64_t previous = 0;
@@ -252,7 +252,7 @@ TEST_F(copies, a_dead_server_is_an_error_and_not_a_wait) {
     EXPECT_TRUE(engine.flush()) << "nothing was written since";
 }
 
-TEST(lane, gives_up_after_its_patience_and_leaves_no_job_behind) {
+TEST(lane, a_lane_gives_up_after_its_patience_and_leaves_no_job_behind) {
     lane_memory memory;
     stand_in nobody;
     nobody.deaf = true;
@@ -272,7 +272,7 @@ TEST(lane, gives_up_after_its_patience_and_leaves_no_job_behind) {
     EXPECT_FALSE(only.has_work()) << "a server that comes late would write to memory that may be gone";
 }
 
-TEST(lane, its_ring_is_used_again_and_again) {
+TEST(lane, the_ring_of_a_lane_is_reused) {
     lane_memory memory;
     std::optional<lane> made;  // outlives the thread that serves it
     stand_in by;
@@ -289,7 +289,7 @@ TEST(lane, its_ring_is_used_again_and_again) {
     EXPECT_EQ(target, 5u * lane_depth - 1);
 }
 
-TEST(neighbours, see_each_other_while_they_are_there) {
+TEST(neighbours, neighbours_see_each_other_while_they_exist) {
     const std::string name = "test-" + std::to_string(::getpid());
     neighbours first(name);
     EXPECT_FALSE(first.any());

@@ -133,7 +133,7 @@ int places_taken_by_this_process() {
     return taken;
 }
 
-TEST_F(cuda_plugin, process_is_no_neighbour_of_its_own) {
+TEST_F(cuda_plugin, a_process_is_not_its_own_neighbour) {
     ASSERT_NE(from.of_a_context, to.of_a_context) << "so there is a worker for each";
     const auto source = enrol(from);
     const auto target = enrol(to);
@@ -141,7 +141,7 @@ TEST_F(cuda_plugin, process_is_no_neighbour_of_its_own) {
     EXPECT_EQ(places_taken_by_this_process(), 1);
 }
 
-TEST_F(cuda_plugin, takes_no_more_than_there_is) {
+TEST_F(cuda_plugin, a_region_beyond_its_allocation_is_refused) {
     EXPECT_EQ(ibv_reg_mr(pd.get(), reinterpret_cast<void*>(from.address), 1ull << 36, all_access), nullptr);
     EXPECT_EQ(errno, EFAULT);
     EXPECT_EQ(ibv_reg_dmabuf_mr(pd.get(), 0, bytes, from.address, 1, all_access), nullptr) << "no dma-buf";
@@ -170,7 +170,7 @@ TEST_F(cuda_plugin, shows_the_module_that_programs_look_for) {
 
 struct without_peer_memory : cuda_plugin {};
 
-TEST_F(without_peer_memory, there_is_no_module) {
+TEST_F(without_peer_memory, the_peer_memory_module_is_absent) {
     EXPECT_EQ(::access(peer_memory_module, F_OK), -1);
     EXPECT_EQ(errno, ENOENT);
 }

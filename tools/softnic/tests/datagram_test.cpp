@@ -60,7 +60,7 @@ struct datagrams : ::testing::Test {
     }
 };
 
-TEST_F(datagrams, arrive_behind_forty_bytes) {
+TEST_F(datagrams, a_datagram_arrives_after_forty_bytes) {
     other.post_receive(std::array{piece(to.data(), 2000, to_key)});
     send(1000);
     ASSERT_TRUE(other_cq.poll(seen));
@@ -74,7 +74,7 @@ TEST_F(datagrams, arrive_behind_forty_bytes) {
     EXPECT_TRUE(cq.poll(seen));
 }
 
-TEST_F(datagrams, bring_a_grh_when_they_have_one) {
+TEST_F(datagrams, a_datagram_brings_its_grh) {
     other.post_receive(std::array{piece(to.data(), 2000, to_key)});
     send(8, qkey, 0, true);
     ASSERT_TRUE(other_cq.poll(seen));
@@ -82,7 +82,7 @@ TEST_F(datagrams, bring_a_grh_when_they_have_one) {
     EXPECT_EQ(to[8], 0xfe) << "source GID";
 }
 
-TEST_F(datagrams, are_lost_in_silence) {
+TEST_F(datagrams, lost_datagrams_cause_no_error) {
     send(100);
     EXPECT_TRUE(cq.poll(seen)) << "no receive posted: the sender is done all the same";
     EXPECT_EQ(seen.kind, MLX5_CQE_REQ);
@@ -94,14 +94,14 @@ TEST_F(datagrams, are_lost_in_silence) {
     EXPECT_TRUE(other_cq.poll(seen));
 }
 
-TEST_F(datagrams, longer_than_the_mtu_is_a_local_error) {
+TEST_F(datagrams, a_datagram_longer_than_the_mtu_is_a_local_error) {
     send(4097);
     ASSERT_TRUE(cq.poll(seen));
     EXPECT_EQ(seen.syndrome, static_cast<std::uint8_t>(syndrome::local_length));
     EXPECT_EQ(qp.qp->state, qp_state::error);
 }
 
-TEST_F(datagrams, a_receive_too_short_is_a_length_error_there) {
+TEST_F(datagrams, a_short_receive_is_a_length_error_of_the_receiver) {
     other.post_receive(std::array{piece(to.data(), 100, to_key)});
     send(100);
     ASSERT_TRUE(other_cq.poll(seen));
@@ -109,7 +109,7 @@ TEST_F(datagrams, a_receive_too_short_is_a_length_error_there) {
 }
 
 /// A linked list, as libmlx5 keeps it.
-TEST(shared_receives, follow_the_links_and_tell_their_limit) {
+TEST(shared_receives, shared_receives_follow_their_links_and_report_their_limit) {
     constexpr std::uint32_t entries = 8;
     constexpr std::uint32_t shift = 6;
     std::vector<std::byte> buffer(entries << shift);

@@ -63,7 +63,7 @@ struct device_memory : testing::pair, ::testing::WithParamInterface<int> {
     }
 };
 
-TEST_P(device_memory, writes_reads_and_sends) {
+TEST_P(device_memory, writes_reads_and_sends_move_device_memory) {
     std::uint8_t seed = 1;
     for (const auto opcode : {MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_SEND}) {
         for (const std::uint32_t length : {1u, 8u, 255u, 256u, 257u, 3000u, 30'000u}) {
@@ -133,7 +133,7 @@ TEST_P(device_memory, segments_of_both_kinds_mix_with_inline_data) {
     EXPECT_TRUE(std::equal(wanted.begin() + 1050, wanted.end(), target->bytes().begin() + 1000));
 }
 
-TEST_P(device_memory, atomics) {
+TEST_P(device_memory, atomics_work_in_device_memory) {
     const std::uint64_t start = 40;
     std::memcpy(target->bytes().data() + 64, &start, 8);
     work add;
@@ -166,7 +166,7 @@ TEST_P(device_memory, loss_changes_nothing) {
     EXPECT_GT(on.adapter.state.faults.fired(), 0u);
 }
 
-TEST_P(device_memory, long_messages_are_read_ahead) {
+TEST_P(device_memory, long_messages_are_read_ahead_of_time) {
     run(device_to_device(MLX5_OPCODE_RDMA_WRITE, 30'000));
     EXPECT_EQ(source->fetches, 1);
     run(device_to_device(MLX5_OPCODE_RDMA_READ, 30'000));

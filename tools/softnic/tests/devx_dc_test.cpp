@@ -80,7 +80,7 @@ TEST_F(devx_dynamic_test, a_target_takes_connections_as_soon_as_it_is_made) {
     EXPECT_EQ(get(devx::dctc::min_rnr_nak), 12u);
 }
 
-TEST_F(devx_dynamic_test, targets_that_cannot_be_are_refused) {
+TEST_F(devx_dynamic_test, invalid_targets_are_refused) {
     const auto plain = target_command();
     refuse(plain, of_target(devx::dctc::pd), pd + 999, status::bad_resource, reason::no_such_domain);
     refuse(plain, of_target(devx::dctc::cqn), 999, status::bad_resource, reason::no_such_completion_queue);
@@ -115,7 +115,7 @@ TEST_F(devx_dynamic_test, commands_of_targets_and_of_queue_pairs_do_not_mix) {
     EXPECT_EQ(general(drain), EINVAL);
 }
 
-TEST_F(devx_dynamic_test, an_initiator_has_no_receives_and_its_steps_ignore_the_receiving_half) {
+TEST_F(devx_dynamic_test, an_initiator_ignores_attributes_for_receiving) {
     auto made = initiator_command();
     ASSERT_EQ(create(made), 0);
     const queue_pair* pair = target.own_device().find_queue_pair(made.object());
@@ -187,7 +187,7 @@ TEST_F(devx_dynamic_test, a_receive_queue_is_described_limited_and_kept_while_it
     EXPECT_EQ(destroy(receives.handle), 0);
 }
 
-TEST_F(devx_dynamic_test, everything_goes_with_the_context) {
+TEST_F(devx_dynamic_test, targets_are_destroyed_with_their_context) {
     std::uint32_t number = 0;
     {
         auto made = target_command();

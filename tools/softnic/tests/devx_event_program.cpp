@@ -81,7 +81,7 @@ struct devx_events : ::testing::Test, st::devx_dynamic {
     }
 };
 
-TEST_F(devx_events, completions_of_two_queues_come_with_their_cookies_once_for_each_time_they_are_armed) {
+TEST_F(devx_events, an_armed_queue_reports_one_completion_event_with_its_cookie) {
     ASSERT_EQ(subscribe(channel, cq.get(), event_completion, 0x1111), 0);
     ASSERT_EQ(subscribe(channel, other_cq.get(), event_completion, 0x2222), 0);
     EXPECT_FALSE(is_readable(channel));
@@ -133,7 +133,7 @@ TEST_F(devx_events, an_overrun_is_an_event_of_the_completion_queue) {
     EXPECT_EQ(seen.number(32), narrow.number());
 }
 
-TEST_F(devx_events, targets_tell_of_wrong_keys_when_they_are_armed_and_of_their_end) {
+TEST_F(devx_events, targets_report_wrong_keys_when_armed_and_their_end) {
     ASSERT_EQ(subscribe(channel, first->get(), event_key_violation, 5), 0);
     ASSERT_EQ(subscribe(channel, first->get(), event_drained, 6), 0);
     auto stranger = first->address();
@@ -158,7 +158,7 @@ TEST_F(devx_events, targets_tell_of_wrong_keys_when_they_are_armed_and_of_their_
     EXPECT_EQ(drained.type(), event_drained);
 }
 
-TEST_F(devx_events, without_data_events_of_a_subscription_become_one_until_it_is_read) {
+TEST_F(devx_events, events_without_data_are_merged_until_they_are_read) {
     const auto terse = make_channel(MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA);
     ASSERT_EQ(subscribe(terse, cq.get(), event_completion, 0xabcdef0123456789), 0);
     ASSERT_EQ(subscribe(channel, cq.get(), event_completion, 1), 0);
@@ -175,7 +175,7 @@ TEST_F(devx_events, without_data_events_of_a_subscription_become_one_until_it_is
     }
 }
 
-TEST_F(devx_events, a_channel_that_does_not_block_says_that_there_is_nothing) {
+TEST_F(devx_events, a_non_blocking_channel_reports_that_no_event_is_there) {
     ASSERT_EQ(::fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
     ASSERT_EQ(subscribe(channel, cq.get(), event_completion, 1), 0);
     seen_event seen{};
@@ -207,7 +207,7 @@ TEST_F(devx_events, epoll_sees_the_channel) {
     ::close(set);
 }
 
-TEST_F(devx_events, an_eventfd_is_signalled_instead_also_after_the_program_has_closed_its_own) {
+TEST_F(devx_events, an_eventfd_is_signalled_though_the_program_closed_its_own) {
     const int signal = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     const int kept = ::dup(signal);
     ASSERT_EQ(mlx5dv_devx_subscribe_devx_event_fd(channel.get(), signal, cq.get(), event_completion), 0);
@@ -226,7 +226,7 @@ TEST_F(devx_events, an_eventfd_is_signalled_instead_also_after_the_program_has_c
     ::close(kept);
 }
 
-TEST_F(devx_events, wishes_that_make_no_sense_are_refused) {
+TEST_F(devx_events, invalid_subscriptions_are_refused) {
     EXPECT_NE(subscribe(channel, cq.get(), 0x66, 0), 0);
     EXPECT_EQ(errno, EINVAL);
     EXPECT_NE(subscribe(channel, nullptr, event_completion, 0), 0) << "of no object";
@@ -238,7 +238,7 @@ TEST_F(devx_events, wishes_that_make_no_sense_are_refused) {
     EXPECT_EQ(errno, EBADF);
 }
 
-TEST_F(devx_events, a_closed_channel_hears_nothing_and_harms_nobody) {
+TEST_F(devx_events, a_closed_channel_gets_no_events) {
     auto gone = make_channel(with_data);
     ASSERT_EQ(subscribe(gone, cq.get(), event_completion, 1), 0);
     ASSERT_EQ(subscribe(channel, cq.get(), event_completion, 2), 0);

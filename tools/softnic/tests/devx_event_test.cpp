@@ -133,7 +133,7 @@ TEST_F(devx_channels, an_event_stays_until_there_is_room_for_it) {
     EXPECT_EQ(read(terse).cookie, 33u);
 }
 
-TEST_F(devx_channels, events_that_nobody_reads_are_lost_and_that_is_said_once) {
+TEST_F(devx_channels, unread_events_are_lost_and_that_is_logged_once) {
     const int channel = channel_with(0);
     ASSERT_EQ(subscribe(about_queue(channel, 1)), 0);
     for (std::size_t count = 0; count < event_channel::max_waiting + 5; ++count) raise(device_event::completion);
@@ -163,7 +163,7 @@ TEST_F(devx_channels, events_outlive_their_object_but_not_the_channel_or_the_dev
     EXPECT_TRUE(is_readable(channel)) << "who waits for it hears that the device is gone";
 }
 
-TEST_F(devx_channels, wishes_are_checked_before_anything_is_kept) {
+TEST_F(devx_channels, an_invalid_subscription_changes_nothing) {
     const int channel = channel_with(0);
     const auto refused = [&](auto change) {
         wish what = about_queue(channel, 1);
@@ -198,7 +198,7 @@ TEST_F(devx_channels, wishes_are_checked_before_anything_is_kept) {
     EXPECT_EQ(open_channel(2, descriptor), EINVAL) << "an unknown flag";
 }
 
-TEST_F(devx_channels, an_eventfd_counts_and_a_full_one_keeps_nobody_waiting) {
+TEST_F(devx_channels, an_eventfd_counts_and_a_full_one_blocks_nothing) {
     const int channel = channel_with(0);
     const int signal = ::eventfd(0, EFD_CLOEXEC);
     wish what{channel, queue.handle, {event_completion}, std::nullopt, static_cast<std::uint32_t>(signal)};

@@ -126,7 +126,7 @@ TEST_F(devx_alias, a_key_of_pieces_leads_to_the_same_bytes_at_other_addresses) {
     EXPECT_EQ(destroy(made.handle), 0);
 }
 
-TEST_F(devx_alias, a_key_of_pieces_ends_where_the_region_behind_it_ends) {
+TEST_F(devx_alias, a_key_of_pieces_ends_with_the_region_that_it_refers_to) {
     auto made = alias_command();
     made.set(in_key(devx::mkc::translations_octword_size), 1).set(in_key(devx::mkc::log_entity_size), 20);
     made.set(in_key(devx::mkc::len), 1 << 20);

@@ -124,7 +124,7 @@ TEST_F(devx_hidden, queues_records_and_keys_work_in_memory_that_only_an_engine_r
     EXPECT_EQ(hidden->waiting(), 0u) << "who polls for a completion must see it";
 }
 
-TEST_F(devx_hidden, strict_mode_reads_work_requests_there_too) {
+TEST_F(devx_hidden, strict_mode_reads_work_requests_in_device_memory) {
     on.adapter.state.config.strict = true;
     make_queues(address());
     expect_writes_arrive();
@@ -147,7 +147,7 @@ TEST_F(devx_hidden, lost_writes_end_in_the_error_state) {
     EXPECT_EQ(qp(0).state, qp_state::error);
 }
 
-TEST_F(devx_hidden, umems_there_stay_while_something_is_in_them) {
+TEST_F(devx_hidden, umems_in_use_stay) {
     make_queues(address());
     EXPECT_EQ(deregister_umem(umem), EBUSY);
     for (const devx_exchange* each : {&pair[0], &pair[1], &queue, &key}) EXPECT_EQ(destroy(each->handle), 0);
@@ -177,7 +177,7 @@ TEST_F(devx_dmabuf, queues_records_and_keys_work_in_a_dma_buf) {
     expect_writes_arrive();
 }
 
-TEST_F(devx_dmabuf, a_umem_behind_the_end_of_its_dma_buf_is_refused) {
+TEST_F(devx_dmabuf, a_umem_beyond_the_end_of_its_dma_buf_is_refused) {
     EXPECT_NE(register_dmabuf(buffer, skipped + 4096, memory_bytes, umem), 0);
     on.adapter.state.config.dmabuf = false;
     EXPECT_EQ(register_dmabuf(buffer, skipped, memory_bytes, umem), EOPNOTSUPP);

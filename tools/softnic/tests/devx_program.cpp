@@ -81,7 +81,7 @@ TEST_F(devx_pair, receives_in_a_umem_take_immediate_data) {
     EXPECT_TRUE(has_data(128, 384));
 }
 
-TEST_F(devx_pair, a_nop_completes_behind_the_writes_before_it) {
+TEST_F(devx_pair, a_nop_completes_after_earlier_writes) {
     auto silent = write(0, 1000);
     silent.signalled = false;
     qp.post(silent);
@@ -93,7 +93,7 @@ TEST_F(devx_pair, a_nop_completes_behind_the_writes_before_it) {
     EXPECT_TRUE(has_data(0, 1000));
 }
 
-TEST_F(devx_pair, a_collapsed_queue_that_ignores_overruns_shows_the_newest_completion_in_its_first_place) {
+TEST_F(devx_pair, a_collapsed_queue_shows_the_newest_completion_in_its_first_place) {
     st::devx_cq_options how;
     how.log_size = 2;
     how.collapsed = how.ignore_overrun = true;
@@ -150,7 +150,7 @@ TEST_F(devx_pair, the_error_state_flushes_and_reset_starts_again) {
     EXPECT_EQ(qp.state(), 0u) << "RST";
 }
 
-TEST_F(devx_pair, a_command_that_is_not_there_gets_the_firmware_status) {
+TEST_F(devx_pair, an_unknown_command_gets_the_firmware_status) {
     st::devx_message unknown(static_cast<prm::opcode>(0x717));  // CREATE_XRQ
     EXPECT_EQ(unknown.create(context.get()), nullptr);
     EXPECT_EQ(errno, EREMOTEIO);
@@ -158,7 +158,7 @@ TEST_F(devx_pair, a_command_that_is_not_there_gets_the_firmware_status) {
     EXPECT_NE(unknown.get(prm::header::syndrome), 0u);
 }
 
-TEST_F(devx_pair, capabilities_say_what_is_there) {
+TEST_F(devx_pair, capabilities_report_what_is_supported) {
     st::devx_message general(prm::opcode::query_hca_cap, 16, 16 + 4096);
     general.set(prm::header::op_mod, 1);
     ASSERT_EQ(general.general(context.get()), 0);

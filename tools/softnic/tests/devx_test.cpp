@@ -32,7 +32,7 @@ TEST(devx_mailbox, fields_are_big_endian_bits_from_the_front) {
     EXPECT_EQ(in.get({0x2d, 3}), 2u) << "replaced, not added";
 }
 
-TEST(devx_mailbox, fields_behind_the_end_read_as_zero_and_are_not_written) {
+TEST(devx_mailbox, fields_beyond_the_end_read_as_zero_and_are_not_written) {
     std::array<std::byte, 8> bytes{};
     devx::mailbox_out(std::span(bytes).first(4)).set({0x20, 32}, ~0u);
     devx::mailbox_out(std::span(bytes).first(4)).set({0x20, 8}, 1);
@@ -81,7 +81,7 @@ TEST_F(devx_fixture, mailboxes_that_are_not_mapped_are_bad_addresses) {
     EXPECT_EQ(target.pds.size(), before) << "nothing stays that the program does not know of";
 }
 
-TEST_F(devx_fixture, commands_come_by_their_own_method_only) {
+TEST_F(devx_fixture, commands_are_accepted_only_by_their_own_method) {
     devx_exchange queue = cq_command();
     EXPECT_EQ(general(queue), EINVAL);
     devx_exchange nop(devx::opcode::nop);
@@ -189,7 +189,7 @@ TEST_F(devx_fixture, umems_must_be_memory_that_can_be_registered) {
     EXPECT_EQ(deregister_umem(number), ENOENT);
 }
 
-TEST_F(devx_fixture, umems_without_a_usable_page_or_of_a_dma_buf_that_cannot_be_mapped_are_refused) {
+TEST_F(devx_fixture, umems_without_a_usable_page_or_a_mappable_dma_buf_are_refused) {
     const auto address = reinterpret_cast<std::uint64_t>(memory);
     const auto attempt = [&](std::uint64_t pages, bool buffer) {
         std::uint32_t number = 0;
@@ -268,7 +268,7 @@ TEST_F(devx_fixture, completion_queues_with_a_bad_context_are_refused) {
     expect_refused(create(cut), cut, status::bad_input_length, reason::input_too_short);
 }
 
-TEST_F(devx_fixture, completion_queues_say_what_they_are) {
+TEST_F(devx_fixture, a_query_describes_completion_queues) {
     auto made = cq_command();
     made.set(devx::cqc::cc.at(devx::create_cq::context), 1).set(devx::cqc::oi.at(devx::create_cq::context), 1);
     ASSERT_EQ(create(made), 0);
@@ -357,7 +357,7 @@ TEST_F(devx_qp, a_queue_pair_without_receives_needs_no_queue_for_them) {
     EXPECT_EQ(modify(to_error, what.handle), 0) << "flushing must not look for it";
 }
 
-TEST_F(devx_qp, steps_come_in_their_order) {
+TEST_F(devx_qp, steps_out_of_order_are_refused) {
     auto made = qp_command(queue.object());
     ASSERT_EQ(create(made), 0);
     const std::uint32_t number = made.object();
@@ -401,7 +401,7 @@ TEST_F(devx_qp, steps_with_values_out_of_range_change_nothing) {
     EXPECT_EQ(state_of(made), 1u);
 }
 
-TEST_F(devx_qp, the_context_says_what_the_steps_set) {
+TEST_F(devx_qp, a_query_shows_what_the_steps_set) {
     auto made = qp_command(queue.object());
     ASSERT_EQ(create(made), 0);
     auto init = to_init(made.object());
@@ -438,7 +438,7 @@ TEST_F(devx_qp, options_of_a_step_change_only_what_their_mask_names) {
     EXPECT_EQ(qp->attributes.access, access::remote_write | access::remote_read) << "not the atomics";
 }
 
-TEST_F(devx_qp, objects_go_in_their_order_and_with_the_context) {
+TEST_F(devx_qp, objects_in_use_stay_and_all_end_with_the_context) {
     auto made = qp_command(queue.object());
     ASSERT_EQ(create(made), 0);
     EXPECT_EQ(destroy(queue.handle), EBUSY);

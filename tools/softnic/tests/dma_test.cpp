@@ -89,7 +89,7 @@ TEST(guarded, leaves_other_faults_to_the_program) {
         "");
 }
 
-TEST(dmabuf, maps_what_can_be_mapped_and_keeps_bounds) {
+TEST(dmabuf, a_mapping_stays_within_its_dma_buf) {
     const int file = ::memfd_create("dmabuf", MFD_CLOEXEC);
     ASSERT_EQ(::ftruncate(file, 2 * page), 0);
     EXPECT_EQ(map_dmabuf(file, page, 2 * page, true), nullptr) << "past its end";

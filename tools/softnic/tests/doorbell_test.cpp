@@ -72,7 +72,7 @@ struct doorbells : ::testing::Test {
     }
 };
 
-TEST_F(doorbells, cost_what_rang_and_not_what_shares_the_page) {
+TEST_F(doorbells, a_doorbell_costs_only_the_queue_that_rang) {
     post(*qps.back());
     ring(*qps.back());
     on.step();
@@ -80,7 +80,7 @@ TEST_F(doorbells, cost_what_rang_and_not_what_shares_the_page) {
     EXPECT_LE(on.adapter.state.count.doorbell_looks, max_looks);
 }
 
-TEST_F(doorbells, that_were_overwritten_are_found_later) {
+TEST_F(doorbells, an_overwritten_doorbell_is_found_later) {
     post(*qps.back());
     ring(*qps.back());
     post(*qps.front());
@@ -91,14 +91,14 @@ TEST_F(doorbells, that_were_overwritten_are_found_later) {
     EXPECT_FALSE(on.adapter.has_something_to_do());
 }
 
-TEST_F(doorbells, without_a_name_that_anybody_has_are_for_all) {
+TEST_F(doorbells, a_doorbell_with_an_unknown_number_is_for_all_queues) {
     post(*qps.back());
     write_register(0xb00, ~std::uint64_t{0});
     ASSERT_TRUE(on.settle());
     EXPECT_EQ(completions(), 1u);
 }
 
-TEST_F(doorbells, of_queue_pairs_that_are_gone_ring_for_nobody) {
+TEST_F(doorbells, a_doorbell_of_a_destroyed_queue_pair_is_ignored) {
     post(*qps[3]);
     ring(*qps[3]);
     on.step();
@@ -109,7 +109,7 @@ TEST_F(doorbells, of_queue_pairs_that_are_gone_ring_for_nobody) {
     EXPECT_EQ(completions(), 1u);
 }
 
-TEST_F(doorbells, that_arm_a_completion_queue_cost_the_same) {
+TEST_F(doorbells, arming_a_completion_queue_costs_only_that_queue) {
     std::vector<std::unique_ptr<test_cq>> queues;
     for (std::size_t count = 0; count < many; ++count) queues.push_back(std::make_unique<test_cq>(on.adapter));
     write_register(uar_page::arm_offset, htobe64(std::uint64_t{queues.back()->queue->number()}));

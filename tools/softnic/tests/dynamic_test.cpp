@@ -326,7 +326,7 @@ TEST_F(dynamic_with_loss, every_message_is_done_once_whatever_gets_lost) {
     EXPECT_EQ(counter[0], 200u);
 }
 
-TEST(dynamic_transitions, are_those_of_the_vendors_driver) {
+TEST(dynamic_transitions, transitions_are_those_of_the_vendors_driver) {
     constexpr auto dci = qp_type::dynamic_initiator;
     constexpr auto dct = qp_type::dynamic_target;
     constexpr std::uint32_t init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;

@@ -17,7 +17,7 @@ using testing::test_cq;
 using testing::test_qp;
 using testing::work;
 
-TEST_F(pair, remote_access_violations) {
+TEST_F(pair, a_wrong_remote_key_is_a_remote_access_error) {
     work bad_key = message(MLX5_OPCODE_RDMA_WRITE, 10);
     bad_key.rkey += 1;
     const std::uint16_t index = qp.post(bad_key);
@@ -45,7 +45,7 @@ TEST_F(pair, a_region_of_another_domain_is_refused) {
     expect_error(run(what), syndrome::remote_access);
 }
 
-TEST_F(pair, the_queue_pair_must_allow_it_too) {
+TEST_F(pair, a_read_needs_permission_of_the_queue_pair) {
     test_qp one(on.adapter, cq, cq, 1);
     test_qp two(on.adapter, other_cq, other_cq, 1);
     link_options how;
@@ -79,7 +79,7 @@ TEST_F(pair, a_read_into_memory_without_local_write_fails) {
     expect_error(run(what), syndrome::local_protection);
 }
 
-TEST_F(pair, a_send_longer_than_its_receive) {
+TEST_F(pair, a_send_longer_than_its_receive_is_an_error_at_both_ends) {
     other.post_receive(std::array{piece(to.data(), 100, to_key)});
     expect_error(run(message(MLX5_OPCODE_SEND, 700)), syndrome::remote_invalid_request);
     ASSERT_TRUE(other_cq.poll(seen));
@@ -87,7 +87,7 @@ TEST_F(pair, a_send_longer_than_its_receive) {
     EXPECT_EQ(seen.syndrome, static_cast<std::uint8_t>(syndrome::local_length));
 }
 
-TEST_F(pair, a_receive_with_a_bad_key) {
+TEST_F(pair, a_receive_with_a_bad_key_is_an_error_at_both_ends) {
     other.post_receive(std::array{piece(to.data(), 100, to_key + 1)});
     expect_error(run(message(MLX5_OPCODE_SEND, 10)), syndrome::remote_operation);
     ASSERT_TRUE(other_cq.poll(seen));
@@ -143,7 +143,7 @@ TEST_F(pair, a_doorbell_for_more_than_the_ring_holds_is_fatal) {
     EXPECT_EQ(next_event(), static_cast<std::uint32_t>(IBV_EVENT_QP_FATAL));
 }
 
-TEST_F(pair, error_state_flushes_both_queues_and_what_comes_later) {
+TEST_F(pair, the_error_state_flushes_both_queues_and_later_requests) {
     qp.post_receive({});
     qp_modification change;
     change.mask = IBV_QP_STATE;

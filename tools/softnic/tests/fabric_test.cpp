@@ -119,7 +119,7 @@ TEST(fabric, gives_back_what_a_killed_process_held) {
     EXPECT_EQ(next->receive()->header.psn, 5u);
 }
 
-TEST(fabric, goes_with_its_last_process) {
+TEST(fabric, a_fabric_is_removed_with_its_last_process) {
     const named_fabric name;
     auto one = fabric::join(name.get(), 7);
     auto other = fabric::join(name.get(), 7);
@@ -131,7 +131,7 @@ TEST(fabric, goes_with_its_last_process) {
     EXPECT_EQ(next->node(), 0) << "a new file, not the old one";
 }
 
-TEST(fabric, of_killed_processes_is_removed_by_the_next) {
+TEST(fabric, the_fabric_of_killed_processes_is_removed_by_the_next) {
     const named_fabric stale;
     const named_fabric used;
     const auto mine = fabric::join(used.get(), 7);
@@ -156,7 +156,7 @@ TEST(fabric, refuses_another_device_list) {
     EXPECT_THROW(static_cast<void>(fabric::join(name.get(), 8)), std::runtime_error);
 }
 
-TEST(fabric, has_a_last_place) {
+TEST(fabric, a_full_fabric_refuses_another_node) {
     std::vector<std::unique_ptr<fabric>> all;
     all.push_back(fabric::create_private());
     while (all.size() < static_cast<std::size_t>(max_nodes)) all.push_back(fabric::join_peer(*all[0]));
@@ -165,7 +165,7 @@ TEST(fabric, has_a_last_place) {
     EXPECT_NO_THROW(all.push_back(fabric::join_peer(*all[0])));
 }
 
-TEST(fabric, a_packet_wakes_who_waits) {
+TEST(fabric, a_packet_wakes_a_waiting_node) {
     const auto one = fabric::create_private();
     const auto other = fabric::join_peer(*one);
     const std::uint32_t seen = other->arrivals();

@@ -13,7 +13,7 @@ std::vector<fault_rule> parse(std::string_view text) {
     return rules.value_or(std::vector<fault_rule>{});
 }
 
-TEST(fault_rules, say_what_they_say) {
+TEST(fault_rules, rules_are_parsed) {
     const auto rules = parse("drop p=0.25 seed=9 op=write node=2; nak:rnr nth=3 qpn=0x101 ; error:0x13 count=2;");
     ASSERT_EQ(rules.size(), 3u);
     EXPECT_EQ(rules[0].action, fault_action::drop);
@@ -28,7 +28,7 @@ TEST(fault_rules, say_what_they_say) {
     EXPECT_EQ(rules[2].count, 2u);
 }
 
-TEST(fault_rules, refuse_what_is_wrong_with_a_sentence) {
+TEST(fault_rules, invalid_rules_are_refused_with_a_sentence) {
     for (const char* text :
          {"explode", "drop p=2", "drop p=", "drop p=x", "drop op=teleport", "nak", "nak:maybe", "error", "error:0",
           "drop nth=0", "drop every=3", "drop qpn=0xzz", "drop p", "drop:hard"}) {

@@ -88,7 +88,7 @@ TEST_P(device_memory, bytes_arrive_whatever_size_and_alignment) {
     }
 }
 
-TEST_P(device_memory, large_messages) {
+TEST_P(device_memory, large_messages_arrive) {
     for (const auto opcode : {IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_RDMA_READ}) {
         check(opcode, 4096, 4096, 64u << 20);
         check(opcode, 4097, 4103, (16u << 20) - 5);
@@ -138,7 +138,7 @@ TEST_P(device_memory, inline_data_lands) {
     EXPECT_EQ(gpu::count_unlike(to.at(4096 + 63), 100, blank), 0u);
 }
 
-TEST_P(device_memory, atomics_by_the_kernel_only) {
+TEST_P(device_memory, atomics_work_only_with_the_copy_kernel) {
     const bool by_kernel = !gpu::setting_is("SOFTNIC_CUDA_DMA", "memcpy");
     std::uint64_t value = 40;
     ASSERT_EQ(cudaMemcpy(to.at(64), &value, 8, cudaMemcpyHostToDevice), cudaSuccess);
@@ -225,7 +225,7 @@ TEST_P(device_memory, the_program_may_wait_for_the_whole_device) {
                 longest * 1e3);
 }
 
-TEST_P(device_memory, memory_registered_again_after_it_was_freed) {
+TEST_P(device_memory, freed_memory_can_be_registered_again) {
     for (int round = 0; round < 10; ++round) {
         gpu::buffer more(4 << 20);
         ASSERT_NE(more.enrol(pd.get(), GetParam()), nullptr);
@@ -267,7 +267,7 @@ TEST_F(registration, dmabuf_can_be_turned_off) {
     }
 }
 
-TEST_F(registration, what_is_not_what_it_says_is_refused) {
+TEST_F(registration, a_registration_with_wrong_addresses_or_lengths_is_refused) {
     const int file = gpu::export_dmabuf(memory.at(0), memory.size());
     ASSERT_GE(file, 0);
     std::vector<std::byte> host(8 << 20);

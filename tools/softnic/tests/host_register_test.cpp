@@ -62,13 +62,13 @@ void expect_takes_doorbell_page(register_function* function) {
     mlx5dv_devx_free_uar(page);
 }
 
-TEST(host_register, is_found_by_name_in_the_driver) {
+TEST(host_register, the_function_is_found_by_name_in_the_driver) {
     void* const driver = open_driver();
     ASSERT_NE(driver, nullptr);
     expect_takes_doorbell_page(look_up<register_function>(driver, "cuMemHostRegister_v2"));
 }
 
-TEST(host_register, is_found_through_the_drivers_own_look_up) {
+TEST(host_register, the_function_is_found_through_the_lookup_of_the_driver) {
     void* const driver = open_driver();
     ASSERT_NE(driver, nullptr);
     auto* const find = look_up<get_by_name_v2>(driver, "cuGetProcAddress_v2");
@@ -84,7 +84,7 @@ TEST(host_register, is_found_through_the_drivers_own_look_up) {
     expect_takes_doorbell_page(reinterpret_cast<register_function*>(found));
 }
 
-TEST(host_register, is_found_through_the_look_up_of_older_drivers) {
+TEST(host_register, the_function_is_found_through_the_lookup_of_older_drivers) {
     void* const driver = open_driver();
     ASSERT_NE(driver, nullptr);
     auto* const find = look_up<get_by_name>(driver, "cuGetProcAddress");
@@ -95,7 +95,7 @@ TEST(host_register, is_found_through_the_look_up_of_older_drivers) {
     EXPECT_NE(find("cuNothing", &found, 11040, 0), 0);
 }
 
-TEST(symbol_lookup, says_what_the_c_library_says) {
+TEST(symbol_lookup, the_lookup_answers_as_the_c_library_does) {
     EXPECT_EQ(dlsym(RTLD_DEFAULT, "there_is_no_such_function"), nullptr);
     EXPECT_NE(dlerror(), nullptr);
     EXPECT_NE(dlsym(RTLD_DEFAULT, "printf"), nullptr);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t gigabit = 1'000'000'000;
 
-TEST(link_port, sends_one_packet_behind_the_other) {
+TEST(link_port, packets_are_sent_one_after_the_other) {
     link_port port(8 * gigabit);  // a byte a nanosecond
     EXPECT_EQ(port.send(1000, 100), 1100u);
     EXPECT_EQ(port.send(1000, 50), 1150u) << "behind the first";
@@ -29,19 +29,19 @@ TEST(link_port, loses_no_fraction_of_a_nanosecond) {
     EXPECT_EQ(left, 8000u);
 }
 
-TEST(link_port, is_never_early) {
+TEST(link_port, a_packet_is_never_early) {
     link_port port(3 * gigabit);
     EXPECT_EQ(port.send(0, 1), 3u) << "2.67, rounded up";
 }
 
-TEST(link_port, lets_an_acknowledgement_pass_and_takes_its_time_from_the_rest) {
+TEST(link_port, an_acknowledgement_overtakes_and_delays_the_rest) {
     link_port port(8 * gigabit);
     EXPECT_EQ(port.send(0, 1000), 1000u);
     EXPECT_EQ(port.send_first(100, 86), 186u);
     EXPECT_EQ(port.send(100, 1000), 2086u);
 }
 
-TEST(link_port, receives_one_sender_as_it_sends) {
+TEST(link_port, packets_of_one_sender_arrive_as_they_are_sent) {
     link_port out(3 * gigabit);
     link_port in(3 * gigabit);
     for (int count = 0; count < 1000; ++count) {
@@ -52,7 +52,7 @@ TEST(link_port, receives_one_sender_as_it_sends) {
     }
 }
 
-TEST(link_port, receives_two_senders_one_behind_the_other) {
+TEST(link_port, packets_of_two_senders_arrive_one_after_the_other) {
     link_port in(8 * gigabit);
     EXPECT_EQ(in.receive(1000, 100), 1000u);
     EXPECT_EQ(in.receive(1000, 100), 1100u);
@@ -68,7 +68,7 @@ packet_header header_of(packet_kind kind, std::uint16_t bytes, std::uint8_t flag
     return header;
 }
 
-TEST(link_overhead, is_that_of_rocev2_over_ethernet) {
+TEST(link_overhead, the_overhead_is_that_of_rocev2_over_ethernet) {
     using overhead::wire_bytes;
     constexpr std::uint32_t each = 8 + 14 + 20 + 8 + 12 + 4 + 4 + 12;
     EXPECT_EQ(wire_bytes(header_of(packet_kind::write, 1024)), 1024 + each);
@@ -87,14 +87,14 @@ TEST(link_overhead, is_that_of_rocev2_over_ethernet) {
     EXPECT_EQ(wire_bytes(header_of(packet_kind::datagram, 100, packet_flag::immediate)), each + 100 + 8 + 4);
 }
 
-TEST(link_model, calls_a_message_late_after_ten_microseconds_or_a_twentieth_of_its_time) {
+TEST(link_model, a_message_is_late_after_ten_microseconds_or_five_percent) {
     EXPECT_FALSE(link_model::is_late(0, 1'000, 11'000));
     EXPECT_TRUE(link_model::is_late(0, 1'000, 11'001));
     EXPECT_FALSE(link_model::is_late(0, 1'000'000, 1'050'000));
     EXPECT_TRUE(link_model::is_late(0, 1'000'000, 1'050'001));
 }
 
-TEST(link_settings, are_a_rate_and_a_delay) {
+TEST(link_settings, link_settings_are_a_rate_and_a_delay) {
     EXPECT_EQ(parse_link("25Gb/s,1us"), (link_settings{25 * gigabit, 1'000}));
     EXPECT_EQ(parse_link("2.5Gb/s,0.5ms"), (link_settings{2'500'000'000, 500'000}));
     EXPECT_EQ(parse_link("100Mb/s,0ns"), (link_settings{100'000'000, 0}));
@@ -103,7 +103,7 @@ TEST(link_settings, are_a_rate_and_a_delay) {
     EXPECT_EQ(parse_link("50000b/s,1us"), (link_settings{50'000, 1'000}));
 }
 
-TEST(link_settings, say_what_is_wrong_with_them) {
+TEST(link_settings, invalid_link_settings_are_refused_with_a_sentence) {
     const auto problem = [](const char* text) {
         try {
             static_cast<void>(parse_link(text));

@@ -141,7 +141,7 @@ TEST_F(link_rate, a_write_completes_after_its_bytes_and_an_acknowledgement) {
     }
 }
 
-TEST_F(link_rate, data_is_not_to_be_seen_before_its_packet_has_arrived) {
+TEST_F(link_rate, data_is_invisible_before_its_packet_arrives) {
     constexpr std::uint32_t length = 602'112;
     const std::uint64_t from = post(one, one.operation(MLX5_OPCODE_RDMA_WRITE, length, two));
     expect_time(time.when([&] { return two.memory[0] != 0; }), from, transfer_ns(mtu, 16) + delay_ns);
@@ -149,7 +149,7 @@ TEST_F(link_rate, data_is_not_to_be_seen_before_its_packet_has_arrived) {
     expect_time(time.when([&] { return two.memory[length - 1] != 0; }), from, transfer_ns(length, 16) + delay_ns);
 }
 
-TEST_F(link_rate, a_message_with_immediate_completes_at_the_receiver_when_it_has_arrived) {
+TEST_F(link_rate, a_message_with_immediate_completes_when_it_has_arrived) {
     two.qp.post_receive({});
     const std::uint64_t from = post(one, one.operation(MLX5_OPCODE_RDMA_WRITE_IMM, 100'000, two));
     expect_time(time.when_completed(two), from, transfer_ns(100'000, 16 + 4) + delay_ns);
@@ -253,7 +253,7 @@ TEST_F(link_rate, two_senders_share_the_receivers_port) {
     EXPECT_GT(static_cast<double>(first - from), 1.9 * transfer_ns(length, 16)) << "they take turns";
 }
 
-TEST_F(link_rate, nothing_is_late_on_virtual_time) {
+TEST_F(link_rate, no_message_is_late_on_virtual_time) {
     post(one, one.operation(MLX5_OPCODE_RDMA_WRITE, 2'000'000, two));
     time.when_completed(one);
     post(one, one.operation(MLX5_OPCODE_RDMA_READ, 2'000'000, two));
@@ -274,7 +274,7 @@ TEST_F(link_rate, a_message_whose_receiver_was_away_is_late) {
     EXPECT_LE(two.on.adapter.state.count.lateness_ns, 20'000u);
 }
 
-TEST_F(link_rate, what_the_emulation_missed_does_not_move_later_messages) {
+TEST_F(link_rate, a_stall_of_the_emulation_does_not_delay_later_messages) {
     constexpr std::uint32_t length = 2'000'000;
     const std::uint64_t from = post(one, one.operation(MLX5_OPCODE_RDMA_WRITE, length, two));
     one.on.adapter.progress(time.now);
@@ -323,7 +323,7 @@ struct link_with_loss : linked_pair {
     link_with_loss() : linked_pair(linked(false, "drop p=0.01 seed=3")) {}
 };
 
-TEST_F(link_with_loss, everything_arrives_and_nothing_early) {
+TEST_F(link_with_loss, messages_arrive_despite_loss_and_never_early) {
     for (const std::uint8_t opcode : {MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_READ}) {
         const std::uint64_t from = post(one, one.operation(opcode, host::bytes, two));
         const std::uint64_t end = time.when_completed(one);
@@ -339,7 +339,7 @@ struct link_with_delays : linked_pair {
     link_with_delays() : linked_pair(linked(false, "reorder p=0.01 seed=3; duplicate p=0.01 seed=4; delay p=0.01")) {}
 };
 
-TEST_F(link_with_delays, everything_arrives_and_nothing_early) {
+TEST_F(link_with_delays, messages_arrive_despite_delays_and_never_early) {
     const std::uint64_t from = post(one, one.operation(MLX5_OPCODE_RDMA_WRITE, host::bytes, two));
     const std::uint64_t end = time.when_completed(one);
     ASSERT_NE(end, 0u);
@@ -351,7 +351,7 @@ struct strict_link : linked_pair {
     strict_link() : linked_pair(linked(true)) {}
 };
 
-TEST_F(strict_link, may_be_late_and_is_never_early) {
+TEST_F(strict_link, data_may_be_late_and_is_never_early) {
     const std::uint64_t from = post(one, one.operation(MLX5_OPCODE_RDMA_WRITE, 602'112, two));
     const std::uint64_t end = time.when([&] { return two.memory[602'111] != 0; });
     ASSERT_NE(end, 0u);
@@ -359,7 +359,7 @@ TEST_F(strict_link, may_be_late_and_is_never_early) {
 }
 
 /// Both queue pairs on one device, as in a program that talks to itself.
-TEST(link_loopback, goes_over_the_port_too) {
+TEST(link_loopback, loopback_messages_take_the_time_of_the_port) {
     rig on(linked());
     test_cq cq(on.adapter, 256);
     test_qp one(on.adapter, cq, cq, 1);

@@ -44,7 +44,7 @@ TEST_F(regions, bounds_are_exact) {
     EXPECT_EQ(check(key, ~0ull, 2, 0), access_check::out_of_bounds) << "overflow";
 }
 
-TEST_F(regions, rights_and_domains) {
+TEST_F(regions, accesses_need_the_right_and_the_domain) {
     const std::uint32_t key = add(access::local_write | access::remote_read).key;
     EXPECT_EQ(check(key, 0x5000, 1, access::remote_read), access_check::ok);
     EXPECT_EQ(check(key, 0x5000, 1, access::remote_write), access_check::denied);
@@ -74,7 +74,7 @@ TEST_F(regions, invalidation_ends_remote_access_only) {
 
 // ---- state machine
 
-TEST(transitions, need_exactly_the_right_attributes) {
+TEST(transitions, transitions_need_exactly_the_right_attributes) {
     constexpr auto rc = qp_type::reliable_connection;
     constexpr std::uint32_t init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
     EXPECT_TRUE(transition_allowed(rc, qp_state::reset, qp_state::initialised, init));
@@ -112,7 +112,7 @@ TEST(transitions, values_out_of_range_are_refused_and_change_nothing) {
     EXPECT_EQ(qp.qp->state, qp_state::initialised);
 }
 
-TEST(timers, have_their_specified_values) {
+TEST(timers, timers_have_their_specified_values) {
     EXPECT_EQ(acknowledge_timeout_ns(0), 0u);
     EXPECT_EQ(acknowledge_timeout_ns(14), 4096ull << 14);
     EXPECT_EQ(rnr_wait_ns(1), 10'000u);
@@ -140,7 +140,7 @@ struct queues : ::testing::Test {
     }
 };
 
-TEST_F(queues, wrap_with_the_owner_bit) {
+TEST_F(queues, completions_wrap_with_the_owner_bit) {
     test_cq cq(on.adapter, 4);
     seen_completion seen;
     for (std::uint16_t round = 0; round < 100; ++round) {
@@ -151,7 +151,7 @@ TEST_F(queues, wrap_with_the_owner_bit) {
     }
 }
 
-TEST_F(queues, overrun_is_an_error_for_good_with_one_event) {
+TEST_F(queues, an_overrun_is_a_permanent_error_with_one_event) {
     test_cq cq(on.adapter, 4, nullptr, asynchronous);
     for (std::uint16_t at = 0; at < 4; ++at) cq.queue->put(some(at), MLX5_CQE_REQ, 0);
     EXPECT_FALSE(asynchronous->readable());
@@ -164,7 +164,7 @@ TEST_F(queues, overrun_is_an_error_for_good_with_one_event) {
     EXPECT_EQ(cq.queue->asynchronous_events_reported(), 1u);
 }
 
-TEST_F(queues, notify_once_for_each_arm) {
+TEST_F(queues, a_queue_notifies_once_for_each_arm) {
     test_cq cq(on.adapter, 16, channel);
     cq.queue->put(some(0), MLX5_CQE_REQ, 0);
     EXPECT_FALSE(channel->readable()) << "never armed";

@@ -71,7 +71,7 @@ TEST(old_stat, finds_the_device_by_path) {
     expect_device_by_path<struct stat64>(&old_xstat64, &old_lxstat64, &old_fxstatat64);
 }
 
-TEST(old_stat, sees_a_character_device_behind_the_descriptor) {
+TEST(old_stat, a_descriptor_shows_a_character_device) {
     expect_device_by_descriptor<struct stat>(&old_fxstat, &old_fxstatat);
     expect_device_by_descriptor<struct stat64>(&old_fxstat64, &old_fxstatat64);
 }

@@ -145,7 +145,7 @@ TEST_F(lossy, a_silent_peer_is_a_retry_error_after_all_retries) {
     EXPECT_EQ(on.adapter.state.count.retransmissions, 3u);
 }
 
-TEST_F(lossy, no_retries_means_none) {
+TEST_F(lossy, a_queue_pair_without_retries_fails_at_the_first_loss) {
     link_options how;
     how.retry_count = 0;
     connect_pair(on.adapter, qp, other, how);
@@ -165,7 +165,7 @@ TEST_F(lossy, progress_gives_new_retries) {
     EXPECT_EQ(on.adapter.state.count.timeouts, 3u) << "one for each, never two in a row";
 }
 
-TEST_F(lossy, a_queue_pair_that_does_not_exist) {
+TEST_F(lossy, a_queue_pair_that_does_not_exist_is_a_retry_error) {
     testing::connect(on.adapter, *qp.qp, 0xabcde);
     EXPECT_EQ(fails_with(message(MLX5_OPCODE_RDMA_WRITE, 100)), syndrome::transport_retry_exceeded);
 }
@@ -181,7 +181,7 @@ TEST_F(lossy, a_timeout_of_zero_waits_for_ever) {
     EXPECT_FALSE(cq.poll(seen));
 }
 
-TEST_F(lossy, receiver_not_ready_waits_the_time_it_is_told_and_then_goes_on) {
+TEST_F(lossy, receiver_not_ready_waits_for_its_timer_and_retries) {
     link_options how;
     how.rnr_timer = 20;  // 10.24 ms
     connect_pair(on.adapter, qp, other, how);
@@ -226,7 +226,7 @@ TEST_F(lossy, injected_refusals_become_their_completion_errors) {
     }
 }
 
-TEST_F(lossy, qp_error_and_cq_overrun_by_rule) {
+TEST_F(lossy, fault_rules_cause_queue_pair_errors_and_overruns) {
     connect_pair(on.adapter, qp, other);
     add_fault("qp_error nth=2");
     qp.post(message(MLX5_OPCODE_RDMA_WRITE, 10));
@@ -246,7 +246,7 @@ TEST_F(lossy, qp_error_and_cq_overrun_by_rule) {
     EXPECT_EQ(one.qp->state, qp_state::error);
 }
 
-TEST_F(lossy, a_port_that_goes_down_and_comes_back) {
+TEST_F(lossy, a_short_outage_of_the_port_is_survived) {
     link_options how;
     how.timeout = 14;
     connect_pair(on.adapter, qp, other, how);
@@ -258,7 +258,7 @@ TEST_F(lossy, a_port_that_goes_down_and_comes_back) {
 }
 
 /// Answers to repetitions wait beside the first ones; only new requests count against the limit.
-TEST_F(lossy, many_atomics_at_once_are_not_too_many) {
+TEST_F(lossy, repeated_atomics_do_not_count_against_the_limit) {
     link_options how;
     how.reads = 16;
     connect_pair(on.adapter, qp, other, how);
@@ -282,7 +282,7 @@ TEST_F(lossy, many_atomics_at_once_are_not_too_many) {
     EXPECT_EQ(counter, rounds * together);
 }
 
-TEST_F(lossy, a_port_comes_up_when_its_rule_says) {
+TEST_F(lossy, a_port_comes_up_at_the_time_of_its_rule) {
     link_options how;
     how.timeout = 11;  // 8.4 ms
     how.retry_count = 3;

@@ -11,7 +11,7 @@
 namespace accel::softnic {
 namespace {
 
-TEST(settings, device_lists) {
+TEST(settings, device_lists_are_parsed) {
     const auto devices = parse_devices("ib+roce,roce");
     ASSERT_EQ(devices.size(), 2u);
     EXPECT_EQ(devices[0], (device_plan{link_layer::infiniband, link_layer::ethernet}));
@@ -21,7 +21,7 @@ TEST(settings, device_lists) {
     }
 }
 
-TEST(settings, complain_about_nonsense) {
+TEST(settings, nonsense_in_settings_is_refused) {
     for (const char* name :
          {"SOFTNIC_MODE", "SOFTNIC_STRICT", "SOFTNIC_SEED", "SOFTNIC_DEVICES", "SOFTNIC_MIN_TIMEOUT_US"}) {
         ::setenv(name, "nonsense", 1);
@@ -40,7 +40,7 @@ TEST(settings, configurations_differ_by_device_list) {
     EXPECT_NE(one.configuration_hash(), other.configuration_hash());
 }
 
-TEST(ports, have_identities_of_their_own) {
+TEST(ports, ports_have_identities_of_their_own) {
     const device first(0, parse_devices("ib+roce")[0]);
     const device second(1, parse_devices("ib+roce")[0]);
     EXPECT_NE(first.ports()[0].lid, second.ports()[0].lid);

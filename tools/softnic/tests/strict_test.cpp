@@ -49,7 +49,7 @@ struct strict_pair {
     }
 };
 
-TEST(strict, the_requester_may_be_done_before_the_data_is_there) {
+TEST(strict, a_request_may_complete_before_its_data_is_visible) {
     int late = 0;
     for (std::uint64_t seed = 1; seed <= 50; ++seed) {
         strict_pair run(seed);
@@ -104,7 +104,7 @@ TEST(strict, traps_a_work_request_that_changes_after_its_doorbell) {
     EXPECT_EQ(caught, 20);
 }
 
-TEST(strict, leaves_bytes_behind_the_work_request_alone) {
+TEST(strict, bytes_after_a_work_request_may_change) {
     strict_pair run(1);
     const std::uint16_t index = run.qp.post(run.write());
     run.qp.ring();
@@ -114,7 +114,7 @@ TEST(strict, leaves_bytes_behind_the_work_request_alone) {
     EXPECT_EQ(run.seen.kind, MLX5_CQE_REQ);
 }
 
-TEST(strict, without_it_nothing_is_late) {
+TEST(strict, data_is_not_late_without_strict_mode) {
     strict_pair run(1);
     run.on.adapter.state.config.strict = false;
     run.qp.post(run.write());

@@ -58,7 +58,7 @@ void write_many(nic& adapter, runner& driver, rig& on, int count, std::atomic<in
 }
 
 /// Never destroyed, as in the preload library: the thread goes on for ever.
-TEST(threads, of_program_and_device_work_together) {
+TEST(threads, threads_of_program_and_device_work_together) {
     for (const poll_mode mode : {poll_mode::adaptive, poll_mode::spin}) {
         settings chosen;
         chosen.mode = mode;

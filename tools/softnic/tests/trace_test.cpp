@@ -49,7 +49,7 @@ TEST_F(pair, a_trace_has_a_line_for_each_work_request_packet_and_completion) {
     EXPECT_GE(count(text, "psn 16777210"), 1u) << "the first PSN";
 }
 
-TEST_F(pair, a_trace_shows_what_was_lost) {
+TEST_F(pair, a_trace_shows_lost_packets) {
     const temporary file;
     ASSERT_TRUE(on.adapter.state.log.start(file.path));
     std::string problem;

@@ -145,7 +145,7 @@ TEST_F(pair, the_work_request_is_read_when_the_doorbell_rings) {
     EXPECT_EQ(to[0], 99);
 }
 
-TEST_F(pair, draining_finishes_what_was_started_and_says_so) {
+TEST_F(pair, draining_finishes_started_work_and_reports_it) {
     qp.post(message(MLX5_OPCODE_RDMA_READ, 4000));
     qp.ring();
     on.step();
@@ -159,7 +159,7 @@ TEST_F(pair, draining_finishes_what_was_started_and_says_so) {
     EXPECT_EQ(next_event(), static_cast<std::uint32_t>(IBV_EVENT_SQ_DRAINED));
 }
 
-TEST_F(pair, more_reads_than_agreed_wait_their_turn) {
+TEST_F(pair, reads_beyond_the_agreed_number_wait) {
     std::vector<std::uint16_t> posted;
     for (int count = 0; count < 20; ++count) posted.push_back(qp.post(message(MLX5_OPCODE_RDMA_READ, 600)));
     qp.ring();

@@ -31,7 +31,7 @@ struct device : st::verbs_fixture {
     }
 };
 
-TEST_F(device, promises_only_what_it_does) {
+TEST_F(device, the_device_reports_only_what_it_supports) {
     ibv_device_attr about{};
     ASSERT_EQ(ibv_query_device(context.get(), &about), 0);
     const unsigned refused =
@@ -53,7 +53,7 @@ std::uint64_t wall_clock_ns() {
     return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
-TEST_F(device, says_what_turns_its_clock_into_wall_time) {
+TEST_F(device, the_device_tells_how_to_convert_its_clock_to_wall_time) {
     const std::uint64_t raw = read_clock();
     mlx5dv_clock_info info{};
     ASSERT_EQ(mlx5dv_get_clock_info(context.get(), &info), 0);
@@ -143,7 +143,7 @@ TEST_F(device, ignores_overruns_of_a_queue_that_asks_for_it) {
     overrun(*this, careful.plain(), other_cq.get(), "overruns are an error", IBV_QPS_ERR);
 }
 
-TEST_F(device, is_found_behind_a_duplicate_of_its_descriptor) {
+TEST_F(device, a_duplicate_of_its_descriptor_opens_the_device) {
     const int duplicate = ::dup(context->cmd_fd);
     struct stat status {};
     ASSERT_EQ(::fstat(duplicate, &status), 0);

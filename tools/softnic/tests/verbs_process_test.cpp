@@ -56,7 +56,7 @@ bool writes_to_itself() {
     return done.status == IBV_WC_SUCCESS && to == from;
 }
 
-TEST_F(process, that_is_forked_opens_devices_of_its_own) {
+TEST_F(process, a_forked_process_opens_devices_of_its_own) {
     const pid_t child = ::fork();
     if (child == 0) ::_exit(writes_to_itself() ? 0 : 1);
     int status = 0;

@@ -27,7 +27,7 @@ using st::all_access;
 
 struct verbs : st::verbs_fixture {};
 
-TEST_F(verbs, writes_of_many_sizes) {
+TEST_F(verbs, writes_of_many_sizes_arrive) {
     for (const std::uint32_t size : {1u, 8u, 60u, 1024u, 4097u, 65536u, 1000000u}) {
         std::fill(to.begin(), to.end(), std::uint8_t{0});
         ibv_sge piece{};
@@ -43,7 +43,7 @@ TEST_F(verbs, writes_of_many_sizes) {
     }
 }
 
-TEST_F(verbs, sends_with_immediate_and_reads_and_atomics) {
+TEST_F(verbs, sends_reads_and_atomics_complete) {
     receive(other.get(), 4096, 55);
     ibv_sge piece{};
     auto send = request(IBV_WR_SEND_WITH_IMM, piece, 3000);
@@ -101,7 +101,7 @@ TEST_F(verbs, rings_and_indices_wrap) {
 }
 
 /// As a GPU kernel would post: WQE, doorbell record, doorbell, by hand.
-TEST_F(verbs, hand_made_work_requests) {
+TEST_F(verbs, hand_made_work_requests_are_executed) {
     mlx5dv_qp raw{};
     mlx5dv_obj object{};
     object.qp.in = qp.get();
@@ -145,7 +145,7 @@ TEST_F(verbs, hand_made_work_requests) {
     EXPECT_EQ(std::memcmp(to.data(), from.data(), 16), 0);
 }
 
-TEST_F(verbs, completion_events_by_blocking_read) {
+TEST_F(verbs, a_blocking_read_gets_completion_events) {
     for (int round = 0; round < 20; ++round) {
         ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
         ibv_sge piece{};
@@ -160,7 +160,7 @@ TEST_F(verbs, completion_events_by_blocking_read) {
     }
 }
 
-TEST_F(verbs, completion_events_by_poll) {
+TEST_F(verbs, poll_sees_completion_events) {
     ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
     pollfd entry{channel->fd, POLLIN, 0};
     EXPECT_EQ(::poll(&entry, 1, 20), 0) << "nothing has happened";
@@ -170,7 +170,7 @@ TEST_F(verbs, completion_events_by_poll) {
     EXPECT_EQ(::poll(&entry, 1, 5000), 1);
 }
 
-TEST_F(verbs, completion_events_without_blocking) {
+TEST_F(verbs, completion_events_are_read_without_blocking) {
     ASSERT_EQ(::fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
     ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
     ibv_cq* which = nullptr;
@@ -220,7 +220,7 @@ TEST_F(verbs, destroying_with_unread_events_returns) {
     EXPECT_EQ(wait(cq.get()).status, IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_F(verbs, memory_unmapped_without_dereg) {
+TEST_F(verbs, memory_unmapped_without_dereg_is_a_protection_error) {
     void* gone = ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const st::mr_owner mr(ibv_reg_mr(pd.get(), gone, 8192, all_access));
     ASSERT_NE(mr, nullptr);
@@ -233,7 +233,7 @@ TEST_F(verbs, memory_unmapped_without_dereg) {
     EXPECT_EQ(wait(cq.get()).status, IBV_WC_LOC_PROT_ERR);
 }
 
-TEST_F(verbs, resizing_keeps_what_is_unread) {
+TEST_F(verbs, resizing_keeps_unread_completions) {
     for (std::uint32_t size = 1; size <= 5; ++size) {
         ibv_sge piece{};
         auto what = request(IBV_WR_RDMA_WRITE, piece, size);
@@ -254,7 +254,7 @@ TEST_F(verbs, resizing_keeps_what_is_unread) {
     }
 }
 
-TEST_F(verbs, shared_receive_queue_and_its_limit) {
+TEST_F(verbs, a_shared_receive_queue_reports_its_limit) {
     ibv_srq_init_attr init{};
     init.attr = {16, 2, 0};
     const st::srq_owner srq(ibv_create_srq(pd.get(), &init));
@@ -304,7 +304,7 @@ TEST_F(verbs, busy_objects_cannot_be_destroyed) {
     EXPECT_NE(ibv_dealloc_pd(pd.get()), 0);
 }
 
-TEST_F(verbs, faults_and_counters_through_the_c_api) {
+TEST_F(verbs, the_c_api_adds_faults_and_reads_counters) {
     char problem[100];
     EXPECT_EQ(softnic_fault_add("explode", problem, sizeof problem), -1);
     EXPECT_STRNE(problem, "");
@@ -400,7 +400,7 @@ struct plugin_memory {
     }
 };
 
-TEST_F(verbs, regions_over_memory_of_a_plugin) {
+TEST_F(verbs, regions_over_memory_of_a_plugin_are_reached) {
     auto& memory = plugin_memory::registered();
     EXPECT_EQ(ibv_reg_mr(pd.get(), reinterpret_cast<void*>(plugin_memory::refused), 4096, all_access), nullptr);
     EXPECT_EQ(errno, EFAULT) << "the plugin's answer";
@@ -430,7 +430,7 @@ TEST_F(verbs, regions_over_memory_of_a_plugin) {
     }
 }
 
-TEST_F(verbs, dmabufs_of_a_plugin) {
+TEST_F(verbs, dmabufs_of_a_plugin_are_reached) {
     auto& memory = plugin_memory::registered();
     const int file = ::memfd_create("buffer", MFD_CLOEXEC);
     ASSERT_EQ(::ftruncate(file, 1 << 16), 0);

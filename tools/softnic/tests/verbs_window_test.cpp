@@ -73,7 +73,7 @@ struct windows : st::verbs_fixture {
     }
 };
 
-TEST_F(windows, are_promised_as_both_types) {
+TEST_F(windows, both_types_of_window_are_reported) {
     ibv_device_attr about{};
     ASSERT_EQ(ibv_query_device(context.get(), &about), 0);
     const unsigned wanted = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
@@ -81,7 +81,7 @@ TEST_F(windows, are_promised_as_both_types) {
     EXPECT_GT(about.max_mw, 0);
 }
 
-TEST_F(windows, of_type_1_open_what_they_are_bound_to) {
+TEST_F(windows, a_window_of_type_1_opens_the_memory_it_is_bound_to) {
     const auto window = make(IBV_MW_TYPE_1);
     bind_1(window.get());
     EXPECT_EQ(write(window->rkey), IBV_WC_SUCCESS);
@@ -94,14 +94,14 @@ TEST_F(windows, of_type_1_open_what_they_are_bound_to) {
     EXPECT_EQ(write(earlier), IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_F(windows, of_type_1_are_taken_back_by_binding_nothing) {
+TEST_F(windows, an_empty_bind_closes_a_window_of_type_1) {
     const auto window = make(IBV_MW_TYPE_1);
     bind_1(window.get());
     bind_1(window.get(), 0);
     EXPECT_EQ(write(window->rkey), IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_F(windows, of_type_2_open_what_they_are_bound_to) {
+TEST_F(windows, a_window_of_type_2_opens_the_memory_it_is_bound_to) {
     const auto window = make(IBV_MW_TYPE_2);
     ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
     EXPECT_EQ(write(window->rkey), IBV_WC_SUCCESS);
@@ -111,37 +111,37 @@ TEST_F(windows, of_type_2_open_what_they_are_bound_to) {
     EXPECT_EQ(write(window->rkey, offset + 10, 20), IBV_WC_SUCCESS);
 }
 
-TEST_F(windows, end_where_they_end) {
+TEST_F(windows, accesses_past_the_end_of_a_window_are_refused) {
     const auto window = make(IBV_MW_TYPE_2);
     ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
     EXPECT_EQ(write(window->rkey, offset + 1, length), IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_F(windows, begin_where_they_begin) {
+TEST_F(windows, accesses_before_the_start_of_a_window_are_refused) {
     const auto window = make(IBV_MW_TYPE_2);
     ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
     EXPECT_EQ(write(window->rkey, offset - 1, 1), IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_F(windows, give_the_rights_that_they_were_bound_with) {
+TEST_F(windows, a_window_gives_only_the_rights_it_was_bound_with) {
     const auto window = make(IBV_MW_TYPE_2);
     ASSERT_EQ(bind(window.get(), bindable.get(), IBV_ACCESS_REMOTE_READ), IBV_WC_SUCCESS);
     EXPECT_EQ(write(window->rkey), IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_F(windows, that_are_not_bound_open_nothing) {
+TEST_F(windows, an_unbound_window_opens_nothing) {
     const auto window = make(IBV_MW_TYPE_2);
     EXPECT_EQ(write(window->rkey), IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_F(windows, that_were_invalidated_open_nothing) {
+TEST_F(windows, an_invalidated_window_opens_nothing) {
     const auto window = make(IBV_MW_TYPE_2);
     ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
     ASSERT_EQ(invalidate(window.get()), IBV_WC_SUCCESS);
     EXPECT_EQ(write(window->rkey), IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_F(windows, of_type_2_belong_to_one_queue_pair) {
+TEST_F(windows, a_window_of_type_2_belongs_to_one_queue_pair) {
     const auto window = make(IBV_MW_TYPE_2);
     ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
     const auto third = st::make_qp(pd.get(), cq.get(), cq.get());
@@ -151,35 +151,35 @@ TEST_F(windows, of_type_2_belong_to_one_queue_pair) {
     EXPECT_EQ(write(window->rkey), IBV_WC_SUCCESS);
 }
 
-TEST_F(windows, of_type_2_are_bound_once) {
+TEST_F(windows, a_window_of_type_2_is_bound_once) {
     const auto window = make(IBV_MW_TYPE_2);
     ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
     EXPECT_EQ(bind(window.get(), bindable.get()), IBV_WC_MW_BIND_ERR);
 }
 
-TEST_F(windows, are_invalidated_once) {
+TEST_F(windows, an_unbound_window_cannot_be_invalidated) {
     const auto window = make(IBV_MW_TYPE_2);
     EXPECT_EQ(invalidate(window.get()), IBV_WC_MW_BIND_ERR);
 }
 
-TEST_F(windows, need_a_region_that_allows_them) {
+TEST_F(windows, a_bind_needs_a_region_that_allows_windows) {
     const auto window = make(IBV_MW_TYPE_2);
     EXPECT_EQ(bind(window.get(), to_mr.get()), IBV_WC_MW_BIND_ERR);
 }
 
-TEST_F(windows, cannot_give_rights_that_the_region_lacks) {
+TEST_F(windows, a_window_cannot_give_rights_that_the_region_lacks) {
     const st::mr_owner read_only{ibv_reg_mr(pd.get(), to.data(), to.size(), IBV_ACCESS_MW_BIND)};
     const auto window = make(IBV_MW_TYPE_2);
     EXPECT_EQ(bind(window.get(), read_only.get(), IBV_ACCESS_REMOTE_WRITE), IBV_WC_MW_BIND_ERR);
 }
 
-TEST_F(windows, stay_inside_the_region) {
+TEST_F(windows, a_window_stays_inside_its_region) {
     const st::mr_owner small{ibv_reg_mr(pd.get(), to.data() + offset, length - 1, st::all_access | IBV_ACCESS_MW_BIND)};
     const auto window = make(IBV_MW_TYPE_2);
     EXPECT_EQ(bind(window.get(), small.get()), IBV_WC_MW_BIND_ERR);
 }
 
-TEST_F(windows, keep_their_region_registered) {
+TEST_F(windows, a_bound_window_keeps_its_region_registered) {
     auto window = make(IBV_MW_TYPE_2);
     ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
     EXPECT_EQ(ibv_dereg_mr(bindable.get()), EBUSY);
@@ -187,12 +187,12 @@ TEST_F(windows, keep_their_region_registered) {
     EXPECT_EQ(ibv_dereg_mr(bindable.release()), 0);
 }
 
-TEST_F(windows, keep_their_domain) {
+TEST_F(windows, a_window_keeps_its_protection_domain) {
     const auto window = make(IBV_MW_TYPE_1);
     EXPECT_EQ(ibv_dealloc_pd(pd.get()), EBUSY);
 }
 
-TEST_F(windows, are_no_local_memory) {
+TEST_F(windows, a_window_is_not_local_memory) {
     const auto window = make(IBV_MW_TYPE_2);
     ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
     ibv_sge piece{};
@@ -202,7 +202,7 @@ TEST_F(windows, are_no_local_memory) {
     EXPECT_EQ(wait(other_cq.get()).status, IBV_WC_LOC_PROT_ERR);
 }
 
-TEST_F(windows, of_type_2_are_freed_by_a_send_of_the_peer) {
+TEST_F(windows, a_send_with_invalidate_frees_a_window_of_type_2) {
     const auto window = make(IBV_MW_TYPE_2);
     ASSERT_EQ(bind(window.get(), bindable.get()), IBV_WC_SUCCESS);
     receive(other.get(), 64, 7);
@@ -220,7 +220,7 @@ TEST_F(windows, of_type_2_are_freed_by_a_send_of_the_peer) {
 }
 
 /// What is posted behind a bind may use the new key at once.
-TEST_F(windows, are_open_for_what_follows) {
+TEST_F(windows, requests_after_a_bind_may_use_the_new_key) {
     const auto window = make(IBV_MW_TYPE_2);
     for (int round = 0; round < 100; ++round) {
         ibv_send_wr binding{};

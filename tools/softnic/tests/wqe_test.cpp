@@ -56,7 +56,7 @@ decode_status decode(const std::vector<std::byte>& bytes, send_request& out, boo
     return decode_send(bytes, {qpn, index, datagram, false}, out);
 }
 
-TEST(send_wqe, write_with_pointer) {
+TEST(send_wqe, a_write_with_a_pointer_is_decoded) {
     send_request out;
     wqe_bytes wqe(MLX5_OPCODE_RDMA_WRITE);
     wqe.head_.fm_ce_se = MLX5_WQE_CTRL_CQ_UPDATE | MLX5_WQE_CTRL_FENCE;
@@ -72,7 +72,7 @@ TEST(send_wqe, write_with_pointer) {
     EXPECT_EQ(out.segments[0].lkey, 0x55u);
 }
 
-TEST(send_wqe, mixes_inline_and_pointer_segments) {
+TEST(send_wqe, inline_and_pointer_segments_mix) {
     send_request out;
     wqe_bytes wqe(MLX5_OPCODE_SEND);
     ASSERT_EQ(decode(wqe.add(data(5)).add_inline(30, 30).add(data(7)).build(), out), decode_status::ok);
@@ -93,7 +93,7 @@ TEST(send_wqe, reuse_leaves_nothing_behind) {
     EXPECT_TRUE(out.inlined.empty());
 }
 
-TEST(send_wqe, refuses_what_is_wrong) {
+TEST(send_wqe, malformed_work_requests_are_refused) {
     send_request out;
     const auto refused = [&](wqe_bytes wqe, int ds = -1, std::uint32_t queue = qpn) {
         return decode(wqe.build(ds, queue), out);
@@ -145,7 +145,7 @@ struct bind_wqe {
     }
 };
 
-TEST(send_wqe, binds_a_window) {
+TEST(send_wqe, a_bind_of_a_window_is_decoded) {
     send_request out;
     ASSERT_EQ(bind_wqe{}.read(out), decode_status::ok);
     EXPECT_EQ(out.kind, operation::bind);
@@ -157,7 +157,7 @@ TEST(send_wqe, binds_a_window) {
     EXPECT_EQ(out.window.access, static_cast<std::uint32_t>(IBV_ACCESS_REMOTE_WRITE));
 }
 
-TEST(send_wqe, frees_a_window) {
+TEST(send_wqe, an_invalidation_of_a_window_is_decoded) {
     send_request out;
     bind_wqe wqe;
     wqe.free = MLX5_WQE_MKEY_CONTEXT_FREE;
@@ -166,7 +166,7 @@ TEST(send_wqe, frees_a_window) {
     EXPECT_EQ(out.window.length, 0u);
 }
 
-TEST(send_wqe, refuses_other_changes_of_keys) {
+TEST(send_wqe, other_changes_of_keys_are_refused) {
     const auto spoilt = [](auto spoil) {
         bind_wqe wqe;
         spoil(wqe);
@@ -198,14 +198,14 @@ TEST(send_wqe, datagrams_cannot_write) {
               decode_status::unknown_opcode);
 }
 
-TEST(receive_wqe, ends_at_the_invalid_key) {
+TEST(receive_wqe, a_receive_list_ends_at_the_invalid_key) {
     std::vector<segment> out;
     const mlx5_wqe_data_seg list[]{data(1), data(2), {0, htobe32(MLX5_INVALID_LKEY), 0}, data(3)};
     decode_receive(std::as_bytes(std::span(list)), out);
     EXPECT_EQ(out.size(), 2u);
 }
 
-TEST(cqe, error_carries_syndromes_and_owner) {
+TEST(cqe, an_error_carries_syndromes_and_owner) {
     completion what;
     what.qpn = qpn;
     what.wqe_counter = 7;

@@ -40,7 +40,7 @@ struct plain_talk {
     }
 };
 
-TEST(grpc_connections, wrong_headers_of_a_client_make_no_lines) {
+TEST(grpc_connections, a_client_with_wrong_headers_causes_no_log_lines) {
     using std::string_literals::operator""s;
     const accel::tests::error_output said;
     const door_rig door;
@@ -66,7 +66,7 @@ std::vector<clients::line> silent_lines(const door_rig& door, std::size_t count)
     return out;
 }
 
-TEST(grpc_connections, a_newcomer_is_served_while_silent_connections_fill_the_door) {
+TEST(grpc_connections, a_new_client_is_served_while_silent_connections_fill_the_door) {
     const door_rig door{{"--max-connections", "64", "--address-connections", "1000", "--handshake-timeout", "600s"}};
     const auto silent = silent_lines(door, 200);
     for (int i = 0; i < 10; ++i) {
@@ -75,7 +75,7 @@ TEST(grpc_connections, a_newcomer_is_served_while_silent_connections_fill_the_do
     }
 }
 
-TEST(grpc_connections, a_connection_with_a_call_does_not_end_for_a_newcomer) {
+TEST(grpc_connections, a_connection_with_a_call_is_not_closed_for_a_new_client) {
     const door_rig door{{"--max-connections", "8", "--address-connections", "1000", "--handshake-timeout", "600s",
                          "--idle-timeout", "600s", "--body-rate", "0", "--body-timeout", "600s"}};
     const auto busy = slow_client(door, infer);
@@ -92,7 +92,7 @@ TEST(grpc_connections, a_connection_with_a_call_does_not_end_for_a_newcomer) {
     EXPECT_EQ(busy->wire().code(), ok) << busy->wire().sentence();
 }
 
-TEST(grpc_connections, a_request_that_waits_in_a_machine_that_stands_still_is_served) {
+TEST(grpc_connections, requests_sent_while_the_door_is_stopped_are_served) {
     const door_rig door{{"--max-connections", "16", "--address-connections", "1000", "--handshake-timeout", "600s"}};
     std::vector<std::unique_ptr<grpc_client>> clients;
     for (int i = 0; i < 8; ++i) {
@@ -115,7 +115,7 @@ TEST(grpc_connections, a_request_that_waits_in_a_machine_that_stands_still_is_se
     }
 }
 
-TEST(grpc_connections, an_address_has_its_share_of_the_connections) {
+TEST(grpc_connections, an_address_gets_only_its_share_of_the_connections) {
     const door_rig door{
         {"--max-connections", "100", "--address-connections", "2", "--body-rate", "0", "--body-timeout", "600s"}};
     const auto first = slow_client(door, infer);
@@ -176,7 +176,7 @@ TEST(grpc_connections, pings_that_come_too_soon_end_the_connection) {
     EXPECT_LE(answered, 4);
 }
 
-TEST(grpc_connections, a_client_that_gives_no_sign_of_life_ends_with_its_stream) {
+TEST(grpc_connections, a_silent_client_is_disconnected_with_its_stream) {
     const door_rig door{{"--keepalive-time", "1s", "--keepalive-timeout", "10s"}};
     grpc_client good{door.grpc()};
     grpc_client gone{door.grpc()};
@@ -206,7 +206,7 @@ std::size_t resident_mib(pid_t process) {
 }
 
 /// gRPC reads calls faster than it forgets those that were reset: for a while they take hundreds of MiB.
-TEST(grpc_connections, memory_of_calls_that_were_reset_is_given_back) {
+TEST(grpc_connections, reset_calls_release_their_memory) {
     if (accel::tests::address_sanitizer) GTEST_SKIP() << "it keeps what was freed";
     constexpr std::size_t enough = 96;
     const door_rig door;

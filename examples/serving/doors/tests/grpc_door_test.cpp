@@ -83,7 +83,7 @@ TEST(grpc_door, a_client_that_is_made_by_hand_gets_answers) {
     }
 }
 
-TEST(grpc_door, mistakes_have_their_code_and_a_sentence) {
+TEST(grpc_door, mistakes_get_a_status_code_and_a_sentence) {
     const door_rig door;
     grpc_client one{door.grpc()};
     const struct {
@@ -115,7 +115,7 @@ TEST(grpc_door, mistakes_have_their_code_and_a_sentence) {
     EXPECT_EQ(one.infer("double", 1), ok);
 }
 
-TEST(grpc_door, without_a_token_only_its_health_is_told) {
+TEST(grpc_door, clients_without_a_token_get_only_the_health) {
     const auto file = std::filesystem::temp_directory_path() / ("accel_door_tokens-" + std::to_string(::getpid()));
     std::ofstream(file) << "0123456789abcdef\n";
     std::filesystem::permissions(file, std::filesystem::perms::owner_read);
@@ -133,7 +133,7 @@ TEST(grpc_door, without_a_token_only_its_health_is_told) {
     EXPECT_EQ(one.call("/grpc.health.v1.Health/Check", {}), ok);
 }
 
-TEST(grpc_door, a_message_that_is_cut_is_refused) {
+TEST(grpc_door, a_truncated_message_is_refused) {
     const door_rig door;
     grpc_client one{door.grpc()};
     const std::string whole = infer_request{}.message();
@@ -207,7 +207,7 @@ TEST(grpc_door, streams_that_wait_for_a_message_leave_half_of_the_calls_to_other
     for (const auto& each : idle) EXPECT_TRUE(ask_in_stream(*each)) << "the others may go on";
 }
 
-TEST(grpc_door, inflated_messages_have_a_bound_on_their_memory_together) {
+TEST(grpc_door, inflated_messages_share_a_memory_limit) {
     const std::string packed = deflated(infer_request{}.message());
     const limits_file none{R"({"json_memory": 1024})"};
     const door_rig tight{{"--config", none.path()}};
@@ -221,7 +221,7 @@ TEST(grpc_door, inflated_messages_have_a_bound_on_their_memory_together) {
     for (int i = 0; i < 20; ++i) ASSERT_EQ(other.call(infer, packed), ok) << i << ": " << other.wire().sentence();
 }
 
-TEST(grpc_door, a_message_has_the_time_that_its_length_takes) {
+TEST(grpc_door, the_timeout_of_a_message_depends_on_its_length) {
     const door_rig door{{"--body-grace", "100ms", "--body-rate", "100000", "--body-timeout", "100s"}};
     grpc_client one{door.grpc()};
     one.wire().open(infer);
@@ -259,7 +259,7 @@ TEST(grpc_door, a_model_has_room_again_when_its_client_has_the_answer) {
     for (int i = 0; i < 1000; ++i) ASSERT_EQ(one.infer("double", 1), ok) << i << ": " << one.wire().sentence();
 }
 
-TEST(grpc_door, a_message_is_no_longer_than_its_own_model_may_need) {
+TEST(grpc_door, refuses_a_message_longer_than_its_own_model_needs) {
     const door_rig door;
     grpc_client one{door.grpc()};
     // `echo` lets gRPC read a longer message than `double` may have.
@@ -273,7 +273,7 @@ TEST(grpc_door, a_message_is_no_longer_than_its_own_model_may_need) {
     EXPECT_EQ(one.infer("double", 1), ok);
 }
 
-TEST(grpc_door, clients_that_leave_in_a_message_leave_nothing) {
+TEST(grpc_door, clients_that_leave_in_mid_message_leave_nothing_behind) {
     const door_rig door;
     const std::string message = infer_request{}.message();
     for (int i = 0; i < 40; ++i) {
@@ -307,7 +307,7 @@ TEST(grpc_door, slow_readers_hold_no_slot_and_end_in_time) {
     EXPECT_EQ(other.infer("large", 7), ok) << other.wire().sentence();
 }
 
-TEST(grpc_door, calls_beyond_the_most_are_refused) {
+TEST(grpc_door, refuses_calls_beyond_max_calls) {
     const door_rig door{{"--max-calls", "2", "--body-timeout", "2s"}};
     grpc_client first{door.grpc()};
     grpc_client second{door.grpc()};
@@ -326,7 +326,7 @@ TEST(grpc_door, calls_beyond_the_most_are_refused) {
         code = third.infer("double", 8);
     EXPECT_EQ(code, ok) << "the others have ended";
 }
-TEST(grpc_door, a_drain_waits_for_no_client_beyond_its_time) {
+TEST(grpc_door, a_drain_ends_at_its_timeout) {
     door_rig door{{"--drain-timeout", "1s", "--body-timeout", "60s"}};
     grpc_client one{door.grpc()};
     ASSERT_EQ(one.infer("double", 10), ok);

@@ -18,7 +18,7 @@ std::string state_of(grpc_client& door) {
     return std::string{door.wire().message()};
 }
 
-TEST(grpc_drain, says_that_it_is_not_ready_and_serves_old_and_new_connections) {
+TEST(grpc_drain, draining_door_reports_not_ready_and_serves_all_connections) {
     door_rig door{{"--drain-delay", "3600s", "--drain-timeout", "1s"}};
     grpc_client old{door.grpc()};
     ASSERT_EQ(state_of(old), "\x08\x01");
