@@ -11,9 +11,9 @@
       --json FILE   writes the results there too
 
 The tree is copied to build/mutate/0 (1, 2, …) and built there once; the checkout's sources stay as they are. Results
-go to tests/mutants/results.json, which is committed: each is good for as long as the mutant and the lines around it
-stay the same. So a list that takes hours runs in pieces. Exit status 1: an unexplained mutant survived, did not
-build or has no test, or less than 90 % were noticed.
+go to build/mutate/results.json: each is good for as long as the mutant and the lines around it stay the same. So a
+list that takes hours runs in pieces. Exit status 1: an unexplained mutant survived, did not build or has no test, or
+less than 90 % were noticed.
 """
 import argparse
 import concurrent.futures
@@ -36,7 +36,7 @@ RUN_PATIENCE_S = 1200  # all tests of one mutant
 WORTH_A_COPY = 60  # mutants; fewer take less time than building another copy
 TOP = Path(__file__).resolve().parent.parent
 LISTS = TOP / "tests" / "mutants"
-RESULTS = LISTS / "results.json"
+RESULTS = TOP / "build" / "mutate" / "results.json"
 
 
 class Failed(Exception):
@@ -181,6 +181,7 @@ def read_results(path):
 def write_results(path, results):
     """A line for each mutant. All or nothing: a run may be interrupted at any time."""
     lines = [f"{json.dumps(name)}: {json.dumps(results[name], sort_keys=True)}" for name in sorted(results)]
+    path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
     new.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
     new.replace(path)
