@@ -61,6 +61,10 @@ TEST_P(connecting, a_mistake_is_not_tried_again) {
     EXPECT_EQ(channel::connect(ctx, where(there) + "?connect_retry=-1s", client_options()).code(),
               status::invalid_argument);
     EXPECT_LT(std::chrono::steady_clock::now() - start, patience(25s));
+    const auto refused =
+        channel::connect(ctx, where(there) + "?connect_retry=30s&slots=1&request_bytes=65M", client_options());
+    EXPECT_EQ(refused.code(), status::message_too_large);
+    EXPECT_EQ(refused.error().message.find("tried"), std::string::npos) << refused.error().message;
 }
 
 TEST_P(connecting, takes_the_first_host_that_answers) {
