@@ -144,6 +144,20 @@ class Beside(unittest.TestCase):
         self.addCleanup(manager.__exit__, None, None, None)
         return manager.__enter__()
 
+    def test_without_a_mutant_ctest_gets_expressions_that_it_can_compile(self):
+        class Recorder:
+            seen = []
+
+            def test(self, expression, _name, until_failure):
+                self.seen.append(expression)
+                return (["some"], []) if not until_failure else ([], [])
+
+        due = mutate.mutant_list.load(mutate.LISTS)[0]
+        mutate.check_clean(Recorder(), [each for each in due if each.test])
+        self.assertLessEqual(max(each.count("(") for each in Recorder.seen), 31)
+        self.assertEqual({each.test for each in due if each.test} - set("|".join(Recorder.seen).split("|")),
+                         {each.test for each in due if "|" in each.test})
+
     def test_each_mutant_is_in_one_share(self):
         due = [FakeMutant(f"core.{number}") for number in range(5)]
         found = mutate.shares(due, 2)
