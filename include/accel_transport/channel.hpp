@@ -41,8 +41,8 @@ struct submit_options {
     std::chrono::nanoseconds timeout{};  ///< from now; 0: the channel's `call_timeout`
     std::uint64_t tag = 0;               ///< handed back in the completion
     std::uint64_t trace_id = 0;          ///< travels to the server and back
-    /// The trace that the call belongs to, for `exchange::trace`; one that is not `valid` is not sent. Nor is one to a
-    /// server that is too old for traces, or beside so many tensors that there is no room: no call fails for its trace.
+    /// The trace that the call belongs to, for `exchange::trace`; one that is not `valid` is not sent. Nor is one
+    /// beside so many tensors that there is no room: no call fails for its trace.
     trace_context trace{};
     /// W3C Baggage of the call, for `exchange::baggage`; read during `submit`. What is longer than `max_baggage_bytes`,
     /// or has no room beside the tensors and the trace, is not sent: no call fails for it.
@@ -57,18 +57,17 @@ struct submit_options {
     /// own bytes mean nothing; the text of a failure is there alone. `unsupported`: a range is on a GPU, or `parts` is
     /// given as well; `invalid_argument`: as for `submit`.
     std::span<const slice> response_ranges{};
-    /// The target of the request, from `channel::resolve`. `unsupported`: the server that this channel is
-    /// connected to now is too old for targets. A server that has no such target answers `not_found`.
+    /// The target of the request, from `channel::resolve`. A server that has no such target answers `not_found`.
     accel::target target{};
     /// The tensors in the payload, for `exchange::tensors`; read during `submit`. It travels with the header. If it
-    /// does not fit there, or the server is too old, a table is written at the head of the payload, behind which
-    /// tensors have to lie then (`place_tensors`). `invalid_argument`: one does not lie in the payload; `unsupported`:
-    /// the table would be on a GPU.
+    /// does not fit there, a table is written at the head of the payload, behind which tensors have to lie then
+    /// (`place_tensors`). `invalid_argument`: one does not lie in the payload; `unsupported`: the table would be on a
+    /// GPU.
     std::span<const tensor> tensors{};
     /// The response may come in parts, of which so many may be unread: each takes a free slot of the channel, from now
     /// on and until the call has ended and the part was released. 0: in one piece. Each part is a completion with
-    /// `more`. `again`: too few slots are free; `invalid_argument`: the channel has too few; `unsupported`: the server
-    /// is too old, or `payload` or `response_into` is on a GPU that the transport does not reach.
+    /// `more`. `again`: too few slots are free; `invalid_argument`: the channel has too few; `unsupported`:
+    /// `payload` or `response_into` is on a GPU that the transport does not reach.
     std::uint32_t parts = 0;
     /// With `parts`: the call times out when the server has room for a part and none arrives for so long; 0: no limit.
     std::chrono::nanoseconds part_timeout{};
@@ -130,7 +129,7 @@ class ACCEL_API channel {
 
     /// The target of this name, for any number of requests over any channel to this server, also after a
     /// reconnect. Asks the server; waits up to `connect_timeout`, and may allocate. `not_found`: the server
-    /// has no such target; `invalid_argument`: no name is like this; `unsupported`: the server is too old.
+    /// has no such target; `invalid_argument`: no name is like this.
     [[nodiscard]] result<target> resolve(std::string_view name);
 
     /// Takes a free slot. Where none is free, or the server is lost, it first does what `poll` does, but hands out

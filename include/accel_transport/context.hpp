@@ -17,7 +17,8 @@ namespace accel {
 
 namespace core {
 class context_state;
-}
+struct internals;
+}  // namespace core
 
 /// Options of a context.
 struct context_options {
@@ -67,10 +68,8 @@ class ACCEL_API context {
     /// are made or end at this moment.
     [[nodiscard]] metrics_snapshot metrics() const;
 
-    /// Internal.
-    [[nodiscard]] const std::shared_ptr<core::context_state>& state() const noexcept { return state_; }
-
   private:
+    friend struct core::internals;
     explicit context(std::shared_ptr<core::context_state> state) noexcept;
     std::shared_ptr<core::context_state> state_;
 };

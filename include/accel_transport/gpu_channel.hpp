@@ -53,11 +53,11 @@ class ACCEL_API gpu_channel {
     /// Connects to `gpu://host:port?key=value…` within `connect_timeout`. Makes everything that kernels will
     /// need, before any kernel runs: `slots` × (`request_bytes` + `response_bytes`) of GPU memory. With
     /// `memory` of the host, threads of the host may call with the same functions. `unsupported` names what
-    /// is missing. `layout` is the version of the device headers that the caller was compiled with: leave it
-    /// out. May block.
+    /// is missing. May block.
     [[nodiscard]] static result<gpu_channel> connect(context& ctx, std::string_view uri,
-                                                     const channel_options& options = defaults(),
-                                                     std::uint32_t layout = device::detail::layout_version);
+                                                     const channel_options& options = defaults()) {
+        return open(ctx, uri, options, device::detail::layout_version);
+    }
     gpu_channel(gpu_channel&&) noexcept;
     gpu_channel& operator=(gpu_channel&&) noexcept;
     /// As `close()`: no kernel may be using it any more. Frees GPU memory, which waits for all kernels of
@@ -77,9 +77,8 @@ class ACCEL_API gpu_channel {
     [[nodiscard]] gpu_engine engine() const noexcept;
     /// Why, in words that name the device and the GPU; for an exclusive channel also where its queues lie, and why.
     [[nodiscard]] const std::string& engine_reason() const noexcept;
-    /// The threads that may call through it: `exclusive` if that was asked for and the server can do its part. At a
-    /// server that announces its responses, because its library is older, the channel is shared, which the log says
-    /// too. Kernels written for an owner (`device::own`) work with either.
+    /// The threads that may call through it: of the options or the URI. Kernels written for an owner (`device::own`)
+    /// work with either.
     [[nodiscard]] service_sharing sharing() const noexcept;
     /// False at the latest 50 ms after the session was lost, and while its server drains.
     [[nodiscard]] bool connected() const noexcept { return failure().reason == status::ok; }
@@ -97,7 +96,11 @@ class ACCEL_API gpu_channel {
     void close();
 
   private:
+    friend struct core::internals;
     struct state;
+    /// `layout`: of the device headers that the program was compiled with.
+    [[nodiscard]] static result<gpu_channel> open(context& ctx, std::string_view uri, const channel_options& options,
+                                                  std::uint32_t layout);
     explicit gpu_channel(std::unique_ptr<state> made) noexcept;
     std::unique_ptr<state> state_;
 };

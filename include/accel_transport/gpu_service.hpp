@@ -52,11 +52,11 @@ class ACCEL_API gpu_service {
     /// Listens on `gpu://host:port?key=value…`. Makes everything that sessions and kernels will need, before
     /// any kernel runs: `max_sessions` × `max_slots` × (`max_request_bytes` + `max_response_bytes`) of GPU
     /// memory. With `memory` of the host, threads of the host may serve with the same functions.
-    /// `unsupported` names what is missing. `layout` is the version of the device headers that the caller was
-    /// compiled with: leave it out. May block.
+    /// `unsupported` names what is missing. May block.
     [[nodiscard]] static result<gpu_service> listen(context& ctx, std::string_view uri,
-                                                    const server_options& options = defaults(),
-                                                    std::uint32_t layout = device::detail::layout_version);
+                                                    const server_options& options = defaults()) {
+        return open(ctx, uri, options, device::detail::layout_version);
+    }
     gpu_service(gpu_service&&) noexcept;
     gpu_service& operator=(gpu_service&&) noexcept;
     /// As `stop()`: no kernel may be using it any more.
@@ -94,8 +94,12 @@ class ACCEL_API gpu_service {
     void stop();
 
   private:
+    friend struct core::internals;
     friend class gpu_graph;
     struct state;
+    /// `layout`: of the device headers that the program was compiled with.
+    [[nodiscard]] static result<gpu_service> open(context& ctx, std::string_view uri, const server_options& options,
+                                                  std::uint32_t layout);
     explicit gpu_service(std::unique_ptr<state> made) noexcept;
     std::unique_ptr<state> state_;
 };

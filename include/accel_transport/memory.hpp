@@ -24,7 +24,8 @@ struct memory_kind {
 
 namespace core {
 class region_state;
-}
+struct internals;
+}  // namespace core
 
 /// Part of a registered region: an address range that a transport may read or write. Borrows: the region must
 /// outlive it, and both must outlive the completion of every call they are lent to.
@@ -68,10 +69,10 @@ class ACCEL_API region {
     /// `length` bytes from `offset`; `invalid_argument` if they do not all lie within the region.
     [[nodiscard]] result<slice> part(std::size_t offset, std::size_t length) const;
 
-    /// Internal: made by `context`.
+  private:
+    friend struct core::internals;
     explicit region(std::unique_ptr<core::region_state> state) noexcept;
 
-  private:
     std::unique_ptr<core::region_state> state_;
 };
 

@@ -74,7 +74,7 @@ struct verbs_options {
     /// URI `host_slots`, likewise: requests and responses lie in pinned memory of the host, and kernels reach
     /// them across PCIe. For short messages, and where the adapter does not reach the GPU's memory.
     bool host_slots = false;
-    /// URI `sharing`, `gpu_service` and `gpu_channel` only: shared or exclusive, which the peer's library has to know.
+    /// URI `sharing`, `gpu_service` and `gpu_channel` only: shared or exclusive.
     service_sharing sharing = service_sharing::shared;
     /// URI `queues`, with `sharing=exclusive` only: auto, host or gpu, which needs the engine `direct`.
     queue_location queues = queue_location::automatic;

@@ -29,6 +29,7 @@ namespace accel {
 
 namespace core {
 struct exchange_state;
+struct internals;
 class server_core;
 }  // namespace core
 
@@ -132,10 +133,9 @@ class ACCEL_API exchange {
     /// Answers with a failure: a status other than ok, the handler's own code, and a short message.
     status fail(status reason, std::uint32_t code = 0, std::string_view message = {}) noexcept;
 
-    /// Internal.
-    explicit exchange(core::exchange_state* state) noexcept : state_(state) {}
-
   private:
+    friend struct core::internals;
+    explicit exchange(core::exchange_state* state) noexcept : state_(state) {}
     void abandon() noexcept;
     [[nodiscard]] status describe(std::span<std::byte> payload, bool on_host, std::span<const tensor> list) noexcept;
     core::exchange_state* state_;

@@ -25,7 +25,7 @@ enum class status : std::uint16_t {
     invalid_state = 9,       ///< a stale or foreign handle, or an operation out of order
     unsupported = 10,        ///< this machine, build or peer lacks what it needs
     unauthorized = 11,       ///< no key, the wrong key, or a session token that is not (or no longer) good
-    version_mismatch = 12,   ///< no protocol version in common
+    version_mismatch = 12,   ///< the ends speak different versions of the protocol
     protocol_error = 13,     ///< the peer sent something no correct peer sends
     out_of_memory = 14,      ///< memory could not be allocated or registered
     system_error = 15,       ///< a system call failed; `error::native` holds errno
@@ -48,11 +48,12 @@ struct error {
     std::string message;  ///< one line: what failed and what to do next
 };
 
-/// Ends the process with a sentence on standard error, in every build: the program took the value of an
-/// error. Internal.
+namespace detail {
+/// Ends the process with a sentence on standard error, in every build: the program took the value of an error.
 [[noreturn]] ACCEL_API void end_with(const error& failure) noexcept;
-/// Likewise: the program took the error of a value. Internal.
+/// Likewise: the program took the error of a value.
 [[noreturn]] ACCEL_API void end_with_value() noexcept;
+}  // namespace detail
 
 /// A value or an `error`, and either becomes one by itself. Control path only; the data path returns `status` by value.
 template <class Value>
@@ -76,14 +77,14 @@ class [[nodiscard]] result {
 
     /// The error; of a value, the end of the process with a sentence.
     [[nodiscard]] const accel::error& error() const noexcept {
-        if (ok()) end_with_value();
+        if (ok()) detail::end_with_value();
         return *std::get_if<1>(&content_);
     }
     [[nodiscard]] status code() const noexcept { return ok() ? status::ok : error().code; }
 
   private:
     Value* checked() noexcept {
-        if (!ok()) end_with(error());
+        if (!ok()) detail::end_with(error());
         return std::get_if<0>(&content_);
     }
     std::variant<Value, accel::error> content_;
@@ -101,7 +102,7 @@ class [[nodiscard]] result<void> {
     explicit operator bool() const noexcept { return ok(); }
     /// The error; of success, the end of the process with a sentence.
     [[nodiscard]] const accel::error& error() const noexcept {
-        if (ok()) end_with_value();
+        if (ok()) detail::end_with_value();
         return failure_;
     }
     [[nodiscard]] status code() const noexcept { return failure_.code; }

@@ -47,8 +47,6 @@ class backend {
     [[nodiscard]] virtual bool paces() const noexcept { return false; }
     /// True: a server's pollers listen on ports of their own; else all connections use the URI's port.
     [[nodiscard]] virtual bool has_data_port() const noexcept { return false; }
-    /// The newest `session_version` that its sessions with handlers know.
-    [[nodiscard]] virtual std::uint16_t newest_version() const noexcept { return session_version::newest; }
     /// True: a server's slots may have their payloads on a GPU, and messages arrive there.
     [[nodiscard]] virtual bool fills_gpus() const noexcept { return false; }
     /// Prepares a region for this backend's links, once, before its first use.

@@ -57,7 +57,6 @@ struct link_config {
     /// Server: the session this link is for. A client learns both from the grant.
     std::uint64_t session_id = 0;
     session_token token{};
-    std::uint16_t version = 1;  ///< `session_version`, as granted; for kernels, which read headers themselves
 };
 
 /// The server's grants, as far as a link needs them.
@@ -66,8 +65,7 @@ struct link_grant {
     session_token token{};
     std::string host;  ///< of the control plane, as the URI names it
     link_description description;
-    std::uint16_t port = 0;     ///< of the control plane
-    std::uint16_t version = 1;  ///< `session_version`, as granted; for kernels, which write headers themselves
+    std::uint16_t port = 0;  ///< of the control plane
     /// Where the client reached the control plane: a name may have several addresses, of different servers.
     std::string address{};
 };

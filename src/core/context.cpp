@@ -3,6 +3,7 @@
 #include "core/control/control_client.hpp"
 #include "core/guarded.hpp"
 #include "core/handle.hpp"
+#include "core/internals.hpp"
 #include "core/log.hpp"
 #include "core/net/unique_fd.hpp"
 #include "core/registry.hpp"
@@ -56,7 +57,7 @@ result<region> make_region(context_state& context, std::byte* data, std::size_t 
     auto state = std::make_unique<region_state>(context, data, size, gpu, owned);
     for (const auto& each : context.backends())
         if (auto done = each->register_region(*state); !done) return done.error();
-    return region{std::move(state)};
+    return internals::make_region(std::move(state));
 }
 
 result<accelerator_device*> device_of(context_state& context, memory_kind kind) {

@@ -28,19 +28,6 @@ using wire::protocol_version;
 using wire::slot_header;
 namespace header_flag = wire::header_flag;
 
-/// The features that two peers may use, agreed when the session opens. The layout of headers is the same in all
-/// (`protocol_version`).
-namespace session_version {
-inline constexpr std::uint16_t oldest = 1;
-inline constexpr std::uint16_t targets = 2;  ///< from here on: targets, `not_found`
-inline constexpr std::uint16_t cancels = 3;  ///< from here on: the server hears of cancelled calls
-inline constexpr std::uint16_t tensors = 3;  ///< from here on: tensors in extensions
-inline constexpr std::uint16_t traces = 4;   ///< from here on: traces in extensions
-inline constexpr std::uint16_t parts = 5;    ///< from here on: responses in parts
-inline constexpr std::uint16_t newest = 5;
-inline constexpr std::uint16_t of_kernels = 5;  ///< the newest that GPU-resident services know
-}  // namespace session_version
-
 /// Continues a fragmented payload on a stream transport: 16 bytes, then `length` payload bytes.
 struct fragment_header {
     std::uint8_t version = protocol_version;

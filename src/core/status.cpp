@@ -32,14 +32,14 @@ std::string_view to_string(status s) noexcept {
     return index < names.size() ? names[index] : "unknown";
 }
 
-void end_with(const error& failure) noexcept {
+void detail::end_with(const error& failure) noexcept {
     const std::string_view code = to_string(failure.code);
     std::fprintf(stderr, "accel: value() of a result that holds an error (%.*s): %s\n", static_cast<int>(code.size()),
                  code.data(), failure.message.c_str());
     std::abort();
 }
 
-void end_with_value() noexcept {
+void detail::end_with_value() noexcept {
     std::fputs("accel: error() of a result that holds a value\n", stderr);
     std::abort();
 }

@@ -36,7 +36,7 @@ status describe_message(const described_message& message, std::span<const tensor
         return status::invalid_argument;
     const auto count = static_cast<std::uint32_t>(list.size());
     const std::size_t bytes = wire::tensor_extension_bytes(list.data(), count);
-    if (message.version >= session_version::tensors && bytes <= extension_room - message.extensions) {
+    if (bytes <= extension_room - message.extensions) {
         wire::write_tensor_extension(message.header - bytes, list.data(), count);
         extension_bytes = static_cast<std::uint16_t>(bytes);
         return status::ok;

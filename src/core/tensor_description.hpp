@@ -17,11 +17,10 @@ struct described_message {
     std::byte* header = nullptr;  ///< in its slot, with room for extensions in front of it
     std::span<std::byte> payload;
     bool on_host = true;         ///< a table can be written to the payload
-    std::uint16_t version = 0;   ///< of the session
     std::size_t extensions = 0;  ///< bytes of its room that other extensions need
 };
 
-/// Writes the description: in front of the header if it fits there and the peer knows it, else as a table.
+/// Writes the description: in front of the header if it fits there, else as a table.
 /// `extension_bytes`: of the former, for the header; 0: it is a table. `invalid_argument`: there are none or too many,
 /// or one does not lie in the payload, behind the table if there is one; `unsupported`: the table would be on a GPU.
 [[nodiscard]] status describe_message(const described_message& message, std::span<const tensor> list,

@@ -14,8 +14,7 @@ std::uint16_t write_trace(const traced_message& message, const trace_context& tr
     wire::trace_extension made;
     made.value = trace;
     const std::size_t bytes = message.extension_bytes + sizeof made;
-    if (message.version < session_version::traces || bytes + message.others > extension_room)
-        return message.extension_bytes;
+    if (bytes + message.others > extension_room) return message.extension_bytes;
     std::memcpy(message.header - bytes, &made, sizeof made);
     return static_cast<std::uint16_t>(bytes);
 }

@@ -16,19 +16,18 @@ namespace accel::core {
 struct traced_message {
     std::byte* header = nullptr;        ///< in its slot, with room for extensions in front of it
     std::uint16_t extension_bytes = 0;  ///< that are in front of it already
-    std::uint16_t version = 0;          ///< of the session
     std::size_t others = 0;             ///< bytes of its room that other extensions need
 };
 
-/// Writes the trace in front of what is there. How many bytes of extensions there are now: as many as before if the
-/// peer does not know traces or there is no room. No call fails for its trace.
+/// Writes the trace in front of what is there. How many bytes of extensions there are now: as many as before if there
+/// is no room. No call fails for its trace.
 [[nodiscard]] std::uint16_t write_trace(const traced_message& message, const trace_context& trace) noexcept;
 
 /// Reads the trace of the message of that generation. `not_found`: it has none; `protocol_error`: its extensions are
 /// not what a correct peer sends.
 [[nodiscard]] status read_trace(const std::byte* header, std::uint32_t generation, trace_context& out) noexcept;
 
-/// As `write_trace`. A peer that does not know baggage skips it.
+/// As `write_trace`.
 [[nodiscard]] std::uint16_t write_baggage(const traced_message& message, std::string_view text) noexcept;
 
 /// As `read_trace`, and as `exchange::baggage`.

@@ -82,8 +82,6 @@ class kernel_client : public kernel_host {
     [[nodiscard]] virtual std::size_t take_cancelled(std::span<call_id> out) noexcept = 0;
     /// After the last kernel: makes the report complete.
     [[nodiscard]] virtual result<void> finish_report() = 0;
-    /// After `attach` has failed: it would not with `service_sharing::shared`.
-    [[nodiscard]] virtual bool wants_sharing() const noexcept = 0;
 };
 
 /// A backend that serves kernels.

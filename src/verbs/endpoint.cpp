@@ -21,8 +21,8 @@ result<endpoint> parse_endpoint(std::span<const std::byte> bytes) {
     constexpr std::uint32_t limit_24_bits = 1U << 24;
     const bool layer_known = out.layer == link_layer::infiniband || out.layer == link_layer::ethernet;
     const bool sane = layer_known && out.mtu >= IBV_MTU_256 && out.mtu <= IBV_MTU_4096 &&
-                      (out.flags & ~(payloads_apart | plain_requests)) == 0 && bytes.size() == out.size_bytes() &&
-                      (!out.apart() || out.payloads_stride != 0) && (out.apart() || !out.wants_plain_requests()) &&
+                      (out.flags & ~(payloads_apart | plain_arrivals)) == 0 && bytes.size() == out.size_bytes() &&
+                      (!out.apart() || out.payloads_stride != 0) && (out.apart() || !out.wants_plain()) &&
                       out.queue_pair < limit_24_bits && out.first_psn < limit_24_bits && out.slots != 0 &&
                       out.slots_stride != 0;
     if (!sane) return error{status::protocol_error, 0, "the peer's description of its queue pair is malformed"};

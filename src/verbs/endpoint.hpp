@@ -17,15 +17,9 @@ enum class link_layer : std::uint8_t { infiniband = 1, ethernet = 2 };
 
 /// Set in `endpoint::flags`: payloads do not lie behind their headers but in slots of their own.
 inline constexpr std::uint8_t payloads_apart = 1;
-/// Likewise, by a server whose client has `can_write_plainly`: requests come by writes without immediate data,
-/// and repeat their generation in the header's last word.
-inline constexpr std::uint8_t plain_requests = 2;
-
-/// Set in `endpoint::abilities`: as a client, this end obeys `plain_requests`.
-inline constexpr std::uint16_t can_write_plainly = 1;
-/// Likewise. A client with `payloads_apart` asks for responses without immediate data, which repeat their generation
-/// in the header's last word; a server that sees this bit set sends them so, and sets it too.
-inline constexpr std::uint16_t plain_responses = 2;
+/// Likewise, with `payloads_apart`: this end's messages come by writes without immediate data, and repeat their
+/// generation in the header's last word.
+inline constexpr std::uint8_t plain_arrivals = 2;
 
 /// Little-endian: 64 bytes, and with `payloads_apart` 32 more. Travels on the control plane only.
 struct endpoint {
@@ -34,7 +28,7 @@ struct endpoint {
     std::uint8_t mtu = 0;  ///< as InfiniBand numbers it: 1 is 256 bytes, 5 is 4096
     std::uint8_t flags = 0;
     std::uint16_t lid = 0;
-    std::uint16_t abilities = 0;  ///< unknown bits do not count
+    std::uint16_t reserved = 0;
     std::uint32_t queue_pair = 0;
     std::uint32_t first_psn = 0;
     std::array<std::uint8_t, 16> gid{};
@@ -51,9 +45,7 @@ struct endpoint {
     std::uint64_t padding_apart = 0;
 
     [[nodiscard]] bool apart() const noexcept { return (flags & payloads_apart) != 0; }
-    [[nodiscard]] bool wants_plain_requests() const noexcept { return (flags & plain_requests) != 0; }
-    [[nodiscard]] bool wants_plain_responses() const noexcept { return apart() && (abilities & plain_responses) != 0; }
-    [[nodiscard]] bool sends_plain_responses() const noexcept { return (abilities & plain_responses) != 0; }
+    [[nodiscard]] bool wants_plain() const noexcept { return (flags & plain_arrivals) != 0; }
     /// How much of this travels.
     [[nodiscard]] std::size_t size_bytes() const noexcept { return apart() ? sizeof(endpoint) : 64; }
 };

@@ -2,6 +2,7 @@
 #include "handler_memory.hpp"
 
 #include "core/context_state.hpp"
+#include "core/internals.hpp"
 #include "device/harness/backend.hpp"
 #include "gpu/fake_gpu.hpp"
 #include "payload.hpp"
@@ -63,7 +64,7 @@ std::string missing_handler_memory() {
     if (!wanted().starts_with("cuda:")) return {};
 #if ACCEL_TEST_CUDA
     auto opened = context::open({.log = log_level::off});
-    const auto device = opened->state()->gpus()->open(wanted_kind());
+    const auto device = core::internals::state_of(*opened)->gpus()->open(wanted_kind());
     return device ? std::string{} : device.error().message;
 #else
     return "this build is without CUDA";
@@ -76,10 +77,10 @@ bool handlers_on_gpu() {
 
 void prepare(context& made) {
 #if ACCEL_TEST_HARNESS
-    made.state()->replace_backend(make_harness_backend(*made.state()));
+    core::internals::state_of(made)->replace_backend(make_harness_backend(*core::internals::state_of(made)));
 #endif
     if (wanted() != "fake") return;
-    made.state()->replace_gpus(fake());
+    core::internals::state_of(made)->replace_gpus(fake());
     static const bool once = (use_fake(), true);
     (void)once;
 }

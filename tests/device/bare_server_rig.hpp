@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/context_state.hpp"
+#include "core/internals.hpp"
 #include "device/client_rig.hpp"
 #include "kernels/kernel_host.hpp"
 #include "patience.hpp"
@@ -19,7 +20,6 @@ class bare_server_rig {
     static constexpr core::link_geometry shape{2, 256, 256};
 
     bare_server_rig(gpu_engine engine, service_sharing sharing) : exclusive_(sharing == service_sharing::exclusive) {
-        server->sends_plain_responses = exclusive_;
         core::poller_options wanted;
         wanted.verbs.engine = engine;
         wanted.verbs.sharing = sharing;
@@ -33,9 +33,9 @@ class bare_server_rig {
         config.geometry = shape;
         link = poller->open_connection(config).value();
     }
-    [[nodiscard]] result<void> attach(std::uint16_t version = core::session_version::newest) const {
+    [[nodiscard]] result<void> attach() const {
         server->connect(link->describe());
-        return link->attach({1, {}, {}, server->describe(), 0, version}, core::deadline_after(patience(5s)));
+        return link->attach({1, {}, {}, server->describe()}, core::deadline_after(patience(5s)));
     }
     /// As a correct server gives it, to be spoilt.
     [[nodiscard]] bare_client::request answer_to(const device::call_ref& call) const {
@@ -53,7 +53,7 @@ class bare_server_rig {
   private:
     const bool exclusive_;
     context context_ = context::open({.log = log_level::off}).value();
-    core::backend& backend_ = *context_.state()->find_backend("gpu");
+    core::backend& backend_ = *core::internals::state_of(context_)->find_backend("gpu");
 
   public:
     std::unique_ptr<bare_client> server = std::make_unique<bare_client>(shape);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/context_state.hpp"
+#include "core/internals.hpp"
 #include "core/registry.hpp"
 #include "device/service_rig.hpp"
 #include "kernels/kernel_host.hpp"
@@ -79,7 +80,6 @@ class bare_service : public ::testing::Test {
         config.role = core::link_role::server;
         config.geometry = shape;
         config.owner = owner;
-        config.version = version_;
         auto link = poller_->open_connection(config);
         if (!link) return link.error();
         if (auto attached = (*link)->attach({1, {}, {}, description}, core::never); !attached) return attached.error();
@@ -165,8 +165,7 @@ class bare_service : public ::testing::Test {
     }
 
     context context_ = context::open({.log = log_level::off}).value();
-    core::backend& backend_ = *context_.state()->find_backend("gpu");
-    std::uint16_t version_ = core::session_version::of_kernels;  ///< of sessions to come
+    core::backend& backend_ = *core::internals::state_of(context_)->find_backend("gpu");
     std::unique_ptr<gpu::kernel_service> poller_;
     std::unique_ptr<core::connection> good_;
     std::unique_ptr<core::connection> bad_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Servers that die or fall silent while a channel of a GPU has calls open (threads of the host make them).
 #include "conformance/peer_process.hpp"
+#include "core/internals.hpp"
 #include "device/client_rig.hpp"
 
 #include <csignal>
@@ -12,7 +13,7 @@ class device_client_death : public ::testing::TestWithParam<bool> {
   protected:
     /// All slots in flight, at a server that answers nothing.
     void open(nanoseconds peer_timeout) {
-        if (GetParam()) context_.state()->replace_gpus(fake_);
+        if (GetParam()) core::internals::state_of(context_)->replace_gpus(fake_);
         channel_options wanted;
         wanted.slots = 4;
         wanted.request_bytes = wanted.response_bytes = 1000;

@@ -24,8 +24,8 @@ struct liar_case {
 class streamed_to : public bare_server_rig {
   public:
     explicit streamed_to(const liar_case& which) : bare_server_rig(which.engine, which.sharing) {}
-    void start(std::uint16_t version = core::session_version::newest) {
-        auto attached = attach(version);
+    void start() {
+        auto attached = attach();
         ASSERT_TRUE(attached.ok()) << attached.error().message;
         ASSERT_EQ(device::own(poller->channel(), mine), status::ok);
         ASSERT_EQ(device::begin(mine, call), status::ok);
@@ -199,26 +199,6 @@ TEST_P(parts_hostile_server, a_part_that_has_arrived_does_not_outlive_the_deadli
     EXPECT_EQ(rig->next(out), status::timed_out);
     EXPECT_FALSE(out.more);
     EXPECT_EQ(device::release(rig->mine, out), status::ok);
-}
-
-TEST_P(parts_hostile_server, older_servers_get_no_calls_in_parts) {
-    for (const std::uint16_t version : {core::session_version::oldest, core::session_version::traces}) {
-        streamed_to rig(GetParam());
-        rig.start(version);
-        const std::uint64_t sent = rig.server->answer(rig.call.slot).generation;
-        EXPECT_EQ(device::submit(rig.mine, rig.call, 8, {.parts = 1}), status::unsupported);
-        EXPECT_EQ(rig.server->answer(rig.call.slot).generation, sent);
-        trace_context trace;
-        trace.trace_id[0] = trace.parent_id[0] = 1;
-        EXPECT_EQ(device::submit(rig.mine, rig.call, 8, {.trace = &trace}), status::ok)
-            << "but no call fails for a trace";
-        core::slot_header seen;
-        EXPECT_TRUE(eventually(patience(5s), [&] {
-            seen = rig.server->answer(rig.call.slot);
-            return seen.generation == rig.call.generation;
-        }));
-        EXPECT_EQ(seen.extension_bytes, version < core::session_version::traces ? 0 : sizeof(wire::trace_extension));
-    }
 }
 
 INSTANTIATE_TEST_SUITE_P(by, parts_hostile_server,

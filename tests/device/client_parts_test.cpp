@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels read responses in parts, and their servers hear of what they cancel. Threads of the host are in the kernels'
 // place.
+#include "core/internals.hpp"
 #include "device/client_rig.hpp"
 #include "device/part_streams.hpp"
 
@@ -27,7 +28,8 @@ class client_parts : public ::testing::TestWithParam<caller_case> {
   protected:
     void SetUp() override {
         if (!has(GetParam().setting.engine)) GTEST_SKIP() << "this device has no queues to drive";
-        if (GetParam().setting.on_gpu) rig_.client_context.state()->replace_gpus(std::make_shared<fake_accelerator>());
+        if (GetParam().setting.on_gpu)
+            core::internals::state_of(rig_.client_context)->replace_gpus(std::make_shared<fake_accelerator>());
         GetParam().kernels_answer ? serve_by_kernels() : serve_by_handler();
         if (!HasFatalFailure()) connect();
     }

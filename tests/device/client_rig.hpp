@@ -2,6 +2,7 @@
 #pragma once
 
 #include "conformance/payload.hpp"
+#include "core/internals.hpp"
 #include "device/service_rig.hpp"
 
 #include <accel_transport/device/client.hpp>
@@ -35,7 +36,7 @@ class client_rig {
     explicit client_rig(const client_case& which) : kind(which), services(which.caller) {
         if (kind.caller.on_gpu) {
             fake_ = std::make_shared<fake_accelerator>();
-            services.client_context.state()->replace_gpus(fake_);
+            core::internals::state_of(services.client_context)->replace_gpus(fake_);
         }
         wanted.slots = 8;
         wanted.request_bytes = wanted.response_bytes = 4096;
@@ -73,7 +74,7 @@ class client_rig {
         options.peer_timeout = patience(20s);
         options.drain_timeout = 50ms;
         options.poll = poll_mode::block;
-        const std::string uri = handler_scheme + "://" + own_loopback() + ":0";
+        const std::string uri = "rdma://" + own_loopback() + ":0";
         const accel::handler usual = [this](exchange request) { answer(std::move(request)); };
         const accel::handler named = [](exchange request) { (void)request.fail(status::application_error, 99); };
         auto made = server::listen(services.server_context, {uri}, service_table{{{"named", named}}, usual}, options);
@@ -126,7 +127,6 @@ class client_rig {
     client_case kind;
     service_rig services;
     channel_options wanted;
-    std::string handler_scheme = "rdma";
     std::unique_ptr<server> handler;
     std::unique_ptr<gpu_channel> channel;
     std::atomic<std::int64_t> last_time_left{0};  ///< of the last request, as the server knows it

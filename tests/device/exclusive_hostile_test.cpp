@@ -168,13 +168,5 @@ TEST_F(exclusive_hostile_by_proxy, client_that_dies_before_its_answer_loses_its_
     expect_only_the_dead_end();
 }
 
-TEST_F(exclusive_hostile, a_client_that_does_not_know_exclusive_sessions_is_refused) {
-    bare_client older(shape);
-    core::link_description description = older.describe();
-    description[6] = std::byte{0};
-    for (int i = 0; i < 5; ++i) EXPECT_EQ(accept(description).error().code, status::unsupported);
-    expect_place();
-}
-
 }  // namespace
 }  // namespace accel::tests

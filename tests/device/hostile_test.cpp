@@ -208,12 +208,6 @@ TEST_P(device_hostile, room_of_a_client_that_leaves_holds_no_place) {
     expect_place();
 }
 
-TEST_P(device_hostile, parts_in_an_old_session_end_it) {
-    version_ = core::session_version::traces;
-    expect_only_its_own_session_ends([](bare_client& client) { client.post(in_parts(client, 1)); });
-    expect_only_its_own_session_ends([](bare_client& client) { client.post(room_for(client, 1, 1)); });
-}
-
 TEST_P(device_hostile, both_flags_of_parts_end_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
         auto request = in_parts(client, 1);

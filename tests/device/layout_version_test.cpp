@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels, and programs, that were compiled with other device headers than the library.
+#include "core/internals.hpp"
 #include "device/client_rig.hpp"
 
 #include <mutex>
@@ -65,12 +66,13 @@ TEST_F(layout_version, stale_kernel_that_calls_is_refused_and_ends_its_channel) 
 TEST_F(layout_version, stale_program_is_refused_before_it_listens_or_connects) {
     constexpr std::uint32_t other = device::detail::layout_version + 1;
     const std::string sentence = "this program was compiled with version " + std::to_string(other);
-    const auto service =
-        gpu_service::listen(rig_.services.server_context, "gpu://127.0.0.1:0", rig_.services.options, other);
+    const auto service = core::internals::open<gpu_service>(rig_.services.server_context, "gpu://127.0.0.1:0",
+                                                            rig_.services.options, other);
     ASSERT_FALSE(service.ok());
     EXPECT_EQ(service.error().code, status::unsupported);
     EXPECT_THAT(service.error().message, ::testing::HasSubstr(sentence));
-    const auto channel = gpu_channel::connect(rig_.services.client_context, "gpu://127.0.0.1:1", rig_.wanted, other);
+    const auto channel =
+        core::internals::open<gpu_channel>(rig_.services.client_context, "gpu://127.0.0.1:1", rig_.wanted, other);
     ASSERT_FALSE(channel.ok());
     EXPECT_EQ(channel.error().code, status::unsupported);
     EXPECT_THAT(channel.error().message, ::testing::HasSubstr(sentence));

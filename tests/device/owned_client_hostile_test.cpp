@@ -243,16 +243,6 @@ TEST_P(owned_hostile_server, a_destroyed_queue_pair_of_the_server_ends_the_chann
     EXPECT_EQ(device::release(evil_->mine, evil_->call), status::ok);
 }
 
-TEST_P(owned_hostile_server, a_server_that_announces_is_refused) {
-    lied_to old(GetParam());
-    old.server->sends_plain_responses = false;
-    const auto refused = old.attach();
-    ASSERT_FALSE(refused.ok());
-    EXPECT_EQ(refused.error().code, status::unsupported);
-    EXPECT_TRUE(old.poller->wants_sharing());
-    EXPECT_FALSE(good_->poller->wants_sharing());
-}
-
 INSTANTIATE_TEST_SUITE_P(by, owned_hostile_server, ::testing::Values(gpu_engine::direct, gpu_engine::proxy),
                          [](const auto& by) { return by.param == gpu_engine::proxy ? "proxy" : "direct"; });
 

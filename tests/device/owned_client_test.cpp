@@ -2,11 +2,9 @@
 // A channel of kernels that one of them owns, with threads of the host in their place, at servers of all kinds. What
 // holds for shared channels as well is in client_test.cpp.
 #include "device/client_rig.hpp"
-#include "device/harness/backend.hpp"
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <vector>
 
 namespace accel::tests {
@@ -462,54 +460,6 @@ INSTANTIATE_TEST_SUITE_P(
                       owned_case{"host_proxy_to_owners", {host_proxy, true, true}}),
     [](const auto& way) { return way.param.name; });
 
-// At a server of an older library: a handler of the harness's, which knows nothing of exclusive clients.
-
-class owned_client_of_an_old_server : public ::testing::Test {
-  protected:
-    void SetUp() override {
-        rig_.handler_scheme = "gpu";
-        auto& servers = *rig_.services.server_context.state();
-        servers.replace_backend(make_harness_backend(servers));
-        rig_.wanted.verbs.sharing = service_sharing::exclusive;
-        rig_.listen();
-    }
-    [[nodiscard]] std::string logged() {
-        const std::lock_guard lock(mutex_);
-        return log_;
-    }
-    client_rig rig_{{{false, gpu_engine::proxy}}};
-
-  private:
-    std::mutex mutex_;
-    std::string log_;
-    // Opened last: its sink is the process's.
-    context logged_ = context::open({.log_sink = [this](log_level, std::string_view line) {
-                          const std::lock_guard lock(mutex_);
-                          log_ += line;
-                      }}).value();
-};
-
-TEST_F(owned_client_of_an_old_server, a_channel_of_an_old_server_becomes_shared_and_says_so) {
-    rig_.connect();
-    ASSERT_TRUE(rig_.channel);
-    EXPECT_EQ(rig_.channel->sharing(), service_sharing::shared);
-    EXPECT_TRUE(eventually(patience(5s), [&] {
-        return logged().find("announces its responses: the channel is shared") != std::string::npos;
-    }));
-    // Kernels for an owner go on as they are.
-    device::owned_channel mine;
-    ASSERT_EQ(device::own(rig_.channel->ref(), mine), status::ok);
-    for (std::uint64_t i = 0; i < 20; ++i) EXPECT_EQ(call_once(mine, i * 50, i), status::ok);
-    device::call_ref call;
-    ASSERT_EQ(submit_wish(mine, call, wish::hold), status::ok);
-    ASSERT_TRUE(eventually(patience(5s), [&] { return rig_.held() == 1; }));
-    EXPECT_EQ(device::cancel(mine, call), status::ok);
-    EXPECT_EQ(device::release(mine, call), status::ok);
-    rig_.release();
-    rig_.channel->close();
-    EXPECT_EQ(rig_.channel->statistics().completed, 20U);
-}
-
 TEST(owned_client_options, queues_on_a_gpu_need_the_engine_direct) {
     client_rig rig(client_case{{false, gpu_engine::proxy}});
     rig.wanted.verbs.sharing = service_sharing::exclusive;
@@ -526,6 +476,23 @@ TEST(owned_client_options, a_shared_channel_stays_the_default) {
     rig.listen();
     rig.connect();
     EXPECT_EQ(rig.channel->sharing(), service_sharing::shared);
+}
+
+TEST(owned_client_options, kernels_for_an_owner_call_through_a_shared_channel) {
+    client_rig rig(client_case{{false, gpu_engine::proxy}});
+    rig.listen();
+    rig.connect();
+    device::owned_channel mine;
+    ASSERT_EQ(device::own(rig.channel->ref(), mine), status::ok);
+    for (std::uint64_t i = 0; i < 20; ++i) EXPECT_EQ(call_once(mine, i * 50, i), status::ok);
+    device::call_ref call;
+    ASSERT_EQ(submit_wish(mine, call, wish::hold), status::ok);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return rig.held() == 1; }));
+    EXPECT_EQ(device::cancel(mine, call), status::ok);
+    EXPECT_EQ(device::release(mine, call), status::ok);
+    rig.release();
+    rig.channel->close();
+    EXPECT_EQ(rig.channel->statistics().completed, 20U);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // A driver that does not return to the proxy's thread. What it may still use stays where it is when a service or a
 // channel ends: queue pairs, registrations and slots.
 #include "core/context_state.hpp"
+#include "core/internals.hpp"
 #include "device/bare_service.hpp"
 #include "patience.hpp"
 
@@ -84,7 +85,7 @@ class stuck_driver : public ::testing::TestWithParam<std::uint32_t> {
         EXPECT_TRUE(eventually(patience(5s), [] { return !driver.inside; }));
     }
     context context_ = context::open({.log = log_level::off}).value();
-    core::backend& backend_ = *context_.state()->find_backend("gpu");
+    core::backend& backend_ = *core::internals::state_of(context_)->find_backend("gpu");
     core::link_config config_ = [] {
         core::link_config out;
         out.geometry = shape;

@@ -52,8 +52,6 @@ class application {
         made.events = std::make_unique<tests::link_poller<calls_link>>(*path);
         made.path = std::move(path);
         made.session.watch = watch_;
-        knows_tensors_ = first % 8 >= 4;
-        made.session.version = knows_tensors_ ? session_version::newest : session_version::oldest;
         watch_->clock_offset_ns = server_ahead.count();
         channel_ = std::make_unique<channel_core>(std::move(request), std::move(made));
     }
@@ -171,9 +169,7 @@ class application {
         }
         const bool connected = channel_->connected();
         const status got = submit();
-        // A payload is too short for a table, which is all that an old server knows.
-        const bool known = with.tensors.empty() || knows_tensors_;
-        const bool good = begun && connected && length <= request_bytes && with.timeout >= nanoseconds{0} && known;
+        const bool good = begun && connected && length <= request_bytes && with.timeout >= nanoseconds{0};
         require(got != status::ok || good, "only what is right is accepted");
         const bool lost = got == status::peer_lost || (got == status::closed && got == watch_->ended());
         require(got == status::ok || !good || lost, "and all that is, by a connection that lasts");
@@ -353,7 +349,6 @@ class application {
     calls_link* link_ = nullptr;
     std::shared_ptr<session_watch> watch_ = std::make_shared<session_watch>();
     std::unique_ptr<channel_core> channel_;
-    bool knows_tensors_ = false;  ///< the server does
     tensor payload_{{type_code::unsigned_integer, 8, 1}, 1, 0, {}};
     bool lost_ = false;       ///< calls in flight have ended
     bool impatient_ = false;  ///< a lost link is given up before it has released lent memory

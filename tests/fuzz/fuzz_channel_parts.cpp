@@ -164,7 +164,6 @@ class application {
         made.events = std::make_unique<tests::link_poller<fake_link>>(*path);
         made.path = std::move(path);
         made.session.watch = watch_;
-        made.session.version = session_version::newest;
         channel_ = std::make_unique<channel_core>(std::move(request), std::move(made));
     }
 

@@ -244,7 +244,6 @@ class asking {
         body.grant.granted = {1, 1, 1};
         if (request >= 1 && request <= calls_.size() && calls_[request - 1].call->session && (choice & 1) == 0)
             body.grant.granted = calls_[request - 1].call->session->wanted;
-        if ((choice & 2) != 0) body.grant.version = choice;
         if ((choice & 4) != 0) body.boot = read_boot();
         body.grant.peer_timeout = std::array<nanoseconds, 4>{1ms, 20ms, 2s, 24h}[(choice >> 3U) & 3U];
         if ((choice & 32) != 0) body.clocks = clocks();

@@ -35,8 +35,7 @@ constexpr std::array addresses{"10.0.0.1", "10.0.0.2", "10.0.0.3"};
 struct host_session {
     std::string address;
     bool closed = false;
-    bool ended_here = false;     ///< by the host
-    bool may_be_closed = false;  ///< the control plane has a reason of its own
+    bool ended_here = false;  ///< by the host
 };
 
 class fuzzed_host : public session_host {
@@ -52,9 +51,8 @@ class fuzzed_host : public session_host {
         grant.session_id = sessions.size() + 1;
         grant.granted = request.wanted;
         grant.description = request.description;
-        grant.version = choice >= 0xb0 ? choice : request.version_min;
-        sessions[grant.session_id] = {client.address, false, false, choice >= 0xb0};
-        if (choice >= 0xa0 && choice < 0xb0) end(grant.session_id, status::overloaded);
+        sessions[grant.session_id] = {client.address, false, false};
+        if (choice >= 0xa0) end(grant.session_id, status::overloaded);
         return grant;
     }
     void close_session(std::uint64_t id, status why) noexcept override {
@@ -65,8 +63,7 @@ class fuzzed_host : public session_host {
         which.closed = true;
         require(why != status::ok, "for a reason");
         const auto said = said_goodbye_.find(which.address);
-        require(why != status::closed || which.may_be_closed || said->second,
-                "no client closes the session of another");
+        require(why != status::closed || said->second, "no client closes the session of another");
     }
     void cancel(std::uint64_t id, std::span<const call_id> calls) noexcept override {
         const auto found = sessions.find(id);
@@ -258,7 +255,7 @@ class serving {
         request.scheme = "tcp";
         request.wanted = {1, choice, 100};
         request.peer_timeout = std::array<nanoseconds, 4>{20ms, 100ms, 2s, 24h}[choice & 3U];
-        request.version_max = static_cast<std::uint16_t>(protocol_version + (choice >> 6U));
+        request.version = static_cast<std::uint16_t>(protocol_version + (choice >> 6U));
         request.description.resize((choice & 4) != 0 ? 512 : 4);
         return request;
     }

@@ -71,6 +71,7 @@ class owner_rig {
           sessions_(shape.sessions),
           watches_(std::size_t{shape.sessions} << shape.slot_bits),
           prepared_(watches_.size()),
+          parts_(watches_.size()),
           orders_of_(shape.sessions),
           offers_(shape.sessions),
           reports_(shape.sessions),
@@ -104,6 +105,7 @@ class owner_rig {
         at.sessions = sessions_.data();
         at.watches = watches_.data();
         at.prepared = prepared_.data();
+        at.parts = parts_.data();
         at.requests = places_[0]->client.header_at(0);
         at.slot_stride = fake_client::stride;
         at.session_stride = shape_.slots * fake_client::stride;
@@ -317,8 +319,10 @@ class owner_rig {
         }
         const auto held = static_cast<std::uint32_t>(std::count_if(
             held_.begin(), held_.end(), [&](const held_exchange& each) { return each.is.session == index; }));
-        require(session.held == held, "what is held is counted");
-        require(session.posted - session.released + 2 * held <= session.limit, "there is room for every answer");
+        // No correct client of this one lends room for parts, which is held as well.
+        require(session.held == held || (of.client.hostile && session.held > held), "what is held is counted");
+        require(session.posted - session.released + 2 * session.held <= session.limit,
+                "there is room for every answer");
         require(session.requests == of.handed_over, "what is handed over is counted");
         if (of.open || of.ended || reports_[index].closed != orders_of_[index] >> 1) return;
         of.ended = true;
@@ -382,6 +386,7 @@ class owner_rig {
     std::vector<device::detail::exclusive_session> sessions_;
     std::vector<device::detail::slot_watch> watches_;
     std::vector<device::detail::prepared_header> prepared_;
+    std::vector<device::detail::part_slot> parts_;
     std::vector<std::uint32_t> orders_of_;
     std::vector<device::detail::session_offer> offers_;
     std::vector<device::detail::session_report> reports_;

@@ -34,6 +34,7 @@ struct place {
     tests::fake_client client;
     std::array<std::uint32_t, slots> generations{};
     std::array<std::uint32_t, slots> busy{};
+    std::array<device::detail::part_slot, slots> parts{};
     bool open = false;  ///< the host's word: its client is connected
     bool ended = true;  ///< the service has released it
     std::uint32_t closing_number = 0;
@@ -51,6 +52,7 @@ class service_rig {
             entry.sends = places_[i]->sends.port();
             entry.generations = places_[i]->generations.data();
             entry.busy = places_[i]->busy.data();
+            entry.parts = places_[i]->parts.data();
             if (by == device::detail::engine::direct) numbers_.put(name, i);
         }
         service_.state = &state_;

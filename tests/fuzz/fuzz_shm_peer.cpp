@@ -4,6 +4,7 @@
 // passes and one for the answer. Then steps: the peer writes bytes anywhere, or a message, or announces a slot, says
 // that it sleeps, sends or leaves; this end sends, or looks what has come.
 #include "core/context_state.hpp"
+#include "core/internals.hpp"
 #include "core/tensor_description.hpp"
 #include "core/trace_description.hpp"
 #include "fuzz_target.hpp"
@@ -298,7 +299,7 @@ void test_client_on_gpu(tests::input_reader& input) {
     static const passed_slots slots;
     const fakes gpus = open_fake();
     context owner = *context::open({.log = log_level::off});
-    owner.state()->replace_gpus(gpus);
+    core::internals::state_of(owner)->replace_gpus(gpus);
     shm::testing::hostile_server server{gpus};
     std::array<std::optional<core::unique_fd>, 2> wrong;
     bool right = true;

@@ -100,7 +100,6 @@ class fake_link final : public tests::worker_link {
 
     std::array<slot_record, shape.slots> records{};
     session* gone = nullptr;  ///< the session of this link
-    session* of = nullptr;    ///< likewise
 
   private:
     void check(const outgoing& message) const {
@@ -114,8 +113,6 @@ class fake_link final : public tests::worker_link {
                     header.generation == record.generation && header.length == message.payload.size() &&
                     header.trace_id == record.trace_id && header.length <= record.room,
                 "its header is what a correct server sends");
-        require(header.code != status::not_found || of->version >= session_version::targets,
-                "an old client is told only what it knows");
         unsigned sum = 0;
         for (const std::byte b : message.payload) sum += std::to_integer<unsigned>(b);
         require(sum <= 255 * shape.response_bytes, "all of it can be read");
@@ -243,9 +240,7 @@ class serving final : tests::observed_sessions {
     void install() {
         auto made = std::make_unique<session>(*worker_, ++installed_, "fuzz", client_identity{"", "peer"}, shape);
         auto path = std::make_unique<fake_link>(world_);
-        path->owner = path->gone = path->of = made.get();
-        // Responses in parts have tests of their own: unit/part_sender_test.cpp.
-        made->version = installed_ % 2 == 0 ? session_version::oldest : session_version::traces;
+        path->owner = path->gone = made.get();
         made->set_link(std::move(path));
         sessions_.push_back(made.get());
         worker_->install(std::move(made));
@@ -343,7 +338,6 @@ class serving final : tests::observed_sessions {
                 return;
         }
     }
-    /// Answers are too short for a table, which is all that old clients know.
     static void describe(exchange& one, std::size_t length) {
         const tensor all{{type_code::unsigned_integer, 8, 1}, 1, 0, {static_cast<std::uint32_t>(length)}};
         const status told = one.describe(length, {&all, 1});

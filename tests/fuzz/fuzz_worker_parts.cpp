@@ -227,7 +227,6 @@ class serving final : tests::observed_sessions {
         auto made = std::make_unique<session>(*worker_, ++installed_, "fuzz", client_identity{"", "peer"}, shape);
         auto path = std::make_unique<fake_link>(world_);
         path->owner = made.get();
-        made->version = installed_ % 4 == 0 ? session_version::traces : session_version::parts;
         made->set_link(std::move(path));
         sessions_.push_back(made.get());
         worker_->install(std::move(made));

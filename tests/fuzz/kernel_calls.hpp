@@ -42,7 +42,7 @@ class kernel_calls {
         status outcome = status::again;
     };
 
-    /// `apart`: payloads go to other memory than headers. `parts`: responses may come in parts.
+    /// `apart`: payloads go to other memory than headers. `parts`: calls may ask for responses in parts.
     kernel_calls(input_reader& input, device::detail::engine by, bool apart, bool parts)
         : input_(input), by_(by), takes_parts_(parts), completions_(by), sends_(by, name) {
         channel_.requests = {requests_.data() + core::extension_room, stride, request_bytes, 1000};
@@ -56,8 +56,7 @@ class kernel_calls {
             channel_.peer.payloads_key = 4000;
         }
         channel_.cancels = cancels_.data();
-        if (parts) channel_.parts = parts_.data();
-        channel_.traces = parts ? 1 : 0;
+        channel_.parts = parts_.data();
         channel_.orders = &orders_;
         channel_.report = &report_;
         channel_.call_timeout_ns = device::detail::never_ns;

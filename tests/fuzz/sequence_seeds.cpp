@@ -238,8 +238,6 @@ void worker_seeds(const seed_folder& to) {
     add("lost_while_lent", {request, round, lent, {11, 0, 0}, round, round});
     add("lent_twice_in_a_slot", {request, round, lent, request, round, {2, 3}, {9, 0, 0}, {4, 0}});
     add("target", {{0, 0, 21, 10, 30}, round, replied});
-    add("status_that_an_old_client_does_not_know", {{0, 1, 0, 10, 30}, round, {2, 114, 0}});
-    add("target_of_an_old_client", {{0, 1, 6, 10, 30}, round, replied});
     add("unknown_target", {{0, 0, 6, 10, 30}, round, {0}});
     add("target_while_lost", {{0, 0, 21, 10, 30}, round, kept, {11, 0, 0}, round, settled, round});
     add("closes_later", {request, round, replied, {11, 0, 0}, {4, 1}, {4, 0}});

@@ -2,6 +2,7 @@
 /// The digits service's handler for a GPU, on a stand-in for one: same answers as the host's, refusals,
 /// stages.
 #include "core/context_state.hpp"
+#include "core/internals.hpp"
 #include "digits/dataset.hpp"
 #include "digits/digit_answer.hpp"
 #include "digits/embedded.hpp"
@@ -58,7 +59,7 @@ digit_answer expected_of(const bytes& tensor) {
 class digits_on_stand_in : public testing::TestWithParam<std::string> {
   protected:
     void SetUp() override {
-        context_->state()->replace_gpus(std::make_shared<fake_recording_gpus>());
+        core::internals::state_of(*context_)->replace_gpus(std::make_shared<fake_recording_gpus>());
         server_options options;
         options.memory = memory_kind::cuda(0);
         options.security.insecure = true;

@@ -315,8 +315,7 @@ TEST_P(kernel_client, a_server_that_stops_ends_calls) {
     EXPECT_GT(all.right, 0U);
     EXPECT_EQ(all.wrong, 0U);
     EXPECT_EQ(all.failed, 4U);
-    for (const gpu_channel& each : channels_)
-        EXPECT_TRUE(eventually(patience(10s), [&] { return !each.connected(); }));
+    for (const gpu_channel& each : channels_) EXPECT_TRUE(eventually(patience(10s), [&] { return !each.connected(); }));
 }
 
 TEST_P(kernel_client, kernels_leave_a_draining_server) {

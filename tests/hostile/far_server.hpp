@@ -116,7 +116,6 @@ class far_server {
     const auto& wish = std::get<core::hello>(asked.body);
     core::welcome body;
     body.grant.session_id = 99;
-    body.grant.version = core::session_version::newest;
     body.grant.granted = wish.request.wanted;
     body.grant.peer_timeout = peer_timeout;
     body.clocks = {wish.sent, core::now(), core::now()};

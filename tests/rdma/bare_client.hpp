@@ -37,8 +37,6 @@ class bare_client {
           memory_(64 << 10),
           registered_(domain_->register_memory(memory_, verbs::access::peer_writes).value()) {}
 
-    bool sends_plain_responses = false;  ///< as a server, whose answers say so themselves
-
     [[nodiscard]] core::link_description describe() const {
         verbs::endpoint own;
         pair_.describe(own);
@@ -46,8 +44,6 @@ class bare_client {
         own.slots_stride = slots_stride;
         own.slots_key = registered_->rkey;
         own.slots = shape_.slots;
-        own.abilities = verbs::can_write_plainly;
-        if (sends_plain_responses) own.abilities |= verbs::plain_responses;
         return verbs::to_bytes(own);
     }
     /// `receives`: without any, the peer's messages never arrive, and it tries again for ever.
@@ -74,7 +70,7 @@ class bare_client {
     [[nodiscard]] request correct(std::uint32_t slot) const {
         request out;
         out.immediate = slot;
-        if (server_.wants_plain_requests()) out.operation = mlx5::opcode::write;
+        if (server_.wants_plain()) out.operation = mlx5::opcode::write;
         out.address = server_.slots_address + slot * server_.slots_stride + core::extension_room;
         out.key = server_.slots_key;
         out.header.slot = slot;
@@ -85,7 +81,7 @@ class bare_client {
     void post(const request& what) {
         std::byte* const head = memory_.data() + outgoing_at;
         core::slot_header header = what.header;
-        if (server_.wants_plain_requests() && what.repeats_generation) header.arrival_word = header.generation;
+        if (server_.wants_plain() && what.repeats_generation) header.arrival_word = header.generation;
         std::memcpy(head, &header, sizeof header);
         std::memcpy(head - sizeof what.placed, &what.placed, sizeof what.placed);
         const mlx5::local_range range{reinterpret_cast<std::uintptr_t>(head) - what.extensions,

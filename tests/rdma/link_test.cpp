@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two links and what lies between them, without the core.
+#include "core/internals.hpp"
 #include "rdma_pair.hpp"
 
 #include <algorithm>
@@ -69,7 +70,8 @@ TEST_F(rdma_link, a_reused_slot_is_not_released_for_its_last_message) {
     listen();
     pair p = connect();
     std::vector<std::byte> bytes(1000);
-    const region lent(std::make_unique<core::region_state>(*context, bytes.data(), bytes.size(), nullptr, false));
+    const region lent = core::internals::make_region(
+        std::make_unique<core::region_state>(*context, bytes.data(), bytes.size(), nullptr, false));
     ASSERT_EQ(send_lent(*p.client, message_kind::request, 0, lent.part(0, 100).value()), status::ok);
     EXPECT_FALSE(p.client->retract(0)) << "its completion has not been taken";
     (void)next(*server_events);

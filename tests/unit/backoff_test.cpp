@@ -2,6 +2,7 @@
 #include "core/client/backoff.hpp"
 
 #include "core/client/reconnector.hpp"
+#include "core/internals.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 
@@ -53,7 +54,7 @@ TEST(backoff, counts_for_a_channel_that_loses_each_connection_at_once) {
     channel_options options;
     options.backoff_min = 1ms;
     options.backoff_max = 1h;
-    reconnector again(prepare_connection(ctx.state(), uri, options).value());
+    reconnector again(prepare_connection(core::internals::state_of(ctx), uri, options).value());
     const auto start = std::chrono::steady_clock::now();
     constexpr int losses = 8;
     for (int i = 0; i < losses; ++i) {

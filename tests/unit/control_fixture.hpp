@@ -62,7 +62,6 @@ class fake_host : public session_host {
         grant.token[0] = static_cast<std::byte>(last_id_);
         grant.granted = request.wanted;
         grant.description = request.description;
-        grant.version = version;
         open_[grant.session_id] = status::ok;
         return grant;
     }
@@ -132,7 +131,6 @@ class fake_host : public session_host {
     // Set before the server listens:
     std::chrono::milliseconds delay{0};
     error refusal;
-    std::uint16_t version = protocol_version;
 
   private:
     mutable std::mutex mutex_;

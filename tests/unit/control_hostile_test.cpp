@@ -342,11 +342,6 @@ TEST_F(control_hostile_server_test, a_malformed_welcome_is_reported_at_once) {
     EXPECT_LT(now() - start, 15s) << "and is not waited out";
 }
 
-TEST_F(control_hostile_server_test, a_grant_of_another_version_is_refused) {
-    open_at_raw_server(2s, [](control_message&, welcome& body) { body.grant.version = 9; });
-    EXPECT_EQ(answer.code(), status::protocol_error);
-}
-
 TEST_F(control_hostile_server_test, only_the_number_of_the_requested_target_is_accepted) {
     const auto ask = [&](control_message reply) {
         result<std::uint32_t> found = error{status::again, 0, ""};

@@ -187,20 +187,6 @@ TEST_F(control_keys_test, invalid_key_files_are_refused) {
     EXPECT_EQ(read_server_key("ed25519:short").code(), status::unauthorized);
 }
 
-TEST_F(control_keys_test, curve_keys_of_earlier_versions_are_named) {
-    write("old.key",
-          "metadata\ncurve\n    public-key = \"Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID\"\n"
-          "    secret-key = \"D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs\"\n");
-    write("old.pub", "metadata\ncurve\n    public-key = \"Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID\"\n");
-    for (const error& told :
-         {read_private_key(folder.file("old.key")).error(), read_server_key(folder.file("old.pub")).error(),
-          read_authorized_keys(folder.file("old.pub")).error()}) {
-        EXPECT_EQ(told.code, status::unauthorized);
-        EXPECT_NE(told.message.find("CURVE"), std::string::npos) << told.message;
-        EXPECT_NE(told.message.find("accel_keys"), std::string::npos) << told.message;
-    }
-}
-
 TEST_F(control_keys_test, authorized_keys_take_names_comments_and_appended_files) {
     write("many", "# comment\n\n  " + folder.key("client") + "  alice\r\n" + text("stranger.pub"), 0644);
     auto keys = read_authorized_keys(folder.file("many"));

@@ -12,8 +12,7 @@ using namespace std::chrono_literals;
 
 control_message sample_hello() {
     hello body;
-    body.request.version_min = 1;
-    body.request.version_max = 7;
+    body.request.version = 7;
     body.request.scheme = "tcp";
     body.request.wanted = {8, 1 << 20, 1 << 10};
     body.request.peer_timeout = 500ms;
@@ -63,7 +62,7 @@ TEST(control_message_test, a_hello_keeps_its_fields) {
     auto got = decode_control(encode_control(sample_hello()));
     ASSERT_TRUE(got.ok());
     const auto& body = std::get<hello>(got->body);
-    EXPECT_EQ(body.request.version_max, 7);
+    EXPECT_EQ(body.request.version, 7);
     EXPECT_EQ(body.request.scheme, "tcp");
     EXPECT_EQ(body.request.wanted.slots, 8U);
     EXPECT_EQ(body.request.wanted.request_bytes, 1U << 20);
@@ -125,7 +124,6 @@ TEST(control_message_test, values_out_of_range_are_refused) {
               status::protocol_error);
     EXPECT_EQ(changed_hello([](hello& m) { m.request.wanted.response_bytes = ~std::uint64_t{0}; }),
               status::protocol_error);
-    EXPECT_EQ(changed_hello([](hello& m) { m.request.version_min = 8; }), status::protocol_error);
     // Durations are brought into range before they are sent.
     EXPECT_EQ(changed_hello([](hello& m) { m.request.peer_timeout = nanoseconds{0}; }), status::ok);
     EXPECT_EQ(changed_hello([](hello& m) { m.request.peer_timeout = never; }), status::ok);

@@ -56,18 +56,6 @@ TEST_F(control_test, a_refusal_of_the_host_comes_back_word_for_word) {
     EXPECT_EQ(refused.error().message, "all 3 sessions are taken");
 }
 
-TEST_F(control_test, a_version_outside_the_range_is_refused_and_named) {
-    listen(insecure());
-    auto request = wish();
-    request.version_min = 2;
-    request.version_max = 3;
-    const auto refused = open(keys(insecure()), request);
-    ASSERT_EQ(refused.code(), status::version_mismatch);
-    EXPECT_NE(refused.error().message.find("versions 1 to 1"), std::string::npos) << refused.error().message;
-    EXPECT_NE(refused.error().message.find("2 to 3"), std::string::npos) << refused.error().message;
-    EXPECT_EQ(host.open(), 0U);
-}
-
 TEST_F(control_test, the_offers_come_in_the_servers_order) {
     listen(insecure());
     auto offered =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/log.hpp"
 
+#include "core/internals.hpp"
 #include "core/log_ring.hpp"
 #include "core/log_sink.hpp"
 #include "patience.hpp"
@@ -273,7 +274,7 @@ TEST_F(log_test, a_sink_moves_with_its_context) {
 
 TEST_F(log_test, a_sink_ends_with_its_context_although_others_keep_the_state) {
     auto one = std::optional{open_with(seen.writer())};
-    const auto kept = one->state();
+    const auto kept = internals::state_of(*one);
     one.reset();
     const context other = open_with([](log_level, std::string_view) {});
     log().warn("after");

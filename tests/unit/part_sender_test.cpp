@@ -205,22 +205,10 @@ TEST_F(sending_parts, a_client_that_leaves_leaves_nothing_behind) {
 
 // What no correct client sends.
 
-TEST_F(sending_parts, an_old_session_knows_none_of_the_flags) {
-    client_session->version = session_version::traces;
-    arrive(request(0, 1));
-    expect_lost();
-}
-
 TEST_F(sending_parts, room_for_a_call_without_parts_is_refused_also_after_early_room) {
     arrive(room(1, 1, 0, 9));
     arrive(plain(0, 9));
     arrive(room(2, 1, 0, 9));
-    expect_lost();
-}
-
-TEST_F(sending_parts, room_in_an_old_session_is_refused) {
-    client_session->version = session_version::traces;
-    arrive(room(1, 1, 0, 1));
     expect_lost();
 }
 

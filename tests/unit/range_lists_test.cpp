@@ -2,6 +2,7 @@
 // Requests and responses in many ranges, over a link that reaches what the test says, and a server that answers what
 // it likes.
 #include "core/context_state.hpp"
+#include "core/internals.hpp"
 #include "gpu/fake_gpu.hpp"
 #include "unit/scripted_client.hpp"
 
@@ -58,7 +59,7 @@ struct in_ranges : ::testing::Test, scripted_client {
 
     context within = [] {
         auto made = context::open({.log = log_level::off}).value();
-        made.state()->replace_gpus(std::make_shared<tests::fake_accelerator>());
+        core::internals::state_of(made)->replace_gpus(std::make_shared<tests::fake_accelerator>());
         return made;
     }();
     region on_gpu = within.allocate(bytes_each, memory_kind::cuda(0)).value();

@@ -29,7 +29,6 @@ struct scripted_client {
         made.events = std::make_unique<scripted_poller>(*path);
         made.path = std::move(path);
         made.session.watch = std::make_shared<session_watch>(slots);
-        made.session.version = session_version::newest;
         made.session.cancels = board;
         watch = made.session.watch;
         request.security = nullptr;

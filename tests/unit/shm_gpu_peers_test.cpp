@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions of shm with slots on a GPU, below the core, and peers that announce what no correct peer does.
 #include "core/context_state.hpp"
+#include "core/internals.hpp"
 #include "gpu/fake_gpu.hpp"
 #include "unit/shm_peers.hpp"
 
@@ -106,7 +107,7 @@ TEST(shm_gpu_unasked, gpu_flags_end_a_session_without_slots_on_a_gpu) {
 // A client's link.
 
 struct shm_gpu_server : ::testing::Test {
-    shm_gpu_server() { ctx.state()->replace_gpus(gpus); }
+    shm_gpu_server() { core::internals::state_of(ctx)->replace_gpus(gpus); }
     ~shm_gpu_server() override { gpus->device().held = false; }
     void SetUp() override {
         on_gpu = ctx.allocate(4096, memory_kind::cuda(0)).value();

@@ -2,6 +2,7 @@
 // Slots of a server on a GPU that its client writes to by itself, with a stand-in for a GPU at each end.
 #include "conformance/payload.hpp"
 #include "core/context_state.hpp"
+#include "core/internals.hpp"
 #include "gpu/fake_gpu.hpp"
 #include "patience.hpp"
 
@@ -33,7 +34,7 @@ constexpr memory_kind first_gpu = memory_kind::cuda(0);
 
 context context_with(const fakes& gpus) {
     auto made = context::open({.log = log_level::off}).value();
-    made.state()->replace_gpus(gpus);
+    core::internals::state_of(made)->replace_gpus(gpus);
     return made;
 }
 

@@ -379,7 +379,7 @@ TEST(tcp_many, clients_of_other_threads_come_and_go_while_the_server_polls) {
                 auto link = events->open_link(make_config(
                     core::link_role::client, {.slots = 1, .request_bytes = 64, .response_bytes = 64}, 0, mine));
                 ASSERT_TRUE(link.ok());
-                core::link_grant grant{t * rounds + round + 1, {}, "127.0.0.1", {}, world.door.port(), 1, "127.0.0.1"};
+                core::link_grant grant{t * rounds + round + 1, {}, "127.0.0.1", {}, world.door.port(), "127.0.0.1"};
                 grant.token.fill(std::byte{0x5a});
                 core::link& path = **link;
                 ASSERT_TRUE(path.attach(grant, core::deadline_after(5s)).ok());

@@ -274,7 +274,7 @@ class tcp_world {
             made.client->events->open_link(make_config(core::link_role::client, options, session, *made.client));
         EXPECT_TRUE(link.ok());
         made.client->path = std::move(link).value();
-        core::link_grant grant{session, {}, host_, {}, through == 0 ? door.port() : through, 1, host_};
+        core::link_grant grant{session, {}, host_, {}, through == 0 ? door.port() : through, host_};
         grant.token.fill(std::byte{0x5a});
         auto attached = made.client->path->attach(grant, core::deadline_after(5s));
         EXPECT_TRUE(attached.ok()) << (attached.ok() ? "" : attached.error().message);

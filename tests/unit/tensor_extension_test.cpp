@@ -31,10 +31,9 @@ struct slot {
     void extend(std::size_t count) {
         reinterpret_cast<slot_header*>(header())->extension_bytes = static_cast<std::uint16_t>(count);
     }
-    status describe(std::span<const tensor> list, std::uint16_t version = session_version::newest, bool on_host = true,
-                    std::size_t others = 0) {
+    status describe(std::span<const tensor> list, bool on_host = true, std::size_t others = 0) {
         std::uint16_t count = 0;
-        const status done = describe_message({header(), payload(), on_host, version, others}, list, count);
+        const status done = describe_message({header(), payload(), on_host, others}, list, count);
         extend(count);
         return done;
     }
@@ -87,7 +86,7 @@ TEST(tensor_description, four_of_any_rank_fit_and_four_of_rank_six_beside_a_resp
         for (tensor& each : list) each = {{}, rank, 0, {1, 1, 1, 1, 1, 1}};
         if (rank == 8)
             for (tensor& each : list) each.shape[6] = each.shape[7] = 1;
-        return sent.describe(list, session_version::newest, false, others);
+        return sent.describe(list, false, others);
     };
     EXPECT_EQ(with(4, 8, 0), status::ok);
     EXPECT_EQ(with(4, 6, target), status::ok);
@@ -95,18 +94,20 @@ TEST(tensor_description, four_of_any_rank_fit_and_four_of_rank_six_beside_a_resp
     EXPECT_EQ(with(5, 8, 0), status::unsupported);
 }
 
-TEST(tensor_description, old_peers_get_a_table) {
+TEST(tensor_description, a_list_that_does_not_fit_is_a_table) {
     slot sent;
-    const auto list = some(1, 2, 64);
-    ASSERT_EQ(sent.describe(list, session_version::targets), status::ok);
+    constexpr std::uint32_t many = 20;
+    const auto list = some(many, 2, detail::table_bytes(many) + 8);
+    ASSERT_EQ(sent.describe(list), status::ok);
     EXPECT_EQ(sent.extension_bytes(), 0);
     std::vector<tensor> read;
     EXPECT_EQ(sent.read(read), status::ok);
-    std::array<tensor, 1> out;
+    EXPECT_EQ(read.size(), many);
+    std::array<tensor, many> out;
     std::size_t count = 0;
-    EXPECT_EQ(tensors(sent.payload(), out, count), status::ok) << "as they read it";
-    EXPECT_EQ(sent.describe(some(1, 2), session_version::targets), status::invalid_argument) << "no room for one";
-    EXPECT_EQ(sent.describe(list, session_version::targets, false), status::unsupported);
+    EXPECT_EQ(tensors(sent.payload(), out, count), status::ok) << "as any reader of tables";
+    EXPECT_EQ(sent.describe(some(many, 2)), status::invalid_argument) << "no room for one";
+    EXPECT_EQ(sent.describe(list, false), status::unsupported);
 }
 
 TEST(tensor_description, a_description_belongs_to_its_message) {

@@ -89,9 +89,8 @@ struct traced_slot {
         made.extension_bytes = static_cast<std::uint16_t>(bytes);
     }
     /// Has `write_trace` add the example.
-    std::uint16_t write(std::uint16_t before = 0, std::uint16_t version = session_version::traces,
-                        std::size_t others = 0) {
-        const std::uint16_t now = write_trace({header(), before, version, others}, *trace_context::parse(example));
+    std::uint16_t write(std::uint16_t before = 0, std::size_t others = 0) {
+        const std::uint16_t now = write_trace({header(), before, others}, *trace_context::parse(example));
         extend(now);
         return now;
     }
@@ -111,21 +110,12 @@ TEST(trace_extension, a_trace_arrives_as_it_was_sent) {
     EXPECT_EQ(sent.read(), status::not_found);
 }
 
-TEST(trace_extension, old_peers_get_no_trace) {
-    for (std::uint16_t version = session_version::oldest; version < session_version::traces; ++version) {
-        traced_slot sent;
-        EXPECT_EQ(sent.write(0, version), 0) << version;
-        EXPECT_EQ(sent.write(48, version), 48) << version;
-        EXPECT_EQ(sent.memory[extension_room - 40], std::byte{0}) << "not even written";
-    }
-}
-
 TEST(trace_extension, a_trace_is_left_out_where_there_is_no_room) {
     traced_slot sent;
     EXPECT_EQ(sent.write(extension_room - 40), extension_room);
     EXPECT_EQ(sent.write(extension_room - 32), extension_room - 32);
-    EXPECT_EQ(sent.write(120, session_version::traces, 32), 160);
-    EXPECT_EQ(sent.write(128, session_version::traces, 32), 128);
+    EXPECT_EQ(sent.write(120, 32), 160);
+    EXPECT_EQ(sent.write(128, 32), 128);
 }
 
 /// Four tensors of rank 6, and a response target without them.
@@ -135,7 +125,7 @@ TEST(trace_extension, a_trace_is_found_beside_tensors) {
     traced_slot sent;
     std::uint16_t bytes = 0;
     std::byte payload[64] = {};
-    ASSERT_EQ(describe_message({sent.header(), payload, true, session_version::traces, 0}, list, bytes), status::ok);
+    ASSERT_EQ(describe_message({sent.header(), payload, true}, list, bytes), status::ok);
     EXPECT_EQ(sent.write(bytes), extension_room);
     ASSERT_EQ(sent.read(), status::ok);
     EXPECT_EQ(sent.seen.format(), example);
@@ -158,7 +148,7 @@ TEST(baggage_extension, baggage_arrives_beside_a_trace) {
         laden_slot sent;
         const std::string text(size, 'b');
         const std::uint16_t traced = sent.write();
-        const std::uint16_t bytes = write_baggage({sent.header(), traced, session_version::oldest, 0}, text);
+        const std::uint16_t bytes = write_baggage({sent.header(), traced}, text);
         EXPECT_EQ(bytes, traced + 8 + (size + 7) / 8 * 8);
         sent.extend(bytes);
         ASSERT_EQ(sent.read_again(), status::ok);
@@ -174,7 +164,7 @@ TEST(baggage_extension, baggage_arrives_beside_a_trace) {
 TEST(baggage_extension, baggage_is_left_out_where_there_is_no_room) {
     laden_slot sent;
     const auto write = [&](std::uint16_t before, std::size_t others, std::size_t size) {
-        return write_baggage({sent.header(), before, session_version::oldest, others}, std::string(size, 'b'));
+        return write_baggage({sent.header(), before, others}, std::string(size, 'b'));
     };
     EXPECT_EQ(write(0, 0, max_baggage_bytes + 1), 0);
     EXPECT_EQ(write(40, 0, max_baggage_bytes), extension_room);

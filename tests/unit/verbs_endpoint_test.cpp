@@ -81,7 +81,7 @@ TEST(verbs_endpoint, each_field_out_of_range_is_refused) {
         {"mtu 0", [](endpoint& e) { e.mtu = 0; }, status::protocol_error},
         {"mtu 6", [](endpoint& e) { e.mtu = 6; }, status::protocol_error},
         {"flags", [](endpoint& e) { e.flags = 4; }, status::protocol_error},
-        {"plain requests in one piece", [](endpoint& e) { e.flags = plain_requests; }, status::protocol_error},
+        {"plain arrivals in one piece", [](endpoint& e) { e.flags = plain_arrivals; }, status::protocol_error},
         {"no stride of payloads", [](endpoint& e) { e.flags = payloads_apart; }, status::protocol_error},
         {"queue pair", [](endpoint& e) { e.queue_pair = 1U << 24; }, status::protocol_error},
         {"psn", [](endpoint& e) { e.first_psn = 1U << 24; }, status::protocol_error},

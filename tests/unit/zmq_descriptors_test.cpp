@@ -60,8 +60,8 @@ int open_session(bool insecure) {
     if (!server) return judge(server.error());
     auto attached = (*server)->attach({0, {}, {}, (*client)->describe()}, core::never);
     if (!attached) return judge(attached.error());
-    attached = (*client)->attach({0, {}, "127.0.0.1", (*server)->describe(), 0, 1, "127.0.0.1"},
-                                 core::deadline_after(patience));
+    attached =
+        (*client)->attach({0, {}, "127.0.0.1", (*server)->describe(), 0, "127.0.0.1"}, core::deadline_after(patience));
     return attached ? served : judge(attached.error());
 }
 

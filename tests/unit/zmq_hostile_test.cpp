@@ -423,7 +423,7 @@ class zmq_hostile_server_test : public zmq_test {
         events = std::move(made.client_events);
         client = std::move(made.client);
         const auto told = encode(server_description{far->socket().bound_port(), 0, std::nullopt});
-        auto attached = client->attach({0, {}, "127.0.0.1", told, 0, 1, "127.0.0.1"}, core::deadline_after(patience));
+        auto attached = client->attach({0, {}, "127.0.0.1", told, 0, "127.0.0.1"}, core::deadline_after(patience));
         ASSERT_TRUE(attached.ok()) << attached.error().message;
         client->activate();
     }

@@ -118,8 +118,7 @@ class zmq_test : public ::testing::Test {
     }
     [[nodiscard]] static result<void> attach(const pair& both, const core::link_description& server,
                                              core::nanoseconds within = patience) {
-        return both.client->attach({0, both.token, "127.0.0.1", server, 0, 1, "127.0.0.1"},
-                                   core::deadline_after(within));
+        return both.client->attach({0, both.token, "127.0.0.1", server, 0, "127.0.0.1"}, core::deadline_after(within));
     }
 
     [[nodiscard]] pair open(core::link_geometry geometry, std::uint8_t number = 1, void* owner = nullptr) {

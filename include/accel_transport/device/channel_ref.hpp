@@ -29,9 +29,8 @@ struct channel_ref {
     detail::channel_report* report = nullptr;
     std::int64_t call_timeout_ns = 0;
     std::uint32_t plain_requests = 0;            ///< 1: the server looks at the last word of its headers
-    std::uint32_t traces = 0;                    ///< 1: the server knows traces
     std::uint32_t* cancels = nullptr;            ///< of each slot: the generation of the last call cancelled
-    detail::channel_part_slot* parts = nullptr;  ///< one a slot; null: the server does not know responses in parts
+    detail::channel_part_slot* parts = nullptr;  ///< one a slot
     detail::exclusive_channel_ref exclusive;     ///< `service_sharing::exclusive`, which has no `state`
 };
 

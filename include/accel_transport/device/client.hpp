@@ -26,8 +26,7 @@ template <class Scope = thread_scope>
 /// Sends the first `length` bytes of `request`, as the threads of the scope have written them. On anything
 /// but `ok` nothing was sent, and the call stays begun: `message_too_large`, `invalid_argument`,
 /// `invalid_state`, `again` (the send queue stayed full), `peer_lost`, `closed`, `device_lost`. With `parts` also
-/// `again`: too few slots are free; `invalid_argument`: the channel has too few; `unsupported`: the server does not
-/// know responses in parts.
+/// `again`: too few slots are free; `invalid_argument`: the channel has too few.
 template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status submit(const channel_ref& channel, call_ref& call, std::uint64_t length,
                                                      const call_options& with = {}) noexcept {
@@ -88,8 +87,8 @@ ACCEL_HOST_DEVICE_INLINE status release(const channel_ref& channel, const arriva
     return detail::by_first_of<Scope>([&] { return detail::release_any(channel, arrival); });
 }
 
-/// Ends a submitted call early: its outcome is `cancelled`. The server hears of it (protocol version 3), about 50 ms
-/// later at the latest. `invalid_state`: its response is there, or it has ended.
+/// Ends a submitted call early: its outcome is `cancelled`. The server hears of it, about 50 ms later at the
+/// latest. `invalid_state`: its response is there, or it has ended.
 template <class Scope = thread_scope>
 ACCEL_HOST_DEVICE_INLINE status cancel(const channel_ref& channel, call_ref& call) noexcept {
     return detail::by_first_of<Scope>([&] { return detail::cancel_any(channel, call); });

@@ -37,8 +37,8 @@ namespace detail {
 
 }  // namespace detail
 
-/// True: nobody waits for the answer any more. The client has cancelled the call (protocol version 3) or has left, or
-/// the deadline has passed; it stays so. The exchange still has to be ended, with `reply(…, 0)` for example. Of any
+/// True: nobody waits for the answer any more. The client has cancelled the call or has left, or the deadline has
+/// passed; it stays so. The exchange still has to be ended, with `reply(…, 0)` for example. Of any
 /// service, shared or exclusive. Reads two words of the host's memory, on a GPU about a microsecond each: ask between
 /// steps of the work, not in its innermost loop.
 template <class Scope = thread_scope>
@@ -89,17 +89,16 @@ ACCEL_HOST_DEVICE_INLINE status reply(const service_ref& service, const exchange
     });
 }
 
-/// Answers with a failure: a status other than ok, and the service's own code. `not_found` is for requests that
-/// name a target; older clients, which name none, do not know it.
+/// Answers with a failure: a status other than ok, and the service's own code.
 template <class Scope = thread_scope>
 ACCEL_HOST_DEVICE_INLINE status fail(const service_ref& service, const exchange_ref& exchange, status reason,
                                      std::uint32_t code = 0) noexcept {
     return detail::by_first_of<Scope>([&] {
-        return detail::answer_with(service, exchange, {detail::failure_of(exchange, reason), code, 0});
+        return detail::answer_with(service, exchange, {detail::failure_of(reason), code, 0});
     });
 }
 
-/// True: the client takes the response in parts (protocol version 5). Else only `reply` and `fail` answer.
+/// True: the client takes the response in parts. Else only `reply` and `fail` answer.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool in_parts(const exchange_ref& exchange) noexcept {
     return exchange.parts != nullptr;
 }
@@ -168,7 +167,7 @@ template <class Scope = thread_scope>
 ACCEL_HOST_DEVICE_INLINE status fail(owned_sessions& mine, const exchange_ref& exchange, status reason,
                                      std::uint32_t code = 0) noexcept {
     return detail::by_first_of<Scope>([&] {
-        return detail::answer_with(mine, exchange, {detail::failure_of(exchange, reason), code, 0});
+        return detail::answer_with(mine, exchange, {detail::failure_of(reason), code, 0});
     });
 }
 

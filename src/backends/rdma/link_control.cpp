@@ -153,10 +153,6 @@ core::link_description rdma_link::describe() const {
     own.slots_stride = config_.receive->stride();
     own.slots_key = receive_memory_->rkey;
     own.slots = config_.receive->count();
-    if (!is_server())
-        own.abilities = verbs::can_write_plainly;
-    else if (!announces_)
-        own.abilities = verbs::plain_responses;
     if (config_.receive->split()) {
         own.flags |= verbs::payloads_apart;
         own.payloads_address = reinterpret_cast<std::uintptr_t>(config_.receive->payloads());
@@ -182,7 +178,7 @@ result<void> rdma_link::connect(std::span<const std::byte> description) {
     constexpr std::uint64_t in_front = core::extension_room + core::header_bytes;
     const bool in_one_piece = !peer_.apart() && !config_.send->split();
     const std::uint64_t longest = in_one_piece ? std::max(longest_write_, in_front) - in_front : 0;
-    announces_ = is_server() ? !peer_.wants_plain_responses() : !peer_.wants_plain_requests();
+    announces_ = !peer_.wants_plain();
     plain_end_ = announces_ ? longest + 1 : 0;
     auto done = queue_pair_->connect(*peer, poller_.options());
     if (done) return done;

@@ -17,7 +17,7 @@ inline constexpr std::size_t fragment_bytes = 256 << 10;
 
 /// A client link's requests to its server's link.
 struct client_wish {
-    std::uint8_t format = 2;
+    std::uint8_t format = 1;
     std::uint8_t flags = 0;  ///< `encrypted`
     std::array<std::uint8_t, 2> reserved{};
     static constexpr std::uint8_t encrypted = 1;

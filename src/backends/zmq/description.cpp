@@ -9,7 +9,7 @@
 namespace accel::zmq {
 namespace {
 
-constexpr std::uint8_t format = 2;
+constexpr std::uint8_t format = 1;
 enum class mechanism : std::uint8_t { plain = 1, curve = 2 };
 
 struct client_layout {

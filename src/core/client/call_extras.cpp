@@ -17,8 +17,6 @@ call_extras::call_extras(const connect_request& request, channel_lifecycle& life
 
 /// Checks the options that most calls leave out.
 status call_extras::check_more(const submit_options& options) const noexcept {
-    const bool named = options.target.number != 0;
-    if (named && life_.version() < session_version::targets) return status::unsupported;
     if (options.parts > 0)
         if (const status bad = check_parts(options); bad != status::ok) return bad;
     if (!options.response_ranges.empty() && options.parts > 0) return status::unsupported;
@@ -31,7 +29,6 @@ status call_extras::check_more(const submit_options& options) const noexcept {
 
 /// Each unread part takes a slot.
 status call_extras::check_parts(const submit_options& options) const noexcept {
-    if (life_.version() < session_version::parts) return status::unsupported;
     const bool sane = options.parts < request_.options.slots && options.part_timeout >= nanoseconds{0};
     if (!sane) return status::invalid_argument;
     return calls_.slots().free() < options.parts ? status::again : status::ok;
@@ -49,9 +46,8 @@ status call_extras::describe(outgoing& message, const submit_options& options) c
     auto* const bytes = const_cast<std::byte*>(message.payload.data());
     const bool on_host = message.ranges.empty() && (message.region == nullptr || message.region->gpu() == nullptr);
     const std::size_t others = options.response_into.empty() ? 0 : sizeof(wire::response_target_extension);
-    return describe_message(
-        {request_.requests->header(message.slot), {bytes, message.length()}, on_host, life_.version(), others},
-        options.tensors, message.extension_bytes);
+    return describe_message({request_.requests->header(message.slot), {bytes, message.length()}, on_host, others},
+                            options.tensors, message.extension_bytes);
 }
 
 /// In front of what describes the payload, if there is room: no call fails for its trace.
@@ -61,16 +57,16 @@ void call_extras::trace(channel_slot& slot, outgoing& message, const submit_opti
     slot.trace = options.trace;
     slot.content.trace = &slot.trace;
     const std::size_t others = options.response_into.empty() ? 0 : sizeof(wire::response_target_extension);
-    message.extension_bytes = write_trace(
-        {request_.requests->header(message.slot), message.extension_bytes, life_.version(), others}, options.trace);
+    message.extension_bytes =
+        write_trace({request_.requests->header(message.slot), message.extension_bytes, others}, options.trace);
 }
 
 /// After the trace, which takes its room first.
 void call_extras::add_baggage(outgoing& message, const submit_options& options) const noexcept {
     if (options.baggage.empty()) return;
     const std::size_t others = options.response_into.empty() ? 0 : sizeof(wire::response_target_extension);
-    message.extension_bytes = write_baggage(
-        {request_.requests->header(message.slot), message.extension_bytes, life_.version(), others}, options.baggage);
+    message.extension_bytes =
+        write_baggage({request_.requests->header(message.slot), message.extension_bytes, others}, options.baggage);
 }
 
 [[gnu::noinline]] status call_extras::submit(channel_slot& slot, outgoing message,

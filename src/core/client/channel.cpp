@@ -3,6 +3,7 @@
 #include "core/context_state.hpp"
 #include "core/guarded.hpp"
 #include "core/handle.hpp"
+#include "core/internals.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -32,9 +33,9 @@ channel::~channel() {
 }
 
 result<channel> channel::connect(context& ctx, std::string_view uri, const channel_options& options) {
-    if (core::behind(ctx.state(), "context").inherited()) return core::made_before_fork();
+    if (core::behind(core::internals::state_of(ctx), "context").inherited()) return core::made_before_fork();
     return core::guarded([&]() -> result<channel> {
-        auto made = core::channel_core::connect(ctx.state(), uri, options);
+        auto made = core::channel_core::connect(core::internals::state_of(ctx), uri, options);
         if (!made) return made.error();
         return channel{std::move(*made)};
     });

@@ -382,7 +382,7 @@ bool channel_core::arm() noexcept {
 result<target> channel_core::resolve(std::string_view name) const {
     if (!life_.connected())
         return error{life_.why_unusable(), 0, "the channel has lost its server, or the server stops"};
-    auto found = resolve_target(request_, life_.version(), name);
+    auto found = resolve_target(request_, name);
     metrics_registry* const metrics = request_.context->metrics();
     if (found && metrics != nullptr) metrics->name_target(name);
     return found;

@@ -39,8 +39,6 @@ class channel_lifecycle {
     [[nodiscard]] link& path() const noexcept { return *connection_.path; }
     [[nodiscard]] poller& events() const noexcept { return *connection_.events; }
     [[nodiscard]] session_watch& watch() const noexcept { return *connection_.session.watch; }
-    /// The version of the session, which the server understands.
-    [[nodiscard]] std::uint16_t version() const noexcept { return connection_.session.version; }
     /// The server's clock minus ours.
     [[nodiscard]] nanoseconds clock_offset() const noexcept {
         return nanoseconds{watch().clock_offset_ns.load(std::memory_order_relaxed)};

@@ -3,6 +3,7 @@
 #include "core/context_state.hpp"
 #include "core/guarded.hpp"
 #include "core/handle.hpp"
+#include "core/internals.hpp"
 #include "core/protocol.hpp"
 
 #include <algorithm>
@@ -352,12 +353,13 @@ result<std::shared_ptr<core::pool_state>> open_pool(context& ctx, std::string_vi
     if (!first) return first.error();
     const core::uri& place = first.value();
     if (place.scheme != "auto") {
-        if (auto known = ctx.state()->named_backend(place.scheme); !known) return known.error();
+        if (auto known = core::internals::state_of(ctx)->named_backend(place.scheme); !known) return known.error();
     }
     const auto effective = core::apply_options(place, options);
     if (!effective) return effective.error();
     const auto patience = effective.value().close_timeout;
-    return std::make_shared<core::pool_state>(ctx.state(), std::move(*hosts), options, patience, limits);
+    return std::make_shared<core::pool_state>(core::internals::state_of(ctx), std::move(*hosts), options, patience,
+                                              limits);
 }
 
 }  // namespace
@@ -399,7 +401,7 @@ channel_pool::~channel_pool() {
 
 result<channel_pool> channel_pool::open(context& ctx, std::string_view uri, const channel_options& options,
                                         const pool_options& limits) {
-    if (core::behind(ctx.state(), "context").inherited()) return core::made_before_fork();
+    if (core::behind(core::internals::state_of(ctx), "context").inherited()) return core::made_before_fork();
     return core::guarded([&]() -> result<channel_pool> {
         auto made = open_pool(ctx, uri, options, limits);
         if (!made) return made.error();

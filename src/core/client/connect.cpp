@@ -210,13 +210,12 @@ result<void> open_session(const connect_request& request, connection& path, clie
     auto grant = ask_server(request, path, session.watch, deadline);
     if (!grant) return grant.error();
     session.id = grant->session_id;
-    session.version = grant->version;
     session.cancels = std::move(grant->cancels);
 
     try {
-        const link_grant told{
-            grant->session_id, grant->token,   request.peer.host,        std::move(grant->description),
-            request.peer.port, grant->version, std::move(grant->address)};
+        const link_grant told{grant->session_id, grant->token,
+                              request.peer.host, std::move(grant->description),
+                              request.peer.port, std::move(grant->address)};
         auto attached = path.attach(told, deadline);
         if (!attached) close_session(request, session);
         return attached;
@@ -326,15 +325,10 @@ result<channel_connection> open_by_any_scheme(connect_request& request) {
     }
 }
 
-result<target> resolve_target(const connect_request& request, std::uint16_t version, std::string_view name) {
+result<target> resolve_target(const connect_request& request, std::string_view name) {
     if (!is_target_name(name)) {
         return error{status::invalid_argument, 0,
                      fmt::format("a target's name has 1 to {} printable characters and no blanks", max_target_bytes)};
-    }
-    if (version < session_version::targets) {
-        return error{status::unsupported, 0,
-                     fmt::format("the server at {} speaks protocol version {}, which has no targets; update it",
-                                 request.peer.text(), version)};
     }
     auto found = request.security == nullptr
                      ? in_process::find_target(request.peer.host, name)
@@ -346,7 +340,6 @@ result<target> resolve_target(const connect_request& request, std::uint16_t vers
 
 void cancel_call(const connect_request& request, const client_session& session, call_id which) noexcept {
     if (session.cancels != nullptr) return session.cancels->cancel(which);
-    if (session.version < session_version::cancels) return;
     if (session.watch->cancels.add(which)) request.context->control().send_cancels();
 }
 

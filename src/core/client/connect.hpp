@@ -49,8 +49,7 @@ struct connect_request {
 struct client_session {
     std::shared_ptr<session_watch> watch;
     std::uint64_t id = 0;
-    std::uint16_t version = session_version::oldest;  ///< as granted
-    std::shared_ptr<cancel_board> cancels;            ///< in process: the server's
+    std::shared_ptr<cancel_board> cancels;  ///< in process: the server's
 };
 
 /// An established connection: what is polled, the end of the session's path, and the session behind it.
@@ -96,9 +95,8 @@ using channel_connection = established<poller, link>;
 [[nodiscard]] result<void> open_session(const connect_request& request, connection& path, client_session& session,
                                         nanoseconds deadline);
 
-/// Asks the server for a target, within `connect_timeout`. `version`: of the session with it.
-[[nodiscard]] result<target> resolve_target(const connect_request& request, std::uint16_t version,
-                                            std::string_view name);
+/// Asks the server for a target, within `connect_timeout`.
+[[nodiscard]] result<target> resolve_target(const connect_request& request, std::string_view name);
 
 /// Tells the server that nobody waits for the answer of this call.
 void cancel_call(const connect_request& request, const client_session& session, call_id which) noexcept;

@@ -365,7 +365,6 @@ void client_connection::on_refused(const control_message& message, const refused
 /// The fault of a grant; empty if it fits the request.
 std::string client_connection::unsound(const session_request& asked, const session_grant& grant) const {
     if (!same(grant.granted, asked.wanted)) return "slots or sizes";
-    if (grant.version < asked.version_min || grant.version > asked.version_max) return "a protocol version";
     return sessions_.contains(grant.session_id) ? "a session number" : "";
 }
 

@@ -197,9 +197,7 @@ concept body_of = std::same_as<std::remove_const_t<Message>, Body>;
 template <class Io, body_of<hello> Message>
 void walk(Io& io, Message& m) {
     auto& asked = m.request;
-    io.number(asked.version_min);
-    io.number(asked.version_max);
-    io.require(asked.version_min <= asked.version_max);
+    io.number(asked.version);
     walk_geometry(io, asked.wanted);
     io.peer_timeout(asked.peer_timeout);
     io.number(asked.priority);
@@ -215,7 +213,6 @@ void walk(Io& io, Message& m) {
     io.number(grant.session_id);
     io.require(grant.session_id != 0);
     io.raw(grant.token);
-    io.number(grant.version);
     walk_geometry(io, grant.granted);
     io.peer_timeout(grant.peer_timeout);
     io.raw(m.boot);

@@ -206,15 +206,6 @@ void control_server::impl::welcome_client(server_connection& to, opened_session&
         ended_early_.erase(early);
         return;
     }
-    if (grant.version < job.wish.version_min || grant.version > job.wish.version_max) {
-        const error why{
-            status::version_mismatch, 0,
-            fmt::format("this server speaks protocol versions {0} to {0}, the client {1} to {2}; update the older end",
-                        grant.version, job.wish.version_min, job.wish.version_max)};
-        limited_log(job.client.account()).warn("refused a session of {}: {}", job.client.text(), why.message);
-        host_.close_session(session_id, status::closed);
-        return refuse_opened(to, opened, why);
-    }
     to.sessions.insert(session_id);
     sessions_[session_id] = to.id;
     to.heard = listening_.listened();  // the time of the opening does not count as silence

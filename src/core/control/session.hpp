@@ -5,6 +5,7 @@
 #include "core/clock.hpp"
 #include "core/control/cancel_outbox.hpp"
 #include "core/event_signal.hpp"
+#include "core/protocol.hpp"
 
 #include <accel_transport/completion.hpp>
 #include <accel_transport/status.hpp>
@@ -26,8 +27,7 @@ class session_watch;
 
 /// Client → server.
 struct session_request {
-    std::uint16_t version_min = session_version::oldest;
-    std::uint16_t version_max = session_version::newest;
+    std::uint16_t version = protocol_version;
     std::string scheme;
     link_geometry wanted;
     nanoseconds peer_timeout{};
@@ -40,7 +40,6 @@ struct session_request {
 struct session_grant {
     std::uint64_t session_id = 0;
     session_token token{};
-    std::uint16_t version = session_version::oldest;
     link_geometry granted;
     nanoseconds peer_timeout{};
     link_description description;

@@ -40,13 +40,11 @@ void exchange_server::use(std::unique_ptr<gpu_exchanges> gpu) noexcept {
     gpu_->serve(request);
 }
 
-/// The handler of a target; null: there is none. Once for each request, which counts there from now on. Before protocol
-/// version 2 the number means nothing.
+/// The handler of a target; null: there is none. Once for each request, which counts there from now on.
 const handler* exchange_server::find_target(exchange_state& request, std::uint32_t number) const noexcept {
-    const bool names = request.owner->version >= session_version::targets;
     std::size_t index = 0;
-    const handler* const service = names ? targets_.find(number, index) : &service_;
-    if (names && request.counts != nullptr) {
+    const handler* const service = targets_.find(number, index);
+    if (request.counts != nullptr) {
         request.counts += 1 + index;
         request.answer.counts_apart = true;
     }

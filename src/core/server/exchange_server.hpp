@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "core/internals.hpp"
 #include "core/metrics/server_metrics.hpp"
 #include "core/server/answer_inbox.hpp"
 #include "core/server/exchange_state.hpp"
@@ -214,7 +215,7 @@ class exchange_server {
     const nanoseconds before = now_;
     if (!service) __builtin_unreachable();  // `server_core::listen` has looked; spares a look at each request
     try {
-        service(exchange{&request});
+        service(internals::make_exchange(&request));
     } catch (...) {
         on_exception(request);
     }

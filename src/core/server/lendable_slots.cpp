@@ -2,6 +2,7 @@
 #include "core/server/lendable_slots.hpp"
 
 #include "core/context_state.hpp"
+#include "core/internals.hpp"
 
 #include <cstdint>
 #include <new>
@@ -36,7 +37,7 @@ region lendable_slots::make_region(const slot_memory& slots) const noexcept {
     if (state == nullptr) return region{};
     for (const auto& each : context_->backends())
         if (auto done = each->register_region(*state); !done) return region{};
-    return region{std::move(state)};
+    return internals::make_region(std::move(state));
 }
 
 /// A lock for the first caller only.

@@ -2,6 +2,7 @@
 #include "core/context_state.hpp"
 #include "core/guarded.hpp"
 #include "core/handle.hpp"
+#include "core/internals.hpp"
 #include "core/region_state.hpp"
 #include "core/server/gpu_exchanges.hpp"
 #include "core/server/server_core.hpp"
@@ -29,11 +30,9 @@ bool is_inherited(const core::exchange_state& state) noexcept {
     return state.owner->owner().inherited();
 }
 
-/// A client of protocol version 1 does not know every status.
-status known_to_client(const core::exchange_state& state, status reason) noexcept {
-    if (reason == status::ok || static_cast<std::uint16_t>(reason) >= status_count) return status::application_error;
-    const bool old = state.owner->version < core::session_version::targets;
-    return old && reason == status::not_found ? status::unsupported : reason;
+status as_failure(status reason) noexcept {
+    const bool failure = reason != status::ok && static_cast<std::uint16_t>(reason) < status_count;
+    return failure ? reason : status::application_error;
 }
 
 bool takes_parts(const core::exchange_state& state) noexcept {
@@ -177,7 +176,7 @@ status exchange::describe(std::span<std::byte> payload, bool on_host, std::span<
     if (is_inherited(state)) return status::invalid_state;
     if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
     std::uint16_t bytes = 0;
-    const status done = core::describe_message({state.header, payload, on_host, state.owner->version}, list, bytes);
+    const status done = core::describe_message({state.header, payload, on_host}, list, bytes);
     if (done != status::ok) return done;
     state.extension_bytes = bytes;
     state.extras |= core::exchange_extra::described;
@@ -258,7 +257,7 @@ status exchange::fail(status reason, std::uint32_t code, std::string_view messag
         state_ = nullptr;
         return status::invalid_state;
     }
-    state.answer.fail(known_to_client(state, reason));
+    state.answer.fail(as_failure(reason));
     state.answer.application_code = code;
     core::exchange_server::write_failure(state, message);
     state_ = nullptr;
@@ -284,9 +283,10 @@ result<server> server::listen(context& ctx, std::span<const std::string> uris, h
 
 result<server> server::listen(context& ctx, std::span<const std::string> uris, const service_table& services,
                               const server_options& options) {
-    if (core::behind(ctx.state(), "context").inherited()) return core::made_before_fork();
+    if (core::behind(core::internals::state_of(ctx), "context").inherited()) return core::made_before_fork();
     return core::guarded([&]() -> result<server> {
-        auto made = core::server_core::listen(ctx.state(), {uris.begin(), uris.end()}, services, options);
+        auto made =
+            core::server_core::listen(core::internals::state_of(ctx), {uris.begin(), uris.end()}, services, options);
         if (!made) return made.error();
         return server{std::move(*made)};
     });

@@ -65,10 +65,11 @@ std::optional<server_core::listener> server_core::find_listener(const entrance& 
 result<void> server_core::check_limits(const session_request& request, const client_identity& client,
                                        const session_cost& cost) const {
     const link_geometry& wanted = request.wanted;
-    if (request.version_min > session_version::newest || request.version_max < session_version::oldest) {
+    if (request.version != protocol_version) {
         return error{status::version_mismatch, 0,
-                     fmt::format("this server speaks protocol {} to {}, the client {} to {}", session_version::oldest,
-                                 session_version::newest, request.version_min, request.version_max)};
+                     fmt::format("this server speaks version {} of the protocol, the client version {}; update the "
+                                 "older end",
+                                 protocol_version, request.version)};
     }
     if (wanted.slots == 0 || wanted.slots > options_.max_slots) {
         return error{status::overloaded, 0,
@@ -131,8 +132,6 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     if (!token) return token.error();
     session_grant grant;
     grant.token = *token;
-    const std::uint16_t newest = maker_ != nullptr ? session_version::of_kernels : on.scheme->newest_version();
-    grant.version = std::min(request.version_max, newest);
     grant.granted = request.wanted;
     grant.peer_timeout = options_.peer_timeout;
     {
@@ -140,7 +139,6 @@ result<session_grant> server_core::make_session(entrance& through, const listene
         grant.session_id = next_id_++;
     }
     auto made = std::make_unique<session>(owner, grant.session_id, on.scheme->scheme(), client, request.wanted);
-    made->version = grant.version;
     if (server_metrics* const metrics = owner.exchanges().metrics(); metrics != nullptr)
         made->count_in(metrics->of_scheme(on.scheme->scheme()));
     if (!on.scheme->shares_memory())
@@ -155,7 +153,6 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     config.pacing = options_.pacing;
     config.session_id = grant.session_id;
     config.token = grant.token;
-    config.version = grant.version;
     if (auto done = connect_session(*made, on, request, std::move(config), grant); !done) return done.error();
     session_commands::list command(1);
     {
@@ -191,7 +188,7 @@ result<session_grant> server_core::make_session(entrance& through, const listene
 result<void> server_core::connect_session(session& made, const listener& on, const session_request& request,
                                           link_config config, session_grant& grant) const {
     const auto attach = [&](connection& with) -> result<void> {
-        const link_grant told{grant.session_id, grant.token, {}, request.description, 0};
+        const link_grant told{grant.session_id, grant.token, {}, request.description};
         if (auto attached = with.attach(told, never); !attached) return attached;
         grant.description = with.describe();
         return {};

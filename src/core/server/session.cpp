@@ -94,8 +94,8 @@ bool session::start_parts(std::uint32_t slot, std::uint32_t generation) noexcept
 
 exchange_state* session::admit_in_parts(const link_event& event) noexcept {
     const slot_header& header = event.header;
-    const bool sane = version >= session_version::parts && is_of_parts(header, message_kind::request) &&
-                      header.slot < geometry_.slots && exchanges_[header.slot].phase == exchange_phase::idle &&
+    const bool sane = is_of_parts(header, message_kind::request) && header.slot < geometry_.slots &&
+                      exchanges_[header.slot].phase == exchange_phase::idle &&
                       start_parts(header.slot, header.generation);
     if (!sane) return nullptr;
     link_event plain = event;
@@ -110,9 +110,8 @@ exchange_state* session::admit_in_parts(const link_event& event) noexcept {
 /// Room for a part is a request that is answered by the part, or given back when its call has its answer.
 bool session::take_room(const link_event& event, nanoseconds at) noexcept {
     const slot_header& header = event.header;
-    const bool sane = version >= session_version::parts && is_of_parts(header, message_kind::request) &&
-                      header.slot < geometry_.slots && event.payload.empty() &&
-                      header.response_room <= geometry_.response_bytes;
+    const bool sane = is_of_parts(header, message_kind::request) && header.slot < geometry_.slots &&
+                      event.payload.empty() && header.response_room <= geometry_.response_bytes;
     const auto slot = static_cast<std::uint32_t>(header.parts_call);
     const auto generation = static_cast<std::uint32_t>(header.parts_call >> 32);
     if (!sane || slot >= geometry_.slots || slot == header.slot || generation == 0) return false;

@@ -87,7 +87,6 @@ class session {
     /// Null: they are on the host.
     [[nodiscard]] const device_session* on_device() const noexcept { return device_.get(); }
     std::size_t memory_bytes = 0;
-    std::uint16_t version = session_version::newest;  ///< as granted
     [[nodiscard]] std::size_t gpu_memory_bytes() const noexcept;
     /// Once, before the session is installed: where its calls without a target count.
     void count_in(server_series* series) noexcept;

@@ -129,13 +129,6 @@ result<std::string> read_checked(const std::filesystem::path& path, std::string_
     return read_all(file.get(), path);
 }
 
-error curve_key(std::string_view option, const std::filesystem::path& path) {
-    return {status::unauthorized, 0,
-            fmt::format("{} '{}' is a CURVE key of an earlier version; keys are Ed25519 now: make a new pair with "
-                        "'accel_keys NAME' at each end",
-                        option, path.string())};
-}
-
 /// A temporary file that gets its final name only when it is complete.
 class new_file {
   public:
@@ -310,7 +303,6 @@ result<pkey_ptr> read_private_key(const std::filesystem::path& path) {
     auto text = read_checked(path, "key_file", secret_file, "; make a key pair with accel_keys");
     if (!text) return text.error();
     const secret_text secret(std::move(*text));
-    if (is_curve_key(secret.view())) return curve_key("key_file", path);
     if (pkey_ptr key = parse_private_key(secret.view())) return key;
     return error{
         status::unauthorized, 0,
@@ -326,7 +318,6 @@ result<std::string> read_trusted_file(const std::filesystem::path& path, std::st
         return error{status::unauthorized, 0,
                      fmt::format("{} '{}' is a private key, which stays with its owner; name the .pub file", option,
                                  path.string())};
-    if (is_curve_key(*text)) return curve_key(option, path);
     return text;
 }
 
@@ -402,15 +393,10 @@ result<public_key> public_key_of_file(const std::filesystem::path& path) {
     if (!text) return text.error();
     const secret_text whole(std::move(*text));
     const std::string_view line = trimmed(whole.view());
-    if (is_curve_key(line)) return curve_key("file", path);
     if (const auto key = parse_public_key(line.substr(0, line.find_first_of(" \t\r\n")))) return *key;
     if (const auto key = key_in_ssh_line(line)) return *key;
     if (const auto key = key_in_pem(line)) return *key;
     return error{status::invalid_argument, 0, fmt::format("'{}' holds no Ed25519 key", path.string())};
-}
-
-bool is_curve_key(std::string_view text) noexcept {
-    return text.find("public-key") != std::string_view::npos || text.find("secret-key") != std::string_view::npos;
 }
 
 }  // namespace accel::core

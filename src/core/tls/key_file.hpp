@@ -51,8 +51,7 @@ class secret_text {
     std::string text_;
 };
 
-/// Reads a private key file. `unauthorized` if it is not its owner's alone, or holds no private key; a CURVE
-/// key of earlier versions is named as such.
+/// Reads a private key file. `unauthorized` if it is not its owner's alone, or holds no private key.
 [[nodiscard]] result<pkey_ptr> read_private_key(const std::filesystem::path& path);
 /// The text of a file of public content: keys, certificates. `unauthorized` if anybody may change it.
 [[nodiscard]] result<std::string> read_trusted_file(const std::filesystem::path& path, std::string_view option);
@@ -68,8 +67,5 @@ class secret_text {
 /// The public key in a file of any kind: a private key or a certificate (PEM), a .pub file, or a line of OpenSSH's
 /// (`ssh-ed25519 …`).
 [[nodiscard]] result<public_key> public_key_of_file(const std::filesystem::path& path);
-
-/// True for text of a CURVE key file as versions before 0.2 wrote them.
-[[nodiscard]] bool is_curve_key(std::string_view text) noexcept;
 
 }  // namespace accel::core

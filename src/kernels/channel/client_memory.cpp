@@ -121,8 +121,6 @@ const device::channel_ref& client_memory::prepare(const client_start& from) {
     channel_.orders = orders_;
     channel_.report = report_;
     channel_.cancels = cancels_;
-    channel_.traces = from.version >= core::session_version::traces ? 1 : 0;
-    takes_parts_ = from.version >= core::session_version::parts;
     channel_.layout.kernel_version = &report_->kernel_version;
     channel_.call_timeout_ns = from.call_timeout.count();
     sizes_.exclusive ? prepare_exclusive(from) : prepare_shared(from);
@@ -182,7 +180,6 @@ result<void> client_memory::hand_over() {
         end_probe();
     else
         client_parts(kernel_block_, sizes_.slots, send_wqebbs_).put_into(channel_);
-    if (!takes_parts_) channel_.parts = nullptr;
     auto written = memory_.upload(kernel_block_, content_);
     content_ = {};
     return written;

@@ -26,8 +26,7 @@ struct client_start {
     std::uint32_t request_key = 0;
     std::uint32_t response_key = 0;
     core::nanoseconds call_timeout{};
-    std::uint16_t version = core::session_version::oldest;  ///< of the session
-    mlx5::queue_place queues = mlx5::queue_place::host;     ///< of a channel with one owner
+    mlx5::queue_place queues = mlx5::queue_place::host;  ///< of a channel with one owner
 };
 
 /// The memory of one GPU-resident channel: slots, the kernels' state, and what kernels and host exchange.
@@ -79,7 +78,6 @@ class client_memory {
     std::vector<std::uint32_t> cancels_told_;  ///< likewise, as last looked at
     std::uint32_t cancels_seen_ = 0;           ///< the report's word, before that look
     device::channel_ref channel_;
-    bool takes_parts_ = false;  ///< the server knows responses in parts
     probe_state probe_;
 };
 

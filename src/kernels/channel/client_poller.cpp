@@ -153,8 +153,7 @@ result<std::unique_ptr<core::connection>> client_poller::open_connection(const c
 core::link_description client_poller::describe() const {
     verbs::endpoint own;
     place_->end().describe(own);
-    own.abilities = verbs::can_write_plainly;
-    if (sizes_.exclusive) own.abilities |= verbs::plain_responses;
+    if (sizes_.exclusive) own.flags |= verbs::plain_arrivals;
     describe_slots(*receive_, place_->responses->rkey, sizes_.exclusive || slots_on() != nullptr, own);
     return verbs::to_bytes(own);
 }
@@ -163,17 +162,11 @@ result<void> client_poller::connect(const core::link_grant& grant, core::nanosec
     auto peer = verbs::parse_endpoint(grant.description);
     if (!peer) return peer.error();
     if (auto good = verbs::check_slots(*peer, shape_.slots, shape_.request_bytes); !good) return good;
-    if (sizes_.exclusive && !peer->sends_plain_responses()) {
-        wants_sharing_ = true;
-        return error{
-            status::unsupported, 0,
-            "gpu: the server announces its responses, for which a channel with sharing=exclusive has no receives"};
-    }
     if (auto done = place_->end().connect(*peer, options_); !done) {
         return error{done.error().code, done.error().native,
                      fmt::format("gpu: from {}: {}", device_->describe(), done.error().message)};
     }
-    const client_start start = start_with(*peer, grant.version);
+    const client_start start = start_with(*peer);
     const device::channel_ref& channel = memory_->prepare(start);
     place_->answers = device::detail::way_of_requests(channel);
     if (reaches_queues())
@@ -186,7 +179,7 @@ kernel_engine client_poller::engine() const {
     return {engine_, where.empty() ? reason_ : fmt::format("{}; {}", reason_, where), queues_->cpu_time()};
 }
 
-client_start client_poller::start_with(const verbs::endpoint& peer, std::uint16_t version) const {
+client_start client_poller::start_with(const verbs::endpoint& peer) const {
     client_start out;
     out.sends = place_->port;
     out.completions = queues_->completion_port();
@@ -198,11 +191,10 @@ client_start client_poller::start_with(const verbs::endpoint& peer, std::uint16_
     out.queues = all_on_gpu ? mlx5::queue_place::gpu : mlx5::queue_place::host;
     out.receives = queues_->receives();
     out.peer = slots_of(peer);
-    out.plain_requests = peer.wants_plain_requests();
+    out.plain_requests = peer.wants_plain();
     out.request_key = place_->requests->lkey;
     out.response_key = place_->responses->lkey;
     out.call_timeout = call_timeout_;
-    out.version = version;
     const std::uint64_t in_one = core::extension_room + core::header_bytes + shape_.request_bytes;
     if (!peer.apart() && in_one > device_->port().max_message_bytes) {
         out.peer.payloads = out.peer.headers + core::header_bytes;

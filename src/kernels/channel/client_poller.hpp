@@ -53,7 +53,6 @@ class client_poller final : public kernel_client, public verbs::async_listener {
         return memory_->take_cancelled(out);
     }
     [[nodiscard]] result<void> finish_report() override { return memory_->finish_report(); }
-    [[nodiscard]] bool wants_sharing() const noexcept override { return wants_sharing_; }
 
     void on_async_event(ibv_event_type type) noexcept override;
 
@@ -79,7 +78,7 @@ class client_poller final : public kernel_client, public verbs::async_listener {
     [[nodiscard]] bool reaches_queues() const noexcept {
         return queues_->place() == mlx5::queue_place::host || kernel_memory_.gpu() == nullptr;
     }
-    [[nodiscard]] client_start start_with(const verbs::endpoint& peer, std::uint16_t version) const;
+    [[nodiscard]] client_start start_with(const verbs::endpoint& peer) const;
     [[nodiscard]] result<void> probe_path(const device::channel_ref& channel, const verbs::endpoint& peer,
                                           core::nanoseconds deadline);
 
@@ -103,7 +102,6 @@ class client_poller final : public kernel_client, public verbs::async_listener {
     failure_blame blame_;
     bool loss_reported_ = false;  ///< that the connection is lost
     bool ended_ = false;          ///< nothing of the connection is left
-    bool wants_sharing_ = false;
     void* owner_ = nullptr;
 };
 

@@ -2,6 +2,7 @@
 #include "core/client/connect_attempts.hpp"
 #include "core/context_state.hpp"
 #include "core/guarded.hpp"
+#include "core/internals.hpp"
 #include "core/log.hpp"
 #include "core/metrics/metrics_registry.hpp"
 #include "core/stream_wait.hpp"
@@ -142,16 +143,17 @@ channel_options gpu_channel::defaults() {
     return out;
 }
 
-result<gpu_channel> gpu_channel::connect(context& ctx, std::string_view uri, const channel_options& options,
-                                         std::uint32_t layout) {
+result<gpu_channel> gpu_channel::open(context& ctx, std::string_view uri, const channel_options& options,
+                                      std::uint32_t layout) {
     if (layout != device::detail::layout_version) return gpu::other_version("this program", layout);
-    if (ctx.state()->inherited()) return core::made_before_fork();
+    const std::shared_ptr<core::context_state>& context = core::internals::state_of(ctx);
+    if (context->inherited()) return core::made_before_fork();
     return core::guarded([&] {
         return core::connect_to_any<
             gpu_channel>(uri, options, [&](const core::connect_attempts& now) -> result<gpu_channel> {
-            auto request = core::resolve_connection(ctx.state(), now.uri(), options, now.time());
+            auto request = core::resolve_connection(context, now.uri(), options, now.time());
             if (!request) return request.error();
-            core::backend* scheme = ctx.state()->find_backend(request->peer.scheme);
+            core::backend* scheme = context->find_backend(request->peer.scheme);
             if (dynamic_cast<gpu::kernel_backend*>(scheme) == nullptr)
                 return error{status::invalid_argument, 0,
                              fmt::format("{}:// has no channels for kernels; connect to gpu://, which reaches servers "
@@ -195,7 +197,7 @@ std::uint32_t gpu_channel::slots() const noexcept {
 }
 result<target> gpu_channel::resolve(std::string_view name) {
     if (state_->inherited()) return core::made_before_fork();
-    return core::resolve_target(state_->request, state_->made.session.version, name);
+    return core::resolve_target(state_->request, name);
 }
 service_sharing gpu_channel::sharing() const noexcept {
     const bool has_owner = state_->channel.exclusive.channel != nullptr;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/context_state.hpp"
 #include "core/guarded.hpp"
+#include "core/internals.hpp"
 #include "core/stream_wait.hpp"
 #include "kernels/kernel_host.hpp"
 #include "kernels/service/gpu_service_state.hpp"
@@ -38,16 +39,17 @@ server_options gpu_service::defaults() {
     return out;
 }
 
-result<gpu_service> gpu_service::listen(context& ctx, std::string_view uri, const server_options& options,
-                                        std::uint32_t layout) {
+result<gpu_service> gpu_service::open(context& ctx, std::string_view uri, const server_options& options,
+                                      std::uint32_t layout) {
     if (layout != device::detail::layout_version) return gpu::other_version("this program", layout);
-    if (ctx.state()->inherited()) return core::made_before_fork();
+    const std::shared_ptr<core::context_state>& context = core::internals::state_of(ctx);
+    if (context->inherited()) return core::made_before_fork();
     const auto nobody = [](exchange request) { (void)request.fail(status::unsupported); };
     return core::guarded([&]() -> result<gpu_service> {
-        auto maker = std::make_unique<gpu::service_sessions>(ctx.state()->gpus());
+        auto maker = std::make_unique<gpu::service_sessions>(context->gpus());
         auto kept = std::make_unique<state>();
         kept->sessions = maker.get();
-        auto made = core::server_core::listen(ctx.state(), std::vector<std::string>{std::string{uri}}, {{}, nobody},
+        auto made = core::server_core::listen(context, std::vector<std::string>{std::string{uri}}, {{}, nobody},
                                               options, std::move(maker));
         if (!made) return made.error();
         kept->core = std::move(*made);

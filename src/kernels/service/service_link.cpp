@@ -60,8 +60,7 @@ core::link_description service_link::describe() const {
     verbs::endpoint own;
     mine.end().describe(own);
     const bool exclusive = poller_.sizes().exclusive;
-    if (exclusive) own.flags |= verbs::plain_requests;
-    if (offered_ && poller_.memory().offer(index_).peer.plain != 0) own.abilities = verbs::plain_responses;
+    if (exclusive) own.flags |= verbs::plain_arrivals;
     describe_slots(*receive_, mine.requests->rkey, exclusive || poller_.slots_on() != nullptr, own);
     return verbs::to_bytes(own);
 }
@@ -69,10 +68,6 @@ core::link_description service_link::describe() const {
 result<void> service_link::attach(const core::link_grant& grant, core::nanoseconds /*deadline*/) {
     auto peer = verbs::parse_endpoint(grant.description);
     if (!peer) return peer.error();
-    if (poller_.sizes().exclusive && (peer->abilities & verbs::can_write_plainly) == 0) {
-        return error{status::unsupported, 0,
-                     "this service has sharing=exclusive, which the client's library does not know"};
-    }
     const core::link_geometry& agreed = config_.geometry;
     if (auto good = verbs::check_slots(*peer, agreed.slots, agreed.response_bytes); !good) return good;
     if (auto done = poller_.connection_at(index_).end().connect(*peer, poller_.options()); !done) {
@@ -90,11 +85,10 @@ void service_link::offer(const verbs::endpoint& peer) noexcept {
     out = {};
     out.id = config_.session_id;
     out.slots = config_.geometry.slots;
-    out.parts = config_.version >= core::session_version::parts ? 1 : 0;
     out.requests = {receive_->header(0), receive_->stride(), config_.geometry.request_bytes, mine.requests->lkey};
     out.responses = {send_->header(0), send_->stride(), config_.geometry.response_bytes, mine.responses->lkey};
     out.peer = slots_of(peer);
-    out.peer.plain = peer.wants_plain_responses() ? 1 : 0;
+    out.peer.plain = peer.wants_plain() ? 1 : 0;
     mine.answers = device::detail::answer_way_of(out);
     device::detail::session_report& report = poller_.memory().report_of(index_);
     report.closed = report.failure = 0;

@@ -115,12 +115,12 @@ device::detail::session_offer harness_link::offer() const noexcept {
     device::detail::session_offer out;
     out.id = config_.session_id;
     out.slots = config_.geometry.slots;
-    out.parts = config_.version >= core::session_version::parts ? 1 : 0;
     out.requests = layout_of(*config_.receive, requests_->lkey);
     out.requests.capacity = config_.geometry.request_bytes;
     out.responses = layout_of(*config_.send, responses_->lkey);
     out.responses.capacity = config_.geometry.response_bytes;
     out.peer = gpu::slots_of(peer_);
+    out.peer.plain = peer_.wants_plain() ? 1 : 0;
     return out;
 }
 

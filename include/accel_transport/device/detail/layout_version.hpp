@@ -10,7 +10,7 @@
 namespace accel::device::detail {
 
 /// Goes up with every change of `service_ref`, `channel_ref` or what they point to.
-inline constexpr std::uint32_t layout_version = 8;
+inline constexpr std::uint32_t layout_version = 1;
 
 /// The first 16 bytes of `service_ref` and `channel_ref`. They are the same in every version.
 struct layout_stamp {

@@ -118,10 +118,10 @@ ACCEL_HOST_DEVICE inline void leave_rooms(const Slots& at, parts_call& of) noexc
 
 // Submitting.
 
-/// Puts a trace in front of the header, if the server knows traces. Returns its length.
-[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint16_t put_trace(const channel_ref& channel, const call_ref& call,
+/// Puts a trace in front of the header. Returns its length.
+[[nodiscard]] ACCEL_HOST_DEVICE inline std::uint16_t put_trace(const call_ref& call,
                                                                const trace_context* trace) noexcept {
-    if (trace == nullptr || channel.traces == 0 || !wire::is_trace(*trace)) return 0;
+    if (trace == nullptr || !wire::is_trace(*trace)) return 0;
     wire::trace_extension made;
     made.value = *trace;
     __builtin_memcpy(call.request - wire::header_bytes - sizeof made, &made, sizeof made);
@@ -158,7 +158,6 @@ template <class Slots>
     if (at.phase(call.slot, call.generation) != call_phase::begun) return status::invalid_state;
     if (length > at.of().requests.capacity) return status::message_too_large;
     if (with.timeout_ns < 0 || with.part_timeout_ns < 0 || with.parts >= at.count()) return status::invalid_argument;
-    if (with.parts != 0 && at.of().parts == nullptr) return status::unsupported;
     return at.refusal();
 }
 
@@ -183,7 +182,7 @@ template <class Slots>
     // Before posting: what comes back may arrive before this returns.
     if (!at.move(call.slot, call.generation, call_phase::begun, phase)) return status::invalid_state;
     write_header(channel, call, length, at.clock_offset());
-    const std::uint16_t extensions = put_trace(channel, call, with.trace);
+    const std::uint16_t extensions = put_trace(call, with.trace);
     mark_header(call, in_parts ? wire::header_flag::parts : std::uint16_t{0}, extensions);
     status sent = status::ok;
     if (in_parts) {
@@ -470,12 +469,12 @@ ACCEL_HOST_DEVICE inline status release_any(owned_channel& mine, const arrival_r
 
 ACCEL_HOST_DEVICE inline status cancel_any(const channel_ref& channel, call_ref& call) noexcept {
     const status found = cancel_call(channel, call);
-    return found == status::ok || channel.parts == nullptr ? found : cancel_parts(slots_of(channel), call);
+    return found == status::ok ? found : cancel_parts(slots_of(channel), call);
 }
 ACCEL_HOST_DEVICE inline status cancel_any(owned_channel& mine, call_ref& call) noexcept {
     if (is_shared(mine)) return cancel_any(mine.channel, call);
     const status found = cancel_call(mine, call);
-    return found == status::ok || mine.channel.parts == nullptr ? found : cancel_parts(slots_of(mine), call);
+    return found == status::ok ? found : cancel_parts(slots_of(mine), call);
 }
 
 }  // namespace accel::device::detail

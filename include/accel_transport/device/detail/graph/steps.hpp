@@ -79,8 +79,8 @@ ACCEL_HOST_DEVICE bool begin_request(Service& service, const graph_iteration& it
 
 /// The client's answer for the outcome that the recorded kernels give.
 ACCEL_HOST_DEVICE inline answer answer_of(const exchange_ref& exchange, const iteration_answer& said) noexcept {
-    if (said.reason != status::ok) return {failure_of(exchange, said.reason), said.code, 0};
-    if (said.length > exchange.response_room) return {failure_of(exchange, status::message_too_large), 0, 0};
+    if (said.reason != status::ok) return {failure_of(said.reason), said.code, 0};
+    if (said.length > exchange.response_room) return {failure_of(status::message_too_large), 0, 0};
     return {status::ok, 0, said.length};
 }
 

@@ -57,11 +57,10 @@ ACCEL_HOST_DEVICE inline std::uint32_t ticks_of(std::int64_t nanoseconds) noexce
     return ticks > 0xffff'ffffLL ? 0xffff'ffffU : static_cast<std::uint32_t>(ticks);
 }
 
-/// Turns a kernel's failure into a status that is a failure and that the client knows.
-ACCEL_HOST_DEVICE inline status failure_of(const exchange_ref& exchange, status reason) noexcept {
+/// A kernel may fail with any status; a client gets a failure that it knows.
+ACCEL_HOST_DEVICE inline status failure_of(status reason) noexcept {
     const bool failure = reason != status::ok && static_cast<std::uint16_t>(reason) < status_count;
-    const bool known = reason != status::not_found || exchange.target_number != 0;
-    return failure && known ? reason : status::application_error;
+    return failure ? reason : status::application_error;
 }
 
 /// The fields that an answer's header repeats of its request, and where it is written.

@@ -79,7 +79,7 @@ ACCEL_HOST_DEVICE inline void open_session(owned_sessions& mine, std::uint32_t i
     for (std::uint32_t i = 0; i < mine.at.slots && i < session.is.slots; ++i) {
         prepare_answer(session, i, mine.at.prepared[first + i]);
         mine.at.watches[first + i] = {0, 0};
-        if (session.is.parts != 0) mine.at.parts[first + i] = {};
+        mine.at.parts[first + i] = {};
     }
 }
 
@@ -108,7 +108,6 @@ ACCEL_HOST_DEVICE inline void drop_completions(const exclusive_session& session)
 /// Rooms that have no call, of a session that ends: its client sends no request any more.
 ACCEL_HOST_DEVICE_SELDOM inline void drop_early_rooms(owned_sessions& mine, std::uint32_t index) noexcept {
     exclusive_session& session = mine.at.sessions[index];
-    if (session.is.parts == 0) return;
     part_slot* const parts = parts_of(mine, index);
     for (std::uint32_t i = 0; i < session.is.slots; ++i) {
         const part_rooms seen = rooms_of(parts[i].rooms);

@@ -63,7 +63,7 @@ ACCEL_HOST_DEVICE_SELDOM inline bool file_room(owned_sessions& mine, std::uint32
     const session_offer& is = mine.at.sessions[session].is;
     part_slot* const parts = parts_of(mine, session);
     lent_room room;
-    if (is.parts == 0 || !read_room(header, slot, is.slots, is.responses.capacity, room)) return false;
+    if (!read_room(header, slot, is.slots, is.responses.capacity, room)) return false;
     const slot_watch* const watches = mine.at.watches + first_number(mine, session);
     const part_rooms seen = rooms_of(parts[room.call_slot].rooms);
     const room_use use = use_of(seen, room.call_generation, watches[room.call_slot].generation);
@@ -94,7 +94,7 @@ ACCEL_HOST_DEVICE_SELDOM inline unusual look_at_parts(owned_sessions& mine, cons
     const std::uint32_t slot = copies.slot;
     const wire::slot_header header = header_of(came);
     came.first.words[0] &= ~of_parts;
-    if (mine.at.sessions[session].is.parts == 0 || !is_request(came, copies)) return unusual::wrong;
+    if (!is_request(came, copies)) return unusual::wrong;
     if (is_room(header)) return file_room(mine, session, slot, header, now) ? unusual::room : unusual::wrong;
     if ((header.flags & wire::header_flag::of_parts) != wire::header_flag::parts) return unusual::wrong;
     part_slot& call = parts_of(mine, session)[slot];

@@ -57,7 +57,7 @@ ACCEL_HOST_DEVICE inline void open_session(const service_ref& service, std::uint
     session.is = service.offers[index];
     begin(session.sends);
     for (std::uint32_t i = 0; i < session.is.slots; ++i) session.generations[i] = session.busy[i] = 0;
-    for (std::uint32_t i = 0; session.is.parts != 0 && i < session.is.slots; ++i) session.parts[i] = {};
+    for (std::uint32_t i = 0; i < session.is.slots; ++i) session.parts[i] = {};
     store_release(&session.phase, static_cast<std::uint32_t>(session_phase::open));
 }
 

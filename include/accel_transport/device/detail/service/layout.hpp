@@ -21,7 +21,6 @@ namespace accel::device::detail {
 struct session_offer {
     std::uint64_t id = 0;
     std::uint32_t slots = 0;
-    std::uint32_t parts = 0;  ///< 1: its client knows responses in parts
     slots_layout requests;
     slots_layout responses;
     peer_slots_layout peer;
@@ -95,7 +94,7 @@ struct session_entry {
     send_port sends;                       ///< the same for all sessions of this index
     std::uint32_t* generations = nullptr;  ///< one a slot: of the last request
     std::uint32_t* busy = nullptr;         ///< one a slot: 1 from its arrival to its answer
-    part_slot* parts = nullptr;            ///< one a slot; not used unless the offer says so
+    part_slot* parts = nullptr;            ///< one a slot
     session_offer is;
     std::uint32_t phase = 0;  ///< of `session_phase`
     std::uint32_t open = 0;   ///< arrivals that have been taken, and are not ended

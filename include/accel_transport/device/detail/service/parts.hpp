@@ -38,7 +38,6 @@ ACCEL_HOST_DEVICE_SELDOM inline bool file_room(const service_ref& service, const
                                                const wire::slot_header& header) noexcept {
     session_entry& session = service.sessions[arrived.session];
     lent_room room;
-    if (session.is.parts == 0) return false;
     if (!read_room(header, arrived.slot, session.is.slots, session.is.responses.capacity, room)) return false;
     store_relaxed(&session.generations[arrived.slot], header.generation);
     part_slot& own = session.parts[arrived.slot];
@@ -65,7 +64,7 @@ ACCEL_HOST_DEVICE_SELDOM inline bool begin_parts(const service_ref& service, con
     session_entry& session = service.sessions[arrived.session];
     wire::slot_header plain = header;
     plain.flags &= static_cast<std::uint16_t>(~wire::header_flag::parts);
-    const bool sane = session.is.parts != 0 && plain.flags != header.flags && header.generation != 0 &&
+    const bool sane = plain.flags != header.flags && header.generation != 0 &&
                       is_sane(session.is.requests.capacity, session.is.responses.capacity, arrived.slot, plain);
     if (!sane) return false;
     part_slot& call = session.parts[arrived.slot];
@@ -129,7 +128,7 @@ ACCEL_HOST_DEVICE_SELDOM inline status end_parts(const service_ref& service, con
 ACCEL_HOST_DEVICE inline bool has_room_arrived(const service_ref& service, const ready_entry& arrived,
                                                wire::slot_header& out) noexcept {
     const session_entry& session = service.sessions[arrived.session];
-    if (!is_open(session) || session.is.parts == 0) return false;
+    if (!is_open(session)) return false;
     const std::uint32_t last = load_relaxed(&session.generations[arrived.slot]);
     return await_header(header_of(session.is.requests, arrived.slot), last, false, out) && is_room(out);
 }
