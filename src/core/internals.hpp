@@ -16,9 +16,7 @@ struct internals {
     [[nodiscard]] static const std::shared_ptr<context_state>& state_of(const context& of) noexcept {
         return of.state_;
     }
-    [[nodiscard]] static region make_region(std::unique_ptr<region_state> state) noexcept {
-        return region{std::move(state)};
-    }
+    [[nodiscard]] static region make_region(std::unique_ptr<region_state> state) noexcept;
     [[nodiscard]] static exchange make_exchange(exchange_state* state) noexcept { return exchange{state}; }
     /// As a program does that was compiled with other headers than the library.
     template <class Made, class... Arguments>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/context_state.hpp"
+#include "core/internals.hpp"
 
 #include <accel_transport/memory.hpp>
 
@@ -63,6 +64,10 @@ std::uint64_t next_region_id() noexcept {
 }
 
 }  // namespace
+
+region internals::make_region(std::unique_ptr<region_state> state) noexcept {
+    return region{std::move(state)};
+}
 
 region_state::region_state(context_state& context, std::byte* data, std::size_t size, accelerator_device* gpu,
                            bool owned) noexcept
