@@ -46,6 +46,7 @@ class bare_server_rig {
         if (exclusive_) {
             out.operation = mlx5::opcode::write;
             out.header.arrival_word = call.generation;
+            out.repeats_generation = false;
         }
         return out;
     }

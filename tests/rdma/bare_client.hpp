@@ -65,7 +65,7 @@ class bare_client {
         wire::response_target_extension placed;
         std::size_t extensions = 0;
         std::uint32_t length = sizeof(core::slot_header);
-        bool repeats_generation = true;  ///< where the server wants that
+        bool repeats_generation = true;  ///< in the arrival word, where the server wants that
     };
     [[nodiscard]] request correct(std::uint32_t slot) const {
         request out;
