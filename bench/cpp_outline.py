@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Finds functions with bodies, types and includes in C++ sources. It is no compiler, but enough for this tree.
+"""Finds functions with bodies, types and includes in C++ sources. Not a compiler, but enough for this tree.
 
 Of `#if … #else …` it reads what the host's compiler sees: not the branch that is CUDA's, else the first one.
 """

@@ -42,16 +42,16 @@ struct submit_options {
     std::uint64_t tag = 0;               ///< handed back in the completion
     std::uint64_t trace_id = 0;          ///< travels to the server and back
     /// The trace that the call belongs to, for `exchange::trace`; one that is not `valid` is not sent. Nor is one
-    /// beside so many tensors that there is no room: no call fails for its trace.
+    /// for which the tensors leave no room. A trace never makes a call fail.
     trace_context trace{};
     /// W3C Baggage of the call, for `exchange::baggage`; read during `submit`. What is longer than `max_baggage_bytes`,
-    /// or has no room beside the tensors and the trace, is not sent: no call fails for it.
+    /// or has no room beside the tensors and the trace, is not sent. Baggage never makes a call fail.
     std::string_view baggage{};
     /// Where the response goes instead of its slot; the server may answer with at most its size.
     /// Must outlive the completion. Where the server writes there itself (rdma, gdr, gpu, local), a call that
     /// ends early waits for its answer, for `peer_timeout` at most: then the whole session ends.
     slice response_into{};
-    /// Instead of `response_into`: the response goes into these ranges of host memory, one behind the other, before its
+    /// Instead of `response_into`: the response goes into these ranges of host memory, one after the other, before its
     /// completion is handed out. At most `max_ranges`; ranges without bytes are skipped. The list is read during
     /// `submit`; the memory has to outlive the completion. `completion::response` tells how many bytes came, and its
     /// own bytes mean nothing; the text of a failure is there alone. `unsupported`: a range is on a GPU, or `parts` is
@@ -60,7 +60,7 @@ struct submit_options {
     /// The target of the request, from `channel::resolve`. A server that has no such target answers `not_found`.
     accel::target target{};
     /// The tensors in the payload, for `exchange::tensors`; read during `submit`. It travels with the header. If it
-    /// does not fit there, a table is written at the head of the payload, behind which tensors have to lie then
+    /// does not fit there, a table is written at the head of the payload, and the tensors have to come after it
     /// (`place_tensors`). `invalid_argument`: one does not lie in the payload; `unsupported`: the table would be on a
     /// GPU.
     std::span<const tensor> tensors{};
@@ -151,7 +151,7 @@ class ACCEL_API channel {
     /// `device_lost`.
     [[nodiscard]] status submit(call_id id, slice payload, const submit_options& options = usual_options) noexcept;
 
-    /// Sends the bytes of `ranges`, one behind the other, as one request; in any regions, some perhaps twice. The list
+    /// Sends the bytes of `ranges`, one after the other, as one request; in any regions, some perhaps twice. The list
     /// is read now; the memory is lent as above. Ranges without bytes are skipped. What the transport does not gather
     /// it copies into the slot, during this call: docs/memory.md says which does what. Allocates where the list is
     /// longer than any before in this slot. On anything but `ok` nothing was sent. `invalid_argument`: more than

@@ -126,7 +126,7 @@ inline constexpr std::uint64_t bit_limit = std::uint64_t{1} << 60;
     return one.offset >= detail::table_bytes(count) && lies_within(one, payload_bytes);
 }
 
-/// Sets the offsets of `count` tensors: behind the table, one behind the other, each at a multiple of 64. Returns
+/// Sets the offsets of `count` tensors: after the table, consecutively, each aligned to 64 bytes. Returns
 /// the length of the payload; 0: one of them is no tensor, or there are none or too many.
 [[nodiscard]] ACCEL_HOST_DEVICE constexpr std::uint64_t place_tensors(tensor* list, std::uint32_t count) noexcept {
     if (count == 0 || count > max_tensors) return 0;

@@ -20,7 +20,7 @@ struct traced_message {
 };
 
 /// Writes the trace in front of what is there. How many bytes of extensions there are now: as many as before if there
-/// is no room. No call fails for its trace.
+/// is no room.
 [[nodiscard]] std::uint16_t write_trace(const traced_message& message, const trace_context& trace) noexcept;
 
 /// Reads the trace of the message of that generation. `not_found`: it has none; `protocol_error`: its extensions are

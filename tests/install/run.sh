@@ -121,10 +121,11 @@ build_shared() {
     cmake --build "$work/shared" "$@"
 }
 
-# Without ZeroMQ and verbs.
+# The transport alone: without ZeroMQ, verbs and kernels.
 build_small() {
     cmake -S "$root" -B "$work/small" -G Ninja "${quick[@]}" \
-        -DACCEL_ZMQ=OFF -DACCEL_VERBS=OFF -DACCEL_CUDA=OFF -DACCEL_WARNINGS_AS_ERRORS=ON -DACCEL_BUILD_EXAMPLES=OFF
+        -DACCEL_ZMQ=OFF -DACCEL_VERBS=OFF -DACCEL_CUDA=OFF -DACCEL_KERNELS=OFF -DACCEL_WARNINGS_AS_ERRORS=ON \
+        -DACCEL_BUILD_EXAMPLES=OFF
     cmake --build "$work/small" --target accel_doctor accel_perf accel_keys conformance_tests conformance_peer
 }
 
@@ -186,6 +187,11 @@ for end in 'client zmq://127.0.0.1:1 --count 1' 'serve zmq://127.0.0.1:0'; do  #
 done
 ctest --test-dir "$work/small" -j "$((3 * $(nproc)))" --no-tests=error --timeout 300 --output-on-failure \
     --tests-regex '^(conformance\.(local|tcp)\.|tool_)' --label-exclude slow
-echo "ok: built and tested without ZeroMQ and verbs"
+echo "ok: built and tested without ZeroMQ, verbs and kernels"
 install_kind small "$work/small"
+if nm -C "$prefix/lib/libaccel_transport.a" | grep -E ' accel::(gpu|gpu_[a-z]+|proxy)::' ||
+    find "$prefix/include" -name 'gpu_*' -o -name device | grep .; then
+    fail "the library without kernels has what is named above"
+fi
+echo "ok: without a line of kernels"
 use_with_cmake small

@@ -36,7 +36,7 @@ TEST(failure_judge, half_a_second_of_refused_looks_is_a_failure) {
     EXPECT_LE(failure_judge::patience * failure_watch::look_interval, 500ms);
 }
 
-TEST(failure_judge, a_good_look_resets_refused_looks) {
+TEST(failure_judge, a_successful_look_resets_refused_looks) {
     failure_judge judge;
     for (int round = 0; round < 3; ++round) {
         for (int i = 1; i < failure_judge::patience; ++i) EXPECT_FALSE(judge.judge(gpu_sight::refused));

@@ -50,7 +50,7 @@ status call_extras::describe(outgoing& message, const submit_options& options) c
                             options.tensors, message.extension_bytes);
 }
 
-/// In front of what describes the payload, if there is room: no call fails for its trace.
+/// In front of what describes the payload, if there is room. A trace never makes a call fail.
 void call_extras::trace(channel_slot& slot, outgoing& message, const submit_options& options) const noexcept {
     slot.content.trace = nullptr;
     if (!options.trace.valid()) return;
