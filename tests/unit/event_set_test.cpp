@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/client/event_set.hpp"
+#include "core/event_set.hpp"
 
 #include <chrono>
 

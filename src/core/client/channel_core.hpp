@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/client/call_extras.hpp"
-#include "core/client/channel_calls.hpp"
+#include "core/client/call_backlog.hpp"
 #include "core/client/channel_lifecycle.hpp"
-#include "core/client/channel_loss.hpp"
+#include "core/client/channel_slots.hpp"
+#include "core/client/channel_staging.hpp"
 #include "core/client/connect.hpp"
-#include "core/client/event_set.hpp"
+#include "core/client/part_reader.hpp"
+#include "core/client/range_lists.hpp"
+#include "core/event_set.hpp"
 #include "core/event_signal.hpp"
+#include "core/metrics/client_metrics.hpp"
 
 #include <accel_transport/channel.hpp>
 
@@ -19,9 +22,15 @@
 
 namespace accel::core {
 
-/// A channel: its connection over time (`channel_lifecycle`), its calls (`channel_calls`), and the way
-/// between the two: of most calls here, in the order they travel, of others in `call_extras`, and what becomes of
-/// them when the connection ends in `channel_loss`.
+/// The rest of the room that `poll` was given.
+struct completion_room {
+    completion* next = nullptr;
+    std::size_t left = 0;
+};
+
+/// A channel: its connection over time (`channel_lifecycle`), its calls (`channel_slots`), and the way between the two,
+/// in the order in which a call travels: submit.cpp, receive.cpp, wait.cpp; loss.cpp when the connection ends.
+/// Nothing in the data path allocates, locks or logs, but for the end of a connection.
 class channel_core {
   public:
     [[nodiscard]] static result<std::unique_ptr<channel_core>> connect(std::shared_ptr<context_state> context,
@@ -38,17 +47,18 @@ class channel_core {
     status submit(call_id id, std::size_t length, const submit_options& options) noexcept;
     status submit(call_id id, slice payload, const submit_options& options) noexcept;
     status submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept;
-    status cancel(call_id id) noexcept;
     std::size_t poll(std::span<completion> out) noexcept;
+    status cancel(call_id id) noexcept;
+    status release(call_id id) noexcept;
+    status tensors(const completion& of, std::span<tensor> out, std::size_t& count) noexcept;
     std::size_t wait(std::span<completion> out, nanoseconds timeout) noexcept;
     /// Waits for this call alone and takes its completion; it ends by its deadline at the latest.
     completion wait_for(call_id id) noexcept;
-    status release(call_id id) noexcept;
     bool arm() noexcept;
-    status tensors(const completion& of, std::span<tensor> out, std::size_t& count) noexcept;
 
     // Control path.
-    void close() noexcept { loss_.close(); }
+    /// For good. Waits for lent memory, within `close_timeout` and a second.
+    void close() noexcept;
     [[nodiscard]] result<target> resolve(std::string_view name) const;
     [[nodiscard]] int event_fd() noexcept {
         life_.be_watched();
@@ -61,7 +71,7 @@ class channel_core {
     [[nodiscard]] bool inherited() const noexcept { return life_.inherited(); }
     [[nodiscard]] channel_statistics statistics() const noexcept;
     /// Nothing is begun, in flight or unread: another thread could go on with it.
-    [[nodiscard]] bool idle() const noexcept { return calls_.slots().all_free(); }
+    [[nodiscard]] bool idle() const noexcept { return slots_.all_free(); }
     /// Place of the server among several hosts of the URI.
     [[nodiscard]] std::size_t host() const noexcept;
     [[nodiscard]] channel_event take_event() noexcept { return life_.take_event(); }
@@ -73,38 +83,117 @@ class channel_core {
     }
 
   private:
+    /// The sizes and the target in the header of a request.
+    struct request_shape {
+        std::size_t length = 0;
+        std::size_t room = 0;  ///< for the response
+        std::uint32_t target = 0;
+    };
+
+    // Sending (submit.cpp).
     status take_late(channel_slot*& slot) noexcept;
     status make_room(const submit_options& options) noexcept;
     status make_room(std::uint32_t parts) noexcept;
     bool leave_late_answers(std::uint32_t wanted) noexcept;
-    void warn_of_end(std::string_view why) const noexcept;
+    [[nodiscard]] bool gives_up_on_late_answers() const noexcept;
     status check_submit(const channel_slot* slot, std::size_t length, const submit_options& options) const noexcept;
+    void stamp(channel_slot& slot, nanoseconds submitted, const request_shape& shape,
+               const submit_options& options) const noexcept;
+    status accept_sent(channel_slot& slot, bool lends, const submit_options& options) noexcept;
+    void accept(channel_slot& slot, const submit_options& options) noexcept;
+    status settle_submission(status outcome) noexcept;
+    /// Calls of the backlog leave before later ones.
+    [[nodiscard]] bool queues_after_others() const noexcept { return detours_ && !backlog_.empty(); }
+    status hold_back(channel_slot& slot, const outgoing& message, status unsent,
+                     const submit_options& options) noexcept;
 
-    // Receiving.
+    // … and what few calls have: lent memory, tensors, a target, a trace, parts, ranges, a copy to or from a GPU.
+    status submit_more(channel_slot& slot, outgoing message, const submit_options& options) noexcept;
+    [[nodiscard]] status check_more(const submit_options& options) const noexcept;
+    [[nodiscard]] status check_parts(const submit_options& options) const noexcept;
+    [[nodiscard]] status describe(outgoing& message, const submit_options& options) const noexcept;
+    void add_trace(channel_slot& slot, outgoing& message, const submit_options& options) const noexcept;
+    void add_baggage(outgoing& message, const submit_options& options) const noexcept;
+    [[nodiscard]] status gather(channel_slot& slot, const submit_options& options, outgoing& out) noexcept;
+    [[nodiscard]] status keep_scattered(outgoing& message, const submit_options& options) noexcept;
+    [[nodiscard]] bool is_staged(const region_state* lent, bool written) const noexcept;
+    [[nodiscard]] std::size_t response_room(const channel_slot& slot, const submit_options& options) const noexcept;
+    void stamp_more(channel_slot& slot, const outgoing& message, const submit_options& options) const noexcept;
+    [[nodiscard]] status hand_over(const outgoing& message) noexcept;
+    status submit_in_parts(channel_slot& slot, const outgoing& message, const submit_options& options) noexcept;
+    status submit_staged(channel_slot& slot, const outgoing& message, staged_parts staged,
+                         const submit_options& options) noexcept;
+
+    // Receiving (receive.cpp).
+    /// Takes what the transport has, then what time and the control plane say. Answers go straight into `out`, as far
+    /// as there is room and none is waiting before them.
     void progress(completion_room& out) noexcept;
+    void progress_inline(completion_room& out) noexcept;
     bool take_events(completion_room& out) noexcept;
+    [[nodiscard]] bool is_sane(const link_event& event) const noexcept;
+    [[nodiscard]] bool on_response(const link_event& event, nanoseconds at, completion_room& out) noexcept;
+    [[nodiscard]] bool on_other_response(const link_event& event, nanoseconds at) noexcept;
+    [[nodiscard]] bool on_staged_response(channel_slot& slot, const link_event& event, nanoseconds at) noexcept;
+    [[nodiscard]] bool scatter(channel_slot& slot, const link_event& event) noexcept;
+    void on_late_response(channel_slot& slot, const slot_header& header) noexcept;
     void on_event(const link_event& event) noexcept;
+    completion_room hand_out(completion_room out) noexcept;
+    void follow_detours() noexcept;
+    [[nodiscard]] bool link_takes_calls() const noexcept;
+    bool expire() noexcept;
+    [[nodiscard]] bool end_late_calls() noexcept;
+    void end_late(channel_slot& slot) noexcept;
+    void end_early(channel_slot& slot, status why, nanoseconds at, std::uint32_t code = 0) noexcept;
+    status release_other(channel_slot& slot) noexcept;
+    void release_response(channel_slot& slot) noexcept;
+    [[nodiscard]] bool hold_responses(std::uint32_t epoch) const noexcept;
     completion_room end_session(completion_room out) noexcept;
     completion_room leave_session(completion_room out) noexcept;
     void take_rest(completion_room& out) noexcept;
-    bool expire() noexcept;
-    completion_room hand_out(completion_room out) noexcept;
 
-    // Waiting.
+    // Waiting (wait.cpp).
     void look(completion_room& out, nanoseconds timeout) noexcept;
     [[nodiscard]] nanoseconds next_look() const noexcept;
     void sleep(nanoseconds deadline) noexcept;
     template <class Done>
     void spin_then_sleep(completion_room& out, nanoseconds deadline, Done done) noexcept;
 
-    connect_request request_;
+    // The end of a connection (loss.cpp).
+    [[nodiscard]] bool doubt(status why) noexcept;
+    void lose(status why) noexcept;
+    void end_all() noexcept;
+    void settle(nanoseconds at) noexcept;
+    void settle_all() noexcept;
+    void close_lost(nanoseconds deadline) noexcept;
+    void warn_of_end(std::string_view why) const noexcept;
+
+    /// Its completion has been handed out.
+    void count(const channel_slot& slot, const completion& out) noexcept {
+        if (metrics_ != nullptr) metrics_->count(out, slot.asked);
+    }
+    /// Bytes of a list of ranges were copied from or to a slot.
+    void count_copied(std::size_t bytes) noexcept {
+        if (metrics_ != nullptr) metrics_->count_copied(bytes);
+    }
+    /// Slots that wait for a late answer.
+    [[nodiscard]] std::uint32_t quarantined() const noexcept { return static_cast<std::uint32_t>(quarantined_.read()); }
+
+    connect_request request_;  ///< names the server of the connection in use
     event_set wakeups_;
     channel_lifecycle life_;
-    channel_calls calls_;
-    channel_loss loss_;
-    call_extras extras_;
+    channel_slots slots_;
+    call_backlog backlog_;
+    channel_staging staging_;
+    part_reader parts_;
+    range_lists gathered_;   ///< the ranges of requests
+    range_lists scattered_;  ///< … and of responses
+    bool detours_ = false;   ///< a call may wait in `backlog_` or `staging_`, or a loss for its reason
     bool replaceable_;
-    std::array<link_event, 32> events_;  ///< of the poll under way
+    counter submitted_;
+    counter quarantined_;  ///< now
+    std::uint64_t stale_ = 0;
+    std::unique_ptr<client_metrics> metrics_;  ///< null: nothing is counted
+    std::array<link_event, 32> events_;        ///< of the poll under way
     ticking_clock clock_;
     nanoseconds now_{};  ///< read once a poll
     spinner spinner_;

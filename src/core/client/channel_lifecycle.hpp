@@ -2,8 +2,8 @@
 #pragma once
 
 #include "core/client/connect.hpp"
-#include "core/client/event_set.hpp"
 #include "core/client/reconnector.hpp"
+#include "core/event_set.hpp"
 #include "core/fork_guard.hpp"
 
 #include <accel_transport/channel.hpp>

@@ -9,16 +9,15 @@ namespace accel::core {
 
 // Lending.
 
-void part_reader::start(const channel_slot& slot, const submit_options& options,
-                        const channel_lifecycle& over) noexcept {
+void part_reader::start(const channel_slot& slot, const submit_options& options) noexcept {
     const call_id id = slot.content.id;
     calls_[id.slot] = {};
     calls_[id.slot].part_timeout = options.part_timeout;
-    for (std::uint32_t i = 0; i < options.parts; ++i) lend(*slots_.take_free(), id, over);
+    for (std::uint32_t i = 0; i < options.parts; ++i) lend(*slots_.take_free(), id);
 }
 
 /// A message that the link does not take waits in the backlog. The backlog finds out if the link has failed.
-void part_reader::lend(channel_slot& slot, call_id id, const channel_lifecycle& over) noexcept {
+void part_reader::lend(channel_slot& slot, call_id id) noexcept {
     const call_id own = slot.content.id;
     places_[own.slot] = {id};
     ++calls_[id.slot].lent;
@@ -31,8 +30,8 @@ void part_reader::lend(channel_slot& slot, call_id id, const channel_lifecycle& 
     header.deadline_ns = never.count();
     slot.state = slot_state::lent;
     slot.lent = slot.staged = slot.holds_response = false;
-    slot.epoch = over.epoch();
-    slot.owed = backlog_.empty() && over.path().deliver_plain(own.slot, {}) == status::ok;
+    slot.epoch = life_.epoch();
+    slot.owed = backlog_.empty() && life_.path().deliver_plain(own.slot, {}) == status::ok;
     if (!slot.owed) backlog_.push({own.slot, {}, nullptr, {}});
 }
 
@@ -75,7 +74,7 @@ bool part_reader::server_waits(const channel_slot& slot, nanoseconds at) const n
 
 // Receiving.
 
-bool part_reader::on_part(const link_event& event, nanoseconds at, const channel_lifecycle& over) noexcept {
+bool part_reader::on_part(const link_event& event, nanoseconds at) noexcept {
     const slot_header& header = event.header;
     const bool sane = is_of_parts(header, message_kind::response) && header.code == status::ok &&
                       header.slot < slots_.count() && event.payload.size() == header.length;
@@ -86,7 +85,7 @@ bool part_reader::on_part(const link_event& event, nanoseconds at, const channel
     place& at_place = places_[header.slot];
     const call_id id = at_place.call;
     if (!is_open(id)) {
-        over.path().consumed(header.slot);
+        life_.path().consumed(header.slot);
         put_free(part);
         return true;
     }
@@ -94,7 +93,7 @@ bool part_reader::on_part(const link_event& event, nanoseconds at, const channel
     --of.lent;
     at_place.number = header.parts_before;
     const call_id own = part.content.id;
-    slots_[id.slot].fill(part.content, event, at, over.clock_offset());
+    slots_[id.slot].fill(part.content, event, at, life_.clock_offset());
     part.content.id = own;
     part.content.call = id;
     part.content.more = true;
@@ -144,8 +143,7 @@ void part_reader::hand_on_early(call_id id) noexcept {
     if (of.answered && of.next == of.count) slots_.finish(slots_[id.slot]);
 }
 
-bool part_reader::on_last(channel_slot& slot, const link_event& event, nanoseconds clock_offset,
-                          nanoseconds at) noexcept {
+bool part_reader::on_last(channel_slot& slot, const link_event& event, nanoseconds at) noexcept {
     const call_id id = slot.content.id;
     call& of = calls_[id.slot];
     const std::uint64_t count = event.header.parts_before;
@@ -158,7 +156,7 @@ bool part_reader::on_last(channel_slot& slot, const link_event& event, nanosecon
     if (count < least || count - of.next > arriving) return false;
     slot.owed = false;
     slot.holds_response = event.borrowed;
-    slot.fill(slot.content, event, at, clock_offset);
+    slot.fill(slot.content, event, at, life_.clock_offset());
     of.answered = true;
     of.count = count;
     renew_deadline(slot, at);
@@ -174,19 +172,19 @@ void part_reader::on_returned(channel_slot& room) noexcept {
 
 // Ending.
 
-void part_reader::release(channel_slot& part, const channel_lifecycle& over) noexcept {
+void part_reader::release(channel_slot& part) noexcept {
     const call_id id = places_[part.content.id.slot].call;
-    const bool again = is_open(id) && !calls_[id.slot].answered && over.has_link();
+    const bool again = is_open(id) && !calls_[id.slot].answered && life_.has_link();
     if (!again) return put_free(part);
     slots_.renew(part);
-    lend(part, id, over);
+    lend(part, id);
     if (calls_[id.slot].lent == 1 && calls_[id.slot].part_timeout > nanoseconds{0})
         renew_deadline(slots_[id.slot], now());
 }
 
 /// A request that has not left takes its room back. If some of that has left, the request follows without its bytes
 /// and too late, so that the server gives the room back.
-void part_reader::end_early(channel_slot& slot, const channel_lifecycle& over) noexcept {
+void part_reader::end_early(channel_slot& slot) noexcept {
     const call_id id = slot.content.id;
     call& of = calls_[id.slot];
     bool left = false;
@@ -195,18 +193,18 @@ void part_reader::end_early(channel_slot& slot, const channel_lifecycle& over) n
                           places_[each.content.id.slot].call == id;
         if (!part) continue;
         left = left || each.owed;
-        if (each.state == slot_state::early) over.path().consumed(each.content.id.slot);
+        if (each.state == slot_state::early) life_.path().consumed(each.content.id.slot);
         if (!each.owed) put_free(each);
     }
     of.early = none;
-    if (slot.owed || of.answered || !left || !over.has_link()) return;
+    if (slot.owed || of.answered || !left || !life_.has_link()) return;
     auto& header = *reinterpret_cast<slot_header*>(slot.header);
     header.length = 0;
     header.extension_bytes = 0;
     header.deadline_ns = 0;
     backlog_.empty_out(id.slot);
     slot.owed = true;
-    slot.epoch = over.epoch();
+    slot.epoch = life_.epoch();
 }
 
 std::uint32_t part_reader::left_behind() const noexcept {

@@ -19,21 +19,20 @@ namespace accel::core {
 class part_reader {
   public:
     /// `room`: bytes of the longest part.
-    part_reader(channel_slots& slots, call_backlog& backlog, std::size_t room)
-        : slots_(slots), backlog_(backlog), room_(room), calls_(slots.count()), places_(slots.count()) {}
+    part_reader(channel_slots& slots, call_backlog& backlog, const channel_lifecycle& life, std::size_t room)
+        : slots_(slots), backlog_(backlog), life_(life), room_(room), calls_(slots.count()), places_(slots.count()) {}
 
     /// A call is about to be submitted: lends as many free slots as it asks for, before its request leaves.
-    void start(const channel_slot& call, const submit_options& options, const channel_lifecycle& over) noexcept;
+    void start(const channel_slot& call, const submit_options& options) noexcept;
     /// It has been submitted.
     void accept(channel_slot& call, nanoseconds at) noexcept;
     /// … or could not be.
     void undo(const channel_slot& call) noexcept;
 
     /// A part. False: no correct server sends it.
-    [[nodiscard]] bool on_part(const link_event& event, nanoseconds at, const channel_lifecycle& over) noexcept;
+    [[nodiscard]] bool on_part(const link_event& event, nanoseconds at) noexcept;
     /// The response that ends the parts, of a current call. It waits for parts that have not arrived. False: likewise.
-    [[nodiscard]] bool on_last(channel_slot& call, const link_event& event, nanoseconds clock_offset,
-                               nanoseconds at) noexcept;
+    [[nodiscard]] bool on_last(channel_slot& call, const link_event& event, nanoseconds at) noexcept;
     /// The server gives a slot back without a part.
     void on_returned(channel_slot& room) noexcept;
     /// The slot is, or was, a part's.
@@ -41,9 +40,9 @@ class part_reader {
         return places_[slot.content.id.slot].call.generation != 0;
     }
     /// The application has read a part: the slot is lent again while its call is open, else free.
-    void release(channel_slot& part, const channel_lifecycle& over) noexcept;
+    void release(channel_slot& part) noexcept;
     /// A call ends before its last response has arrived.
-    void end_early(channel_slot& call, const channel_lifecycle& over) noexcept;
+    void end_early(channel_slot& call) noexcept;
     /// The deadline that has passed is one between two parts, which the server does not know.
     [[nodiscard]] bool server_waits(const channel_slot& call, nanoseconds at) const noexcept;
     /// Slots that the server still has for parts of calls that have ended.
@@ -71,7 +70,7 @@ class part_reader {
     };
 
     [[nodiscard]] bool is_open(call_id id) const noexcept;
-    void lend(channel_slot& slot, call_id id, const channel_lifecycle& over) noexcept;
+    void lend(channel_slot& slot, call_id id) noexcept;
     void put_free(channel_slot& slot) noexcept;
     [[nodiscard]] bool keep_early(call& of, channel_slot& part) noexcept;
     void hand_on(call& of, channel_slot& part) noexcept;
@@ -80,6 +79,7 @@ class part_reader {
 
     channel_slots& slots_;
     call_backlog& backlog_;
+    const channel_lifecycle& life_;
     std::size_t room_;
     std::vector<call> calls_;
     std::vector<place> places_;

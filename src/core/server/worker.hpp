@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/client/event_set.hpp"
+#include "core/event_set.hpp"
 #include "core/event_signal.hpp"
 #include "core/fork_guard.hpp"
 #include "core/poller.hpp"

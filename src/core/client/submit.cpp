@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/client/channel_core.hpp"
+#include "core/handle.hpp"
+#include "core/region_state.hpp"
+#include "core/tensor_description.hpp"
+#include "core/trace_description.hpp"
+
+#include <accel_transport/detail/wire/response_target.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <new>
+
+/// A request from its slot to the link.
+namespace accel::core {
+namespace {
+
+/// True: the call has more than bytes in its slot. One comparison asks for all of it.
+[[gnu::always_inline]] inline bool asks_for_more(const submit_options& options) noexcept {
+    const auto parent = std::bit_cast<std::uint64_t>(options.trace.parent_id);
+    return (options.response_into.size() | options.response_ranges.size() | options.tensors.size() |
+            options.target.number | options.parts | options.baggage.size() | parent) != 0;
+}
+
+/// How long slots wait for late answers before a session may end for them.
+nanoseconds quarantine_timeout(const channel_options& options) noexcept {
+    if (options.quarantine_timeout > nanoseconds{0}) return options.quarantine_timeout;
+    return options.call_timeout > never / 4 ? never : 4 * options.call_timeout;
+}
+
+/// Ranges that are shorter on average are copied: handing each to the transport would cost more.
+constexpr std::size_t worth_listing = 256;
+
+bool is_worth_listing(const range_list& list) noexcept {
+    return list.bytes / list.ranges.size() >= worth_listing;
+}
+
+/// All of a list with memory of a GPU: what is not reached cannot be copied together with it.
+bool reaches_all(link& path, std::span<const lent_range> ranges) noexcept {
+    const region_state* known = nullptr;
+    return std::ranges::all_of(ranges, [&](const lent_range& each) {
+        if (each.region == known) return true;
+        known = each.region;
+        return path.reaches(*known, false);
+    });
+}
+
+/// Bytes of a request's extensions that are written after its description.
+std::size_t later_extensions(const submit_options& options) noexcept {
+    return options.response_into.empty() ? 0 : sizeof(wire::response_target_extension);
+}
+
+}  // namespace
+
+status channel_core::begin(call_view& out) noexcept {
+    channel_slot* slot = life_.connected() ? slots_.take_free() : nullptr;
+    if (slot == nullptr) [[unlikely]] {
+        if (const status none = take_late(slot); none != status::ok) return none;
+    }
+    out.id = slot->content.id;
+    out.request = {slot->header + header_bytes, request_.options.request_bytes};
+    return status::ok;
+}
+
+/// A slot for an application that may never poll: a late answer frees one, and a new connection has all.
+[[gnu::noinline]] status channel_core::take_late(channel_slot*& slot) noexcept {
+    if (!life_.inherited()) {
+        completion_room none;
+        progress(none);
+    }
+    if (!life_.connected()) return life_.why_unusable();
+    slot = slots_.take_free();
+    if (slot != nullptr) return status::ok;
+    if (!leave_late_answers(1)) return status::again;
+    return life_.why_unusable();
+}
+
+/// The same for slots that parts take. What the channel can never have is left to the checks of the call.
+inline status channel_core::make_room(const submit_options& options) noexcept {
+    if (options.parts == 0) [[likely]]
+        return status::ok;
+    return make_room(options.parts);
+}
+[[gnu::noinline]] status channel_core::make_room(std::uint32_t parts) noexcept {
+    if (parts <= slots_.free() || parts >= slots_.count()) return status::ok;
+    completion_room none;
+    progress(none);
+    if (!life_.connected()) return life_.why_unusable();
+    if (parts <= slots_.free()) return status::ok;
+    return leave_late_answers(parts + 1) ? life_.why_unusable() : status::again;
+}
+
+/// A server that never answers keeps slots for ever, unless the session ends. It does where another takes its place, or
+/// where the `wanted` slots of a call will never be free. True: it is about to end.
+bool channel_core::leave_late_answers(std::uint32_t wanted) noexcept {
+    const std::uint32_t late = quarantined() + parts_.left_behind();  // slots that only a late answer frees
+    if (late == 0 || !(replaceable_ || late + wanted > slots_.count())) return false;
+    if (!gives_up_on_late_answers()) return false;
+    warn_of_end("slots wait for late answers, some for longer than quarantine_timeout; does a handler never answer?");
+    life_.leave(status::peer_lost);
+    if (slots_.open() == 0) lose(status::peer_lost);
+    return true;
+}
+
+/// One has waited for longer than `quarantine_timeout`. A call that has ended keeps when it began and how long it took.
+bool channel_core::gives_up_on_late_answers() const noexcept {
+    const nanoseconds patience = quarantine_timeout(request_.options);
+    return std::ranges::any_of(slots_.all(), [&](const channel_slot& slot) {
+        return slot.state == slot_state::quarantined && now_ - slot.submitted - slot.content.timeline.total >= patience;
+    });
+}
+
+// Most calls.
+
+inline status channel_core::check_submit(const channel_slot* slot, std::size_t length,
+                                         const submit_options& options) const noexcept {
+    if (slot == nullptr || slot->state != slot_state::begun) return status::invalid_state;
+    if (!life_.connected()) return life_.why_unusable();
+    if (length > request_.options.request_bytes) return status::message_too_large;
+    return options.timeout < nanoseconds{0} ? status::invalid_argument : status::ok;
+}
+
+/// Writes the header of a request into its slot, and when the call ends.
+[[gnu::always_inline]] inline void channel_core::stamp(channel_slot& slot, nanoseconds submitted,
+                                                       const request_shape& shape,
+                                                       const submit_options& options) const noexcept {
+    const nanoseconds timeout = options.timeout > nanoseconds{0} ? options.timeout : request_.options.call_timeout;
+    std::int64_t ends = 0;
+    std::int64_t at_server = never.count();
+    if (__builtin_add_overflow(submitted.count(), timeout.count(), &ends)) [[unlikely]]
+        ends = never.count();
+    else if (__builtin_add_overflow(ends, life_.clock_offset().count(), &at_server)) [[unlikely]]
+        at_server = never.count();
+    slot.submitted = submitted;
+    slot.deadline = nanoseconds{ends};
+    slot.ask(shape.length, shape.target);
+    // Read before anything is written: the compiler cannot know that the header lies apart.
+    const call_id id = slot.content.id;
+    const std::uint64_t trace_id = options.trace_id;
+    auto& header = *new (slot.header) slot_header;
+    header.slot = id.slot;
+    header.generation = id.generation;
+    header.length = shape.length;
+    header.trace_id = trace_id;
+    header.target = shape.target;
+    header.response_room = static_cast<std::uint32_t>(shape.room);
+    header.deadline_ns = at_server;
+}
+
+/// The call is submitted.
+inline void channel_core::accept(channel_slot& slot, const submit_options& options) noexcept {
+    slot.content.tag = options.tag;
+    slot.content.trace_id = options.trace_id;
+    slots_.set_in_flight(slot);
+}
+
+/// … and the link has it.
+inline status channel_core::accept_sent(channel_slot& slot, bool lends, const submit_options& options) noexcept {
+    slot.owed = true;
+    slot.lent = lends;
+    slot.staged = false;
+    slot.epoch = life_.epoch();
+    accept(slot, options);
+    return status::ok;
+}
+
+/// Takes back the count of a call that was not submitted.
+inline status channel_core::settle_submission(status outcome) noexcept {
+    if (outcome != status::ok) submitted_.add(~std::uint64_t{0});
+    return outcome;
+}
+
+status channel_core::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
+    const nanoseconds submitted = clock_.now();  // first, while little has to survive the call
+    channel_slot* slot = slots_.find(id);
+    if (const status bad = check_submit(slot, length, options); bad != status::ok) [[unlikely]]
+        return bad;
+    submitted_.add();
+    const std::span<const std::byte> payload{slot->header + header_bytes, length};
+    if (asks_for_more(options)) [[unlikely]] {
+        if (const status full = make_room(options); full != status::ok) return settle_submission(full);
+        return settle_submission(submit_more(*slot, {id.slot, payload, nullptr, options.response_into}, options));
+    }
+    slot->content.trace = nullptr;
+    stamp(*slot, submitted, {length, request_.options.response_bytes, 0}, options);
+    const status sent = queues_after_others() ? status::again : life_.path().deliver_plain(id.slot, payload);
+    if (sent != status::ok) [[unlikely]]
+        return settle_submission(hold_back(*slot, {id.slot, payload, nullptr, {}}, sent, options));
+    return accept_sent(*slot, false, options);
+}
+
+/// A message that the link has no room for waits in the backlog, as does every later one.
+[[gnu::noinline]] status channel_core::hold_back(channel_slot& slot, const outgoing& message, status unsent,
+                                                 const submit_options& options) noexcept {
+    if (unsent != status::again && !doubt(unsent)) return life_.loss();
+    slot.owed = slot.staged = false;
+    slot.lent = !message.ranges.empty();  // the link may have sent some of them
+    backlog_.push(message);
+    detours_ = true;
+    accept(slot, options);
+    return status::ok;
+}
+
+// What few calls have.
+
+status channel_core::submit(call_id id, slice payload, const submit_options& options) noexcept {
+    channel_slot* slot = slots_.find(id);
+    if (const status bad = check_submit(slot, payload.size(), options); bad != status::ok) return bad;
+    if (payload.region() == nullptr) return status::invalid_argument;
+    if (payload.region()->inherited()) return status::invalid_state;
+    if (const status full = make_room(options); full != status::ok) return full;
+    submitted_.add();
+    return settle_submission(
+        submit_more(*slot, {id.slot, payload.bytes(), payload.region(), options.response_into}, options));
+}
+
+status channel_core::submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept {
+    channel_slot* slot = slots_.find(id);
+    if (const status bad = check_submit(slot, 0, options); bad != status::ok) return bad;
+    if (const status full = make_room(options); full != status::ok) return full;
+    const status unfit = gathered_.keep(id.slot, ranges, request_.options.request_bytes);
+    if (unfit != status::ok) return unfit;
+    if (const status bad = check_more(options); bad != status::ok) return bad;
+    outgoing message{id.slot, {}, nullptr, options.response_into};
+    if (const status bad = gather(*slot, options, message); bad != status::ok) return bad;
+    submitted_.add();
+    return settle_submission(submit_more(*slot, message, options));
+}
+
+[[gnu::noinline]] status channel_core::submit_more(channel_slot& slot, outgoing message,
+                                                   const submit_options& options) noexcept {
+    if (const status bad = check_more(options); bad != status::ok) return bad;
+    if (const status bad = describe(message, options); bad != status::ok) return bad;
+    add_trace(slot, message, options);
+    add_baggage(message, options);
+    const bool scatters = !options.response_ranges.empty();
+    if (scatters)
+        if (const status bad = keep_scattered(message, options); bad != status::ok) return bad;
+    const slice into = options.response_into;
+    const bool on_gpu = !into.empty() && into.region()->gpu() != nullptr;
+    if (on_gpu || scatters) slot.elsewhere = slot.content.id.generation;
+    const staged_parts staged{is_staged(message.payload.empty() ? nullptr : message.region, false),
+                              is_staged(into.empty() ? nullptr : into.region(), true)};
+    const bool goes_through_slot = staged.payload || staged.response;
+    if (goes_through_slot && scatters) return status::unsupported;
+    if (options.parts > 0) return goes_through_slot ? status::unsupported : submit_in_parts(slot, message, options);
+    if (goes_through_slot) return submit_staged(slot, message, staged, options);
+    stamp_more(slot, message, options);
+    const status sent = hand_over(message);
+    const status done =
+        sent == status::ok ? accept_sent(slot, message.lends(), options) : hold_back(slot, message, sent, options);
+    slot.scatters = scatters && message.response_ranges.empty() && done == status::ok;
+    return done;
+}
+
+/// Checks the options that most calls leave out.
+status channel_core::check_more(const submit_options& options) const noexcept {
+    if (options.parts > 0)
+        if (const status bad = check_parts(options); bad != status::ok) return bad;
+    if (!options.response_ranges.empty() && options.parts > 0) return status::unsupported;
+    if (options.response_into.empty()) return status::ok;
+    if (!options.response_ranges.empty()) return status::invalid_argument;
+    const region_state* const into = options.response_into.region();
+    if (into == nullptr) return status::invalid_argument;
+    return into->inherited() ? status::invalid_state : status::ok;
+}
+
+/// Each unread part takes a slot.
+status channel_core::check_parts(const submit_options& options) const noexcept {
+    const bool sane = options.parts < request_.options.slots && options.part_timeout >= nanoseconds{0};
+    if (!sane) return status::invalid_argument;
+    return slots_.free() < options.parts ? status::again : status::ok;
+}
+
+/// Writes the description of the tensors: in front of the header, before it is stamped, or into the payload itself.
+status channel_core::describe(outgoing& message, const submit_options& options) const noexcept {
+    if (options.tensors.empty()) return status::ok;
+    // Its slot, or memory that the application has lent for this.
+    auto* const bytes = const_cast<std::byte*>(message.payload.data());
+    const bool on_host = message.ranges.empty() && (message.region == nullptr || message.region->gpu() == nullptr);
+    return describe_message(
+        {request_.requests->header(message.slot), {bytes, message.length()}, on_host, later_extensions(options)},
+        options.tensors, message.extension_bytes);
+}
+
+/// In front of what describes the payload, if there is room. A trace never makes a call fail.
+void channel_core::add_trace(channel_slot& slot, outgoing& message, const submit_options& options) const noexcept {
+    slot.content.trace = nullptr;
+    if (!options.trace.valid()) return;
+    slot.trace = options.trace;
+    slot.content.trace = &slot.trace;
+    message.extension_bytes = write_trace(
+        {request_.requests->header(message.slot), message.extension_bytes, later_extensions(options)}, options.trace);
+}
+
+/// After the trace, which takes its room first.
+void channel_core::add_baggage(outgoing& message, const submit_options& options) const noexcept {
+    if (options.baggage.empty()) return;
+    message.extension_bytes = write_baggage(
+        {request_.requests->header(message.slot), message.extension_bytes, later_extensions(options)}, options.baggage);
+}
+
+/// The list of `slot` as a payload: as it is, where the link gathers, or copied into the slot.
+status channel_core::gather(channel_slot& slot, const submit_options& options, outgoing& out) noexcept {
+    const range_list& list = gathered_.of(out.slot);
+    std::byte* const room = slot.header + header_bytes;
+    link& path = life_.path();
+    if (list.ranges.empty()) {
+        out.payload = {room, 0};
+        return status::ok;
+    }
+    const lent_range& first = list.ranges.front();
+    if (list.ranges.size() == 1) {
+        out.payload = {first.data, first.size};
+        out.region = first.region;
+        return status::ok;
+    }
+    const slice into = options.response_into;
+    const bool stages = is_staged(into.empty() ? nullptr : into.region(), true);
+    const bool gathers = path.gathers() && !stages;
+    if (list.on_gpu && !(gathers && reaches_all(path, list.ranges))) return status::unsupported;
+    const bool copies = !gathers || (!list.on_gpu && !is_worth_listing(list));
+    if (copies) {
+        range_cursor{}.copy_out(list.ranges, room, list.bytes);
+        count_copied(list.bytes);
+        out.payload = {room, list.bytes};
+        return status::ok;
+    }
+    out.ranges = list.ranges;
+    out.range_bytes = list.bytes;
+    out.region = first.region;
+    return status::ok;
+}
+
+/// Where the response goes, piece by piece: by the link, or copied from its slot when it has arrived.
+status channel_core::keep_scattered(outgoing& message, const submit_options& options) noexcept {
+    const status bad = scattered_.keep(message.slot, options.response_ranges, max_payload_bytes);
+    if (bad != status::ok) return bad;
+    const range_list& list = scattered_.of(message.slot);
+    if (list.on_gpu) return status::unsupported;
+    const bool by_link = life_.path().scatters() && !list.ranges.empty() && is_worth_listing(list);
+    if (!by_link) return status::ok;
+    message.response_ranges = list.ranges;
+    message.response_bytes = list.bytes;
+    return status::ok;
+}
+
+/// Lent memory of a GPU that the link does not reach.
+bool channel_core::is_staged(const region_state* lent, bool written) const noexcept {
+    return lent != nullptr && lent->gpu() != nullptr && !life_.path().reaches(*lent, written);
+}
+
+/// For a response: where the call's own memory is shorter than a slot, the server may fill no more.
+std::size_t channel_core::response_room(const channel_slot& slot, const submit_options& options) const noexcept {
+    if (!options.response_ranges.empty()) return scattered_.of(slot.content.id.slot).bytes;
+    return options.response_into.empty() ? request_.options.response_bytes : options.response_into.size();
+}
+
+void channel_core::stamp_more(channel_slot& slot, const outgoing& message,
+                              const submit_options& options) const noexcept {
+    const std::size_t room = std::min(response_room(slot, options), request_.options.response_bytes);
+    stamp(slot, now(), {message.length(), room, options.target.number}, options);
+    reinterpret_cast<slot_header*>(slot.header)->extension_bytes = message.extension_bytes;
+}
+
+status channel_core::hand_over(const outgoing& message) noexcept {
+    if (queues_after_others()) return status::again;
+    return message.plain() ? life_.path().deliver_plain(message.slot, message.payload) : life_.path().deliver(message);
+}
+
+/// Room for parts leaves before the request, so that its handler finds it.
+status channel_core::submit_in_parts(channel_slot& slot, const outgoing& message,
+                                     const submit_options& options) noexcept {
+    parts_.start(slot, options);
+    if (!backlog_.empty()) detours_ = true;
+    stamp_more(slot, message, options);
+    reinterpret_cast<slot_header*>(slot.header)->flags = header_flag::parts;
+    const status sent = hand_over(message);
+    const status done =
+        sent == status::ok ? accept_sent(slot, message.lends(), options) : hold_back(slot, message, sent, options);
+    done == status::ok ? parts_.accept(slot, slot.submitted) : parts_.undo(slot);
+    return done;
+}
+
+[[gnu::noinline]] status channel_core::submit_staged(channel_slot& slot, const outgoing& message, staged_parts staged,
+                                                     const submit_options& options) noexcept {
+    if (const status bad = staging_.prepare(message, staged); bad != status::ok) return bad;
+    life_.be_watched();  // waits are for the copy, too
+    stamp_more(slot, message, options);
+    detours_ = true;
+    if (staged.payload) {
+        staging_.copy_out(slot);
+    } else {
+        const status sent = link_takes_calls() ? staging_.deliver(slot, life_.path(), life_.epoch()) : status::again;
+        if (sent != status::ok && sent != status::again && !doubt(sent)) return life_.loss();
+        if (sent != status::ok) staging_.wait_for_link(slot);
+    }
+    slot.staged = true;
+    accept(slot, options);
+    return status::ok;
+}
+
+}  // namespace accel::core
+
+/// The public `channel`: one hop each, which the compiler can take away here.
+namespace accel {
+
+status channel::begin(call_view& out) noexcept {
+    return core::behind(core_, "channel").begin(out);
+}
+status channel::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
+    return core::behind(core_, "channel").submit(id, length, options);
+}
+status channel::submit(call_id id, slice payload, const submit_options& options) noexcept {
+    return core::behind(core_, "channel").submit(id, payload, options);
+}
+status channel::submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept {
+    return core::behind(core_, "channel").submit(id, ranges, options);
+}
+
+}  // namespace accel
