@@ -13,10 +13,12 @@ namespace {
 
 constexpr double bar_height = 22;
 constexpr double row_height = 32;
+constexpr double text_margin = 10;
 constexpr double left_margin = 110;
 constexpr double right_margin = 90;
 constexpr double bar_width = 600;
 constexpr double line_height = 18;
+constexpr double legend_step = 128;  ///< the longest name, "preprocessing", in the widest of the common fonts
 /// Colour-blind safe (Okabe and Ito), in the order of `stages`.
 constexpr std::array<const char*, stages.size()> colours{"#56b4e9", "#f0e442", "#cc79a7",
                                                          "#e69f00", "#009e73", "#0072b2"};
@@ -37,7 +39,7 @@ std::string rectangle(double x, double y, double width, double height, std::stri
 }
 
 std::string bar(const digits_row& row, double y, double microseconds_per_pixel) {
-    std::string out = text_at(10, y + bar_height * 0.7, row.scheme);
+    std::string out = text_at(text_margin, y + bar_height * 0.7, row.scheme);
     double x = left_margin;
     for (std::size_t i = 0; i < stages.size(); ++i) {
         const double width = row.stages_us[i] / microseconds_per_pixel;
@@ -49,10 +51,10 @@ std::string bar(const digits_row& row, double y, double microseconds_per_pixel) 
 
 std::string legend(double y) {
     std::string out;
-    double x = left_margin;
+    double x = text_margin;
     for (std::size_t i = 0; i < stages.size(); ++i) {
         out += rectangle(x, y, 12, 12, colours[i]) + text_at(x + 16, y + 11, stages[i].first);
-        x += 100;
+        x += legend_step;
     }
     return out;
 }
@@ -67,7 +69,7 @@ std::string plot_svg(const std::vector<digits_row>& rows) {
         for (const digits_row& row : rows)
             if (row.input == input) longest = std::max(longest, sum(row));
         if (longest <= 0) continue;
-        body += text_at(10, y + line_height, fmt::format("{} input: median of each stage", input));
+        body += text_at(text_margin, y + line_height, fmt::format("{} input: median of each stage", input));
         y += line_height + 10;
         for (const digits_row& row : rows) {
             if (row.input != input) continue;
