@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 from stage_plot import Malformed, read_rows
-from svg_shapes import COLOURS, FAINT, GRID, INK, rectangle, svg, text
+from svg_shapes import COLOURS, FAINT, INK, MARGIN, SAMPLE, line, rectangle, stroke, svg, text, widest
 
-WIDTH, LEFT, RIGHT, TOP, BAR, STEP = 900, 360, 110, 84, 18, 26
+WIDTH, TOP, BAR, STEP = 900, 84, 18, 26
 HEIGHT = 460
 CARRIED = ", carried"
 NUMBERS = ["queues", "batch", "payload_bytes", "ns_per_request", "requests_per_s", "gbit_per_s"]
@@ -89,20 +89,22 @@ def plot_times(rows):
     payload, bars = bars_of(rows)
     first, last = decades(min(ns for _, ns in bars), max(ns for _, ns in bars))
     first -= 1 if min(ns for _, ns in bars) <= 10.0 ** first * 1.2 else 0
-    right, bottom = WIDTH - RIGHT, TOP + STEP * len(bars)
+    left = MARGIN + widest((name for name, _ in bars), 12) + 10
+    right = WIDTH - 6 - widest((figure_text(ns) for _, ns in bars), 12, bold=True) - MARGIN
+    bottom = TOP + STEP * len(bars)
     body = [text(24, 28, f"Posting a request of {size_text(payload)}: ns, of one poster", size=17, weight="bold"),
-            text(24, 47, "logarithmic; rings that no adapter reads, where no device is named: there is no wire",
+            text(24, 47, "logarithmic; bars that name no device post into rings that no adapter reads",
                  size=12, colour=FAINT)]
     for power in range(first, last + 1):
-        x = at(10.0 ** power, first, last, LEFT, right)
-        body.append(f'<line x1="{x:.1f}" y1="{TOP - 8}" x2="{x:.1f}" y2="{bottom}" stroke="{GRID}"/>')
+        x = at(10.0 ** power, first, last, left, right)
+        body.append(line(x, TOP - 8, x, bottom))
         body.append(text(x, bottom + 18, power_text(power), "middle", 12, FAINT))
     for i, (name, ns) in enumerate(bars):
         y = TOP + i * STEP
-        x = at(ns, first, last, LEFT, right)
+        x = at(ns, first, last, left, right)
         unsound = "UNSOUND" in name
-        body.append(text(LEFT - 10, y + 13, name, "end", 12, FAINT if unsound else INK))
-        body.append(rectangle(LEFT, y, x - LEFT, BAR, "#c8c8c8" if unsound else COLOURS[0], f"{name}: {ns:.1f} ns"))
+        body.append(text(left - 10, y + 13, name, "end", 12, FAINT if unsound else INK))
+        body.append(rectangle(left, y, x - left, BAR, "#c8c8c8" if unsound else COLOURS[0], f"{name}: {ns:.1f} ns"))
         body.append(text(x + 6, y + 13, figure_text(ns), size=12, weight="bold"))
     return svg(WIDTH, bottom + 34, body)
 
@@ -129,13 +131,14 @@ def plot_rates(rows):
     rates = [rate for points in curves.values() for _, rate in points]
     x_first, x_last = math.log10(min(sizes)), math.log10(max(sizes))
     y_first, y_last = decades(min(rates), max(rates))
-    left, right, top, bottom = 70, WIDTH - 300, 70, HEIGHT - 44
+    left, top, bottom = 70, 70, HEIGHT - 44
+    right = WIDTH - 12 - SAMPLE - 6 - widest(curves, 12) - MARGIN
     body = [text(24, 28, "Gb/s that the requests are worth, by payload", size=17, weight="bold"),
-            text(24, 47, "both axes logarithmic; what they name or carry, if it travelled: there is no wire", size=12,
-                 colour=FAINT)]
+            text(24, 47, "both axes logarithmic; the bits that requests name or carry, which travel over no wire",
+                 size=12, colour=FAINT)]
     for power in range(y_first, y_last + 1):
         y = at(10.0 ** power, y_first, y_last, bottom, top)
-        body.append(f'<line x1="{left}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="{GRID}"/>')
+        body.append(line(left, y, right, y))
         body.append(text(left - 8, y + 4, power_text(power), "end", 12, FAINT))
     for size in sorted(set(sizes)):
         x = at(size, x_first, x_last, left, right)
@@ -149,9 +152,9 @@ def plot_rates(rows):
         dashes = ' stroke-dasharray="6 4"' if CARRIED in name else ""
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         body.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
-        body.append(f'<line x1="{right + 12}" y1="{top + 22 * i + 7}" x2="{right + 34}" y2="{top + 22 * i + 7}" '
-                    f'stroke="{colour}" stroke-width="3"{dashes}/>')
-        body.append(text(right + 40, top + 22 * i + 11, name, size=12))
+        y = top + 22 * i + 7
+        body += [stroke(right + 12, y, right + 12 + SAMPLE, y, colour, dashes),
+                 text(right + 18 + SAMPLE, y + 4, name, size=12)]
     return svg(WIDTH, max(HEIGHT, top + 22 * len(curves) + 20), body)
 
 

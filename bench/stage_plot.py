@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-from svg_shapes import FAINT, GRID, INK, rectangle, size_text, svg, text, tick_step, time_text
+from svg_shapes import FAINT, GRID, INK, legend, rectangle, size_text, svg, text, tick_step, time_text
 
 # Colour-blind safe (Okabe and Ito); the rest of the total, no stage of its own, is grey.
 STAGES = [
@@ -104,15 +104,6 @@ def bar(row, y, longest):
     return out
 
 
-def legend(y):
-    out = []
-    x = LEFT
-    for name, colour in [(name, colour) for _, name, colour in STAGES] + [REST]:
-        out += [rectangle(x, y, 12, 12, colour), text(x + 17, y + 11, name, size=12)]
-        x += 40 + 6.6 * len(name)
-    return out
-
-
 def plot(payload, clients, rows, network=""):
     """The SVG's text. Rows without any time have bars of no length."""
     longest = max(length_of(row) for row in rows) or 1.0
@@ -121,7 +112,7 @@ def plot(payload, clients, rows, network=""):
     body = [text(LEFT, 28, f"{network}: {title}" if network else title, size=17, weight="bold"),
             text(LEFT, 47, "time of a request by stage; at the bars: total, and CPU time per request", size=12,
                  colour=FAINT)]
-    body += legend(57)
+    body += legend([(name, colour) for _, name, colour in STAGES] + [REST], LEFT)[0]
     body += axis(longest, bottom)
     for i, row in enumerate(rows):
         body += bar(row, TOP + i * STEP, longest)

@@ -7,8 +7,9 @@ from xml.sax.saxutils import escape
 INK, FAINT, GRID = "#222222", "#666666", "#dddddd"
 # Colour-blind safe (Okabe and Ito).
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7", "#222222"]
-WIDTH, LEFT, RIGHT, TOP, BAR, STEP = 820, 230, 110, 84, 22, 32
+WIDTH, MARGIN, TOP, BAR, STEP = 820, 24, 84, 22, 32
 HEIGHT = 420
+SAMPLE, LEGEND_STEP = 22, 18  # of a legend: the width of a sample, and the distance of its lines
 
 
 def tick_step(longest):
@@ -35,6 +36,18 @@ def percent_text(value):
     return f"{value:.3g} %"
 
 
+def width_of(content, size, bold=False):
+    """As wide as DejaVu Sans draws it, or a little wider: of the common fonts it is the widest."""
+    narrow, wide = sum(each in " iljftrI.,:;'()[]/|-" for each in content), sum(each in "mwMW%×" for each in content)
+    capitals = sum(each.isupper() and each not in "IMW" for each in content)
+    ems = 0.42 * narrow + wide + 0.79 * capitals + 0.64 * (len(content) - narrow - wide - capitals)
+    return ems * size * (1.12 if bold else 1)
+
+
+def widest(contents, size, bold=False):
+    return max((width_of(content, size, bold) for content in contents), default=0)
+
+
 def text(x, y, content, anchor="start", size=13, colour=INK, weight="normal"):
     return (f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{colour}" '
             f'font-weight="{weight}" stroke="white" stroke-width="4" paint-order="stroke">{escape(content)}</text>')
@@ -56,54 +69,69 @@ def svg(width, height, body):
 
 
 def titles(title, subtitle):
-    return [text(24, 28, title, size=17, weight="bold"), text(24, 47, subtitle, size=12, colour=FAINT)]
+    return [text(MARGIN, 28, title, size=17, weight="bold"), text(MARGIN, 47, subtitle, size=12, colour=FAINT)]
 
 
-def legend(names, x=LEFT, y=57):
-    """`names`: (name, colour)."""
-    out = []
+def legend(names, x=MARGIN, y=57, right=WIDTH - MARGIN):
+    """`names`: (name, colour). Returns the shapes, and how many lines they take."""
+    out, at_x, lines = [], x, 1
     for name, colour in names:
-        out += [rectangle(x, y, 12, 12, colour), text(x + 17, y + 11, name, size=12)]
-        x += 40 + 6.6 * len(name)
-    return out
+        taken = 17 + width_of(name, 12)
+        if at_x > x and at_x + taken > right:
+            at_x, lines = x, lines + 1
+        at_y = y + LEGEND_STEP * (lines - 1)
+        out += [rectangle(at_x, at_y, 12, 12, colour), text(at_x + 17, at_y + 11, name, size=12)]
+        at_x += taken + 16
+    return out, lines
 
 
 def bars(title, subtitle, rows, unit=time_text):
     """`rows`: (name, [(part, colour, value)], text at the end); the parts of a row lie end to end."""
     longest = max((sum(value for _, _, value in parts) for _, parts, _ in rows), default=0) or 1.0
-    span, bottom = WIDTH - LEFT - RIGHT, TOP + STEP * len(rows)
+    left = MARGIN + widest((name for name, _, _ in rows), 13) + 10
+    span = WIDTH - left - 6 - widest((end for _, _, end in rows), 12, bold=True) - MARGIN
     names = {part: colour for _, parts, _ in rows for part, colour, value in parts if value > 0}
-    body = titles(title, subtitle) + (legend(names.items()) if len(names) > 1 else [])
+    explained, lines = legend(names.items()) if len(names) > 1 else ([], 1)
+    top = TOP + LEGEND_STEP * (lines - 1)
+    bottom = top + STEP * len(rows)
+    body = titles(title, subtitle) + explained
     step = tick_step(longest)
     for i in range(int(longest / step * (1 + 1e-9)) + 1):
-        x = LEFT + i * step / longest * span
-        body += [line(x, TOP - 8, x, bottom), text(x, bottom + 18, unit(i * step) if i else "0", "middle", 12, FAINT)]
+        x = left + i * step / longest * span
+        body += [line(x, top - 8, x, bottom), text(x, bottom + 18, unit(i * step) if i else "0", "middle", 12, FAINT)]
     for i, (name, parts, end) in enumerate(rows):
-        x, y = LEFT, TOP + i * STEP
-        body.append(text(LEFT - 10, y + 16, name, "end"))
+        x, y = left, top + i * STEP
+        body.append(text(left - 10, y + 16, name, "end"))
         for part, colour, value in parts:
             if value > 0:
                 body.append(rectangle(x, y, value / longest * span, BAR, colour, f"{part} {unit(value)}"))
                 x += value / longest * span
         body.append(text(x + 6, y + 16, end, size=12, weight="bold"))
-    return svg(WIDTH, bottom + 34, body + [line(LEFT, TOP - 8, LEFT, bottom, INK)])
+    return svg(WIDTH, bottom + 34, body + [line(left, top - 8, left, bottom, INK)])
+
+
+def stroke(x1, y1, x2, y2, colour, dashes=""):
+    """The sample of a curve in a legend."""
+    return (f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
+            f'stroke-width="3"{dashes}/>')
 
 
 def curves(title, subtitle, lines, x_name, unit=time_text):
     """`lines`: {name: [(x, y)]}, both axes linear and from 0."""
     points = [point for each in lines.values() for point in each]
-    widest = max((x for x, _ in points), default=0) or 1.0
+    longest = max((x for x, _ in points), default=0) or 1.0
     highest = max((y for _, y in points), default=0) or 1.0
-    left, right, top, bottom = 90, WIDTH - 230, 70, HEIGHT - 56
-    at_x = lambda x: left + x / widest * (right - left)
+    left, top, bottom = 90, 70, HEIGHT - 56
+    right = WIDTH - 16 - SAMPLE - 6 - widest(lines, 12) - MARGIN
+    at_x = lambda x: left + x / longest * (right - left)
     at_y = lambda y: bottom - y / highest * (bottom - top)
     body = titles(title, subtitle)
     step = tick_step(highest)
     for i in range(int(highest / step * (1 + 1e-9)) + 1):
         y = at_y(i * step)
         body += [line(left, y, right, y), text(left - 8, y + 4, unit(i * step) if i else "0", "end", 12, FAINT)]
-    all_x = sorted({x for x, _ in points})
-    for x in all_x if len(all_x) < 12 else [widest * i / 4 for i in range(5)]:
+    all_x, step = sorted({x for x, _ in points}), tick_step(longest)
+    for x in all_x if len(all_x) < 12 else [step * i for i in range(int(longest / step * (1 + 1e-9)) + 1)]:
         body.append(text(at_x(x), bottom + 18, f"{x:.4g}", "middle", 12, FAINT))
     body.append(text((left + right) / 2, bottom + 40, x_name, "middle", 12, FAINT))
     for i, (name, each) in enumerate(lines.items()):
@@ -113,5 +141,7 @@ def curves(title, subtitle, lines, x_name, unit=time_text):
         body.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
         body += [f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="3" fill="{colour}">'
                  f"<title>{escape(name)}, {x:g}: {escape(unit(y))}</title></circle>" for x, y in each]
-        body += legend([(name, colour)], right + 16, top + 20 * i)
+        y = top + 20 * i
+        body += [stroke(right + 16, y, right + 16 + SAMPLE, y, colour, dashes),
+                 text(right + 22 + SAMPLE, y + 4, name, size=12)]
     return svg(WIDTH, HEIGHT, body + [line(left, bottom, right, bottom, INK)])

@@ -116,6 +116,7 @@ step_sources() {
     python3 scripts/nic_test_test.py
     python3 bench/stage_plot_test.py
     python3 bench/post_plot_test.py
+    python3 bench/svg_shapes_test.py
     python3 bench/walked_files_test.py
     python3 examples/serving/experiments/experiments_test.py
 }

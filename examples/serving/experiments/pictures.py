@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A picture for each figure: SVG text of the rows that there are, by file name."""
+from dataclasses import replace
+
 from late import too_many
 from reasons import RESIDENT, TRANSFERS, broken_down, stage_means
 from results import STAGES, distribution_of
@@ -19,13 +21,17 @@ def form(cell):
     return "raw" if cell.raw else "preprocessed"
 
 
+def count(number, what):
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def label(cell, *, model=False, clients=False, kind=False):
-    parts = [cell.model] * model + [cell.transport] + [form(cell)] * kind + [f"{cell.clients} clients"] * clients
+    parts = [cell.model] * model + [cell.transport] + [form(cell)] * kind + [count(cell.clients, "client")] * clients
     return ", ".join(parts)
 
 
 def end_text(row):
-    """Behind a bar."""
+    """After a bar."""
     return time_text(row["total_mean"]) + (", late" if too_many(row) else "")
 
 
@@ -88,10 +94,10 @@ def overhead(figure, rows):
 
 
 def cpu(figure, rows):
-    colours = (("server_user", "server, user", "#0072b2"), ("server_kernel", "server, kernel", "#56b4e9"),
-               ("client_user", "client, user", "#e69f00"), ("client_kernel", "client, kernel", "#d55e00"),
+    colours = (("server_user", "server, user", "#0072b2"), ("server_kernel", "server, OS", "#56b4e9"),
+               ("client_user", "client, user", "#e69f00"), ("client_kernel", "client, OS", "#d55e00"),
                ("server_device", "emulated adapter", "#c8c8c8"))
-    return bars(figure.title, "CPU time of a request; the emulated adapter's threads apart", [
+    return bars(figure.title, "CPU time of a request; at the bars: without the emulated adapter", [
         (label(row.cell, model=True, kind=True), [(name, colour, row[key] or 0.0) for key, name, colour in colours],
          time_text(sum(row[key] or 0.0 for key, _, _ in colours[:4]))) for row in rows])
 
@@ -111,7 +117,7 @@ def clients(figure, rows):
 
 
 def streams(figure, rows):
-    return by_clients(figure, rows, lambda row: f"{row['transport']}, {row['streams']} streams")
+    return by_clients(figure, rows, lambda row: f"{row['transport']}, {count(row.cell.streams, 'stream')}")
 
 
 def sharing(figure, rows):
@@ -141,16 +147,18 @@ def bandwidth(figure, rows):
 
 
 def distribution(figure, rows):
-    lines = {f"{row.cell.clients} clients": [(value / 1000, percent) for percent, value in
-                                              distribution_of(row["inference_distribution"])] for row in rows}
-    return curves(figure.title, "part of the inferences that take no longer", lines, "ms", percent_text)
+    lines = {count(row.cell.clients, "client"): [
+        (value / 1000, percent) for percent, value in distribution_of(row["inference_distribution"])] for row in rows}
+    return curves(figure.title, "share of the inferences that take at most this long", lines, "ms", percent_text)
 
 
 def by_model(draw):
     """A picture for each model, where there are several."""
     def several(figure, rows):
         models = sorted({row["model"] for row in rows})
-        return [(model, draw(figure, [row for row in rows if row["model"] == model])) for model in models]
+        title = figure.title + (": {}" if len(models) > 1 else "")
+        return [(model, draw(replace(figure, title=title.format(model)),
+                             [row for row in rows if row["model"] == model])) for model in models]
     return several
 
 
@@ -171,7 +179,7 @@ def draw(figure, rows):
 
 
 def links(title, rows):
-    """`rows`: [(link, row)], one behind the other."""
+    """`rows`: [(link, row)], in the order of the bars."""
     return bars(title, "mean of each stage", [
         (f"{row.cell.transport}, {form(row.cell)}, {link.split(',')[0]}", stage_parts(row),
          end_text(row)) for link, row in rows])
