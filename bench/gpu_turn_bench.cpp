@@ -108,17 +108,17 @@ std::uint64_t call_in_turn(std::vector<caller>& all, std::atomic<std::int64_t>& 
 }
 
 result<gpu_service> listen(context& ctx, const settings& wanted, const turn_case& what) {
-    server_options options = gpu_service::defaults();
+    gpu_service_options options = gpu_service::defaults();
     options.max_sessions = what.sessions;
     options.max_slots = 1;
     options.max_request_bytes = options.max_response_bytes = 4096;
     options.max_client_sessions = what.sessions;
     options.security.insecure = true;
     options.peer_timeout = 10s;
-    options.verbs.engine = what.engine;
-    options.verbs.host_slots = wanted.host_slots;
-    options.verbs.sharing = what.exclusive ? service_sharing::exclusive : service_sharing::shared;
-    options.verbs.queues = what.queues;
+    options.kernels.engine = what.engine;
+    options.kernels.host_slots = wanted.host_slots;
+    options.kernels.sharing = what.exclusive ? service_sharing::exclusive : service_sharing::shared;
+    options.kernels.queues = what.queues;
     return gpu_service::listen(ctx, "gpu://127.0.0.1:0", options);
 }
 

@@ -69,7 +69,7 @@ int serve_gpu_resident(context& ctx, const network_choice& choice, network& serv
     options.security.insecure = true;
     options.peer_timeout = std::chrono::seconds{5};
     options.max_sessions = 4;
-    options.verbs.host_slots = who == host_slots;
+    options.kernels.host_slots = who == host_slots;
     auto service = gpu_service::listen(ctx, "gpu://127.0.0.1:0", options);
     if (!service) return report::complain(program, service.error());
     auto graph = gpu_graph::start(*service, {1, served.input_bytes(), served.output_bytes(), 1}, served.recorder());

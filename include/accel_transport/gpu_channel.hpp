@@ -4,7 +4,7 @@
 #include <accel_transport/config.hpp>
 #include <accel_transport/context.hpp>
 #include <accel_transport/device/detail/layout_version.hpp>
-#include <accel_transport/options.hpp>
+#include <accel_transport/gpu_options.hpp>
 #include <accel_transport/status.hpp>
 #include <accel_transport/target.hpp>
 
@@ -48,14 +48,12 @@ struct gpu_channel_failure {
 /// methods may be called from any thread.
 class ACCEL_API gpu_channel {
   public:
-    /// Options for `connect`: as a channel's, with slots on cuda:0.
-    [[nodiscard]] static channel_options defaults();
     /// Connects to `gpu://host:port?key=value…` within `connect_timeout`. Makes everything that kernels will
     /// need, before any kernel runs: `slots` × (`request_bytes` + `response_bytes`) of GPU memory. With
     /// `memory` of the host, threads of the host may call with the same functions. `unsupported` names what
     /// is missing. May block.
     [[nodiscard]] static result<gpu_channel> connect(context& ctx, std::string_view uri,
-                                                     const channel_options& options = defaults()) {
+                                                     const gpu_channel_options& options = {}) {
         return open(ctx, uri, options, device::detail::layout_version);
     }
     gpu_channel(gpu_channel&&) noexcept;
@@ -99,8 +97,8 @@ class ACCEL_API gpu_channel {
     friend struct core::internals;
     struct state;
     /// `layout`: of the device headers that the program was compiled with.
-    [[nodiscard]] static result<gpu_channel> open(context& ctx, std::string_view uri, const channel_options& options,
-                                                  std::uint32_t layout);
+    [[nodiscard]] static result<gpu_channel> open(context& ctx, std::string_view uri,
+                                                  const gpu_channel_options& options, std::uint32_t layout);
     explicit gpu_channel(std::unique_ptr<state> made) noexcept;
     std::unique_ptr<state> state_;
 };

@@ -4,7 +4,7 @@
 #include <accel_transport/config.hpp>
 #include <accel_transport/context.hpp>
 #include <accel_transport/device/detail/layout_version.hpp>
-#include <accel_transport/options.hpp>
+#include <accel_transport/gpu_options.hpp>
 #include <accel_transport/status.hpp>
 #include <accel_transport/target.hpp>
 
@@ -48,13 +48,13 @@ class ACCEL_API gpu_service {
   public:
     /// Options for `listen`, sized for a service whose slots are all made beforehand: 64 sessions of 8 slots
     /// with 1 MiB each way, as channels ask for by default, on cuda:0: 1 GiB.
-    [[nodiscard]] static server_options defaults();
+    [[nodiscard]] static gpu_service_options defaults();
     /// Listens on `gpu://host:port?key=value…`. Makes everything that sessions and kernels will need, before
     /// any kernel runs: `max_sessions` × `max_slots` × (`max_request_bytes` + `max_response_bytes`) of GPU
     /// memory. With `memory` of the host, threads of the host may serve with the same functions.
     /// `unsupported` names what is missing. May block.
     [[nodiscard]] static result<gpu_service> listen(context& ctx, std::string_view uri,
-                                                    const server_options& options = defaults()) {
+                                                    const gpu_service_options& options = defaults()) {
         return open(ctx, uri, options, device::detail::layout_version);
     }
     gpu_service(gpu_service&&) noexcept;
@@ -98,8 +98,8 @@ class ACCEL_API gpu_service {
     friend class gpu_graph;
     struct state;
     /// `layout`: of the device headers that the program was compiled with.
-    [[nodiscard]] static result<gpu_service> open(context& ctx, std::string_view uri, const server_options& options,
-                                                  std::uint32_t layout);
+    [[nodiscard]] static result<gpu_service> open(context& ctx, std::string_view uri,
+                                                  const gpu_service_options& options, std::uint32_t layout);
     explicit gpu_service(std::unique_ptr<state> made) noexcept;
     std::unique_ptr<state> state_;
 };

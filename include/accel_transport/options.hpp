@@ -36,26 +36,6 @@ struct security_options {
     bool insecure = false;  ///< URI `insecure`: no keys, no encryption; has to be asked for by name
 };
 
-/// How kernels, of a service or a channel, reach their RDMA device.
-enum class gpu_engine : std::uint8_t {
-    automatic,  ///< URI `auto`: `direct` where it works, else `proxy`
-    direct,     ///< its kernels post to the device's own queues (mlx5), which the GPU has to map
-    proxy,      ///< a thread of the host, which spins under load, posts for them by libibverbs; any device
-};
-
-/// The threads that serve a session of a `gpu_service`, or call through a `gpu_channel`.
-enum class service_sharing : std::uint8_t {
-    shared,     ///< any thread of any kernel, with locks that nobody waits for; keeps the GPU busy when load is uneven
-    exclusive,  ///< one thread, warp or block for each session or channel, without locks: the quickest turn
-};
-
-/// Where the queues of a service or channel with `service_sharing::exclusive` lie.
-enum class queue_location : std::uint8_t {
-    automatic,  ///< URI `auto`: `gpu` where the GPU's memory and the device allow it, else `host`
-    host,
-    gpu,  ///< in the kernels' memory, made by DevX (mlx5): a message waits for no way to the host
-};
-
 /// Which RDMA port `rdma` uses, and how patient its hardware is. The defaults suit one network.
 struct verbs_options {
     std::string device{};   ///< URI `device`: NAME or NAME:PORT, as in mlx5_0:1; empty: the first that is up
@@ -68,19 +48,6 @@ struct verbs_options {
     /// URI `direct`: on mlx5 devices, write work requests and read completions where the device does, not by
     /// way of its driver's library. Other devices are always used by way of libibverbs.
     bool direct = true;
-    /// URI `engine`, `gpu_service` and `gpu_channel` only: auto, direct or proxy. `direct=false` leaves no
-    /// choice but the proxy.
-    gpu_engine engine = gpu_engine::automatic;
-    /// URI `host_slots`, likewise: requests and responses lie in pinned memory of the host, and kernels reach
-    /// them across PCIe. For short messages, and where the adapter does not reach the GPU's memory.
-    bool host_slots = false;
-    /// URI `sharing`, `gpu_service` and `gpu_channel` only: shared or exclusive.
-    service_sharing sharing = service_sharing::shared;
-    /// URI `queues`, with `sharing=exclusive` only: auto, host or gpu, which needs the engine `direct`.
-    queue_location queues = queue_location::automatic;
-    /// URI `proxy_threads`, with the engine `proxy`: 1 to 64 threads, which all services and channels of the context
-    /// that ask for them share; the largest number holds. 0: a thread of its own, which answers soonest.
-    std::uint32_t proxy_threads = 0;
 };
 
 /// A rate of bits on a wire. In a URI: 200Mb/s, 25Gb/s; 0 is none.
@@ -122,7 +89,6 @@ struct channel_options {
     /// tcp, zmq: what this end sends is no faster than this (SO_MAX_PACING_RATE of its data connection); 0: as fast
     /// as it can. `unsupported` for other schemes.
     bit_rate pacing{};
-    memory_kind memory = memory_kind::host();  ///< of the slots; a GPU's with `gpu_channel` only
     verbs_options verbs{};
     security_options security{};
 };

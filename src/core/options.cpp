@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/control/security.hpp"
+#include "core/option_keys.hpp"
 #include "core/protocol.hpp"
 #include "core/uri.hpp"
 
@@ -7,12 +8,10 @@
 #include <array>
 #include <charconv>
 #include <chrono>
-#include <initializer_list>
 #include <limits>
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -46,6 +45,8 @@ constexpr std::array<unit, 4> size_units{{{"", 1}, {"K", 1U << 10}, {"M", 1U << 
 constexpr std::array<unit, 5> rate_units{
     {{"b/s", 1}, {"kb/s", 1'000}, {"Mb/s", 1'000'000}, {"Gb/s", 1'000'000'000}, {"Tb/s", 1'000'000'000'000}}};
 constexpr std::array<unit, 4> time_units{{{"ns", 1}, {"us", 1'000}, {"ms", 1'000'000}, {"s", 1'000'000'000}}};
+
+}  // namespace
 
 bool parse_value(std::string_view text, std::uint32_t& out) {
     std::uint64_t value = 0;
@@ -88,41 +89,6 @@ bool parse_value(std::string_view text, std::string& out) {
     return true;
 }
 
-/// A value's name in a URI.
-template <class Value>
-using named = std::pair<std::string_view, Value>;
-
-template <class Value>
-bool find_name(std::string_view text, std::initializer_list<named<Value>> names, Value& out) {
-    const auto found = std::ranges::find(names, text, &named<Value>::first);
-    if (found == names.end()) return false;
-    out = found->second;
-    return true;
-}
-bool parse_value(std::string_view text, poll_mode& out) {
-    return find_name<poll_mode>(
-        text, {{"busy", poll_mode::busy}, {"adaptive", poll_mode::adaptive}, {"block", poll_mode::block}}, out);
-}
-bool parse_value(std::string_view text, stream_priority& out) {
-    return find_name<stream_priority>(text, {{"high", stream_priority::high}, {"normal", stream_priority::normal}},
-                                      out);
-}
-bool parse_value(std::string_view text, gpu_engine& out) {
-    return find_name<gpu_engine>(
-        text, {{"auto", gpu_engine::automatic}, {"direct", gpu_engine::direct}, {"proxy", gpu_engine::proxy}}, out);
-}
-bool parse_value(std::string_view text, service_sharing& out) {
-    return find_name<service_sharing>(
-        text, {{"shared", service_sharing::shared}, {"exclusive", service_sharing::exclusive}}, out);
-}
-bool parse_value(std::string_view text, queue_location& out) {
-    return find_name<queue_location>(
-        text, {{"auto", queue_location::automatic}, {"host", queue_location::host}, {"gpu", queue_location::gpu}}, out);
-}
-bool parse_value(std::string_view text, encryption& out) {
-    return find_name<encryption>(
-        text, {{"auto", encryption::automatic}, {"required", encryption::required}, {"off", encryption::off}}, out);
-}
 bool parse_value(std::string_view text, memory_kind& out) {
     if (text == "host") {
         out = memory_kind::host();
@@ -134,61 +100,40 @@ bool parse_value(std::string_view text, memory_kind& out) {
     return true;
 }
 
-/// What a value of this type is, in words.
-template <class Value>
-constexpr std::string_view expected = "a whole number";
-template <>
-constexpr std::string_view expected<std::size_t> = "a size such as 4096, 64K or 1M";
-template <>
-constexpr std::string_view expected<nanoseconds> = "a duration such as 20us, 500ms or 2s";
-template <>
-constexpr std::string_view expected<bit_rate> = "a rate such as 200Mb/s or 25Gb/s, or 0";
-template <>
-constexpr std::string_view expected<bool> = "true or false";
-template <>
-constexpr std::string_view expected<std::string> = "a text";
+namespace {
+
+using core::parse_value;
+
+bool parse_value(std::string_view text, poll_mode& out) {
+    return find_name<poll_mode>(
+        text, {{"busy", poll_mode::busy}, {"adaptive", poll_mode::adaptive}, {"block", poll_mode::block}}, out);
+}
+bool parse_value(std::string_view text, stream_priority& out) {
+    return find_name<stream_priority>(text, {{"high", stream_priority::high}, {"normal", stream_priority::normal}},
+                                      out);
+}
+bool parse_value(std::string_view text, encryption& out) {
+    return find_name<encryption>(
+        text, {{"auto", encryption::automatic}, {"required", encryption::required}, {"off", encryption::off}}, out);
+}
+
+}  // namespace
+
 template <>
 constexpr std::string_view expected<poll_mode> = "busy, adaptive or block";
 template <>
 constexpr std::string_view expected<stream_priority> = "normal or high";
 template <>
-constexpr std::string_view expected<gpu_engine> = "auto, direct or proxy";
-template <>
-constexpr std::string_view expected<service_sharing> = "shared or exclusive";
-template <>
-constexpr std::string_view expected<queue_location> = "auto, host or gpu";
-template <>
 constexpr std::string_view expected<encryption> = "auto, required or off";
-template <>
-constexpr std::string_view expected<memory_kind> = "host, or a GPU such as cuda:0";
 
-template <class Value>
-std::string bad_value(std::string_view name, std::string_view text) {
-    if constexpr (std::is_same_v<Value, std::uint16_t>) return fmt::format("option {}: {}", name, not_a_port(text));
-    return fmt::format("'{}' is not a valid value for {}: expected {}", text, name, expected<Value>);
-}
+namespace {
 
-template <class Options>
-struct option_key {
-    std::string_view name;
-    bool (*set)(Options&, std::string_view);
-    std::string (*complain)(std::string_view name, std::string_view text);
-};
-
-#define ACCEL_OPTION_OF(options, part, field)                                                                         \
-    option_key<options> {                                                                                             \
-#field, [](options & o,                                                                                       \
-                   std::string_view text) { return parse_value(text, o part.field); }, bad_value < decltype(options { \
-                                                                                       } part.field)>                 \
-    }
 #define ACCEL_OPTION(options, field) ACCEL_OPTION_OF(options, , field)
 /// The options of RDMA devices, which both ends have.
-#define ACCEL_VERBS_OPTIONS(options)                                                             \
-    ACCEL_OPTION_OF(options, .verbs, device), ACCEL_OPTION_OF(options, .verbs, gid_index),       \
-        ACCEL_OPTION_OF(options, .verbs, mtu), ACCEL_OPTION_OF(options, .verbs, ack_timeout),    \
-        ACCEL_OPTION_OF(options, .verbs, ack_retries), ACCEL_OPTION_OF(options, .verbs, direct), \
-        ACCEL_OPTION_OF(options, .verbs, engine), ACCEL_OPTION_OF(options, .verbs, host_slots),  \
-        ACCEL_OPTION_OF(options, .verbs, proxy_threads)
+#define ACCEL_VERBS_OPTIONS(options)                                                          \
+    ACCEL_OPTION_OF(options, .verbs, device), ACCEL_OPTION_OF(options, .verbs, gid_index),    \
+        ACCEL_OPTION_OF(options, .verbs, mtu), ACCEL_OPTION_OF(options, .verbs, ack_timeout), \
+        ACCEL_OPTION_OF(options, .verbs, ack_retries), ACCEL_OPTION_OF(options, .verbs, direct)
 /// `peer_keys`: where this end finds the public keys of its peers.
 #define ACCEL_SECURITY_OPTIONS(options, peer_keys)                                                    \
     ACCEL_OPTION_OF(options, .security, key_file), ACCEL_OPTION_OF(options, .security, peer_keys),    \
@@ -213,10 +158,7 @@ constexpr std::array channel_keys{
     ACCEL_OPTION(channel_options, backoff_max),
     ACCEL_OPTION(channel_options, zerocopy),
     ACCEL_OPTION(channel_options, pacing),
-    ACCEL_OPTION(channel_options, memory),
     ACCEL_VERBS_OPTIONS(channel_options),
-    ACCEL_OPTION_OF(channel_options, .verbs, sharing),
-    ACCEL_OPTION_OF(channel_options, .verbs, queues),
     ACCEL_SECURITY_OPTIONS(channel_options, server_key),
 };
 
@@ -246,30 +188,23 @@ constexpr std::array server_keys{
     ACCEL_OPTION(server_options, zerocopy),
     ACCEL_OPTION(server_options, pacing),
     ACCEL_VERBS_OPTIONS(server_options),
-    ACCEL_OPTION_OF(server_options, .verbs, sharing),
-    ACCEL_OPTION_OF(server_options, .verbs, queues),
     ACCEL_SECURITY_OPTIONS(server_options, authorized_keys),
 };
-#undef ACCEL_OPTION_OF
 #undef ACCEL_OPTION
 #undef ACCEL_VERBS_OPTIONS
 #undef ACCEL_SECURITY_OPTIONS
 
+/// Of this end, or one of `more`.
 template <class Options, std::size_t Count>
 result<void> set_option(const std::array<option_key<Options>, Count>& keys, std::string_view name,
-                        std::string_view value, Options& options) {
-    for (const auto& each : keys) {
-        if (each.name != name) continue;
-        if (each.set(options, value)) return {};
-        return error{status::invalid_argument, 0, each.complain(name, value)};
-    }
-    std::string known;
-    for (const auto& each : keys) known += fmt::format("{}{}", known.empty() ? "" : ", ", each.name);
+                        std::string_view value, Options& options, further_keys* more) {
+    auto set = core::set_option(keys, name, value, options);
+    if (set && !*set && more != nullptr) set = more->set(name, value);
+    if (!set) return set.error();
+    if (*set) return {};
+    std::string known = names_of(keys);
+    if (more != nullptr) known += fmt::format(", {}", more->names());
     return error{status::invalid_argument, 0, fmt::format("unknown option '{}'; the options are: {}", name, known)};
-}
-
-error out_of_bounds(std::string_view what, std::string_view range) {
-    return {status::invalid_argument, 0, fmt::format("option {} has to be {}", what, range)};
 }
 
 result<void> check(const security_options& options) {
@@ -286,15 +221,6 @@ result<void> check(const verbs_options& options) {
     if (options.gid_index < -1 || options.gid_index > 255) return out_of_bounds("gid_index", "-1 to 255");
     if (options.ack_timeout <= nanoseconds{0}) return out_of_bounds("ack_timeout", "more than 0");
     if (options.ack_retries > 6) return out_of_bounds("ack_retries", "0 to 6");
-    if (options.proxy_threads > 64) return out_of_bounds("proxy_threads", "0 to 64");
-    if (options.engine == gpu_engine::direct && !options.direct)
-        return out_of_bounds("engine", "auto or proxy with direct=false");
-    if (options.engine == gpu_engine::direct && options.proxy_threads > 0)
-        return out_of_bounds("proxy_threads", "0 with engine=direct, which has no proxy");
-    if (options.queues != queue_location::automatic && options.sharing != service_sharing::exclusive)
-        return out_of_bounds("queues", "auto without sharing=exclusive");
-    if (options.queues == queue_location::gpu && options.engine == gpu_engine::proxy)
-        return out_of_bounds("queues", "auto or host with engine=proxy");
     return {};
 }
 
@@ -356,13 +282,13 @@ result<server_options> checked(server_options options) {
 
 }  // namespace
 
-result<channel_options> apply_options(const uri& source, channel_options options) {
+result<channel_options> apply_options(const uri& source, channel_options options, further_keys* more) {
     for (const auto& [name, value] : source.options)
-        if (auto set = set_option(channel_keys, name, value, options); !set) return set.error();
+        if (auto set = set_option(channel_keys, name, value, options, more); !set) return set.error();
     return checked(std::move(options));
 }
 
-result<server_options> apply_options(const std::vector<uri>& sources, server_options options) {
+result<server_options> apply_options(const std::vector<uri>& sources, server_options options, further_keys* more) {
     std::vector<std::pair<std::string, std::string>> seen;
     for (const uri& source : sources) {
         for (const auto& [name, value] : source.options) {
@@ -376,7 +302,7 @@ result<server_options> apply_options(const std::vector<uri>& sources, server_opt
                 }
             }
             seen.emplace_back(name, value);
-            if (auto set = set_option(server_keys, name, value, options); !set) return set.error();
+            if (auto set = set_option(server_keys, name, value, options, more); !set) return set.error();
         }
     }
     return checked(std::move(options));

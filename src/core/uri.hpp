@@ -40,10 +40,24 @@ inline constexpr std::size_t max_hosts = 64;  ///< in one URI
 /// `tcp://a:1,b:2?slots=4` as `tcp://a:1?slots=4` and `tcp://b:2?slots=4`: at least one, which may be no good URI.
 [[nodiscard]] result<std::vector<std::string>> one_host_each(std::string_view text);
 
+/// Keys of a URI beside those of `channel_options` or `server_options`.
+class further_keys {
+  public:
+    /// False: not one of these.
+    [[nodiscard]] virtual result<bool> set(std::string_view name, std::string_view value) = 0;
+    /// For people: "a, b".
+    [[nodiscard]] virtual std::string names() const = 0;
+
+  protected:
+    ~further_keys() = default;
+};
+
 /// Sets the fields that the URI names; a misspelt key is an error that lists the right ones.
-[[nodiscard]] result<channel_options> apply_options(const uri& source, channel_options options);
+[[nodiscard]] result<channel_options> apply_options(const uri& source, channel_options options,
+                                                    further_keys* more = nullptr);
 
 /// The same for a server, over all its URIs: two that disagree on a key are an error.
-[[nodiscard]] result<server_options> apply_options(const std::vector<uri>& sources, server_options options);
+[[nodiscard]] result<server_options> apply_options(const std::vector<uri>& sources, server_options options,
+                                                   further_keys* more = nullptr);
 
 }  // namespace accel::core

@@ -28,11 +28,11 @@ class gpu_backend final : public core::backend, public kernel_backend {
         return rdma_->open_poller(options);
     }
     [[nodiscard]] result<std::unique_ptr<kernel_service>> open_service(const core::poller_options& options,
-                                                                       const kernel_options& kernels) override {
+                                                                       const kernel_setup& kernels) override {
         return service_poller::open(options, kernels, proxies_);
     }
     [[nodiscard]] result<std::unique_ptr<kernel_client>> open_client(const core::poller_options& options,
-                                                                     const kernel_options& kernels) override {
+                                                                     const kernel_setup& kernels) override {
         return client_poller::open(options, kernels, proxies_);
     }
 
@@ -58,7 +58,7 @@ core::probe_result gpu_backend::examine() {
     core::probe_result out = probe();
     auto gpu = context_.gpus()->open(memory_kind::cuda(0));
     if (!out.usable || !gpu) return out;
-    auto chosen = choose_engine({}, {}, context_.gpus(), *gpu);
+    auto chosen = choose_engine({}, gpu_engine::automatic, {}, context_.gpus(), *gpu);
     if (!chosen)
         out.reason += fmt::format(", but none can be made: {}", chosen.error().message);
     else if (chosen->engine == gpu_engine::direct)

@@ -63,17 +63,17 @@ result<void> admit_gpu(core::accelerator_device* gpu, bool host_slots) {
     return gpu->watch();
 }
 
-result<void> check_queues(const verbs_options& wanted, const engine_choice& chosen) {
+result<void> check_queues(const kernel_options& wanted, const engine_choice& chosen) {
     const bool exclusive = wanted.sharing == service_sharing::exclusive;
     if (!exclusive || wanted.queues != queue_location::gpu || chosen.engine == gpu_engine::direct) return {};
     return error{status::unsupported, 0, fmt::format("gpu: queues=gpu needs the engine direct: {}", chosen.reason)};
 }
 
-result<engine_choice> choose_engine(const verbs_options& wanted, const std::string& near_host,
+result<engine_choice> choose_engine(const verbs_options& options, gpu_engine wanted, const std::string& near_host,
                                     const std::shared_ptr<core::accelerator>& gpus, core::accelerator_device* gpu) {
-    if (wanted.engine == gpu_engine::proxy) return by_proxy(wanted, near_host, "engine=proxy", false);
-    if (!wanted.direct) return by_proxy(wanted, near_host, "direct=false", false);
-    auto on = verbs::device::open(wanted, near_host);
+    if (wanted == gpu_engine::proxy) return by_proxy(options, near_host, "engine=proxy", false);
+    if (!options.direct) return by_proxy(options, near_host, "direct=false", false);
+    auto on = verbs::device::open(options, near_host);
     if (!on) return on.error();
     bool has_queues = false;
     const std::string why_not = obstacle(*on, gpus, gpu, has_queues);
@@ -82,10 +82,10 @@ result<engine_choice> choose_engine(const verbs_options& wanted, const std::stri
         return engine_choice{*on, gpu_engine::direct, fmt::format("{} drives the queues of {}", who, (*on)->name()),
                              false};
     }
-    if (wanted.engine == gpu_engine::direct)
+    if (wanted == gpu_engine::direct)
         return error{status::unsupported, 0, fmt::format("gpu: engine=direct: {}", why_not)};
     if (!has_queues) return engine_choice{*on, gpu_engine::proxy, why_not, false};
-    return by_proxy(wanted, near_host, why_not, true);
+    return by_proxy(options, near_host, why_not, true);
 }
 
 }  // namespace accel::gpu

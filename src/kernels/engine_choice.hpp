@@ -4,7 +4,7 @@
 #include "core/accelerator.hpp"
 #include "verbs/device.hpp"
 
-#include <accel_transport/options.hpp>
+#include <accel_transport/gpu_options.hpp>
 #include <accel_transport/status.hpp>
 
 #include <memory>
@@ -25,12 +25,13 @@ struct engine_choice {
 [[nodiscard]] result<void> admit_gpu(core::accelerator_device* gpu, bool host_slots);
 
 /// `unsupported`: `queues=gpu` was asked for, and the engine has no queues there.
-[[nodiscard]] result<void> check_queues(const verbs_options& wanted, const engine_choice& chosen);
+[[nodiscard]] result<void> check_queues(const kernel_options& wanted, const engine_choice& chosen);
 
-/// Opens the device that `wanted` names and tries whether `gpu` can map the registers of its queues (null:
+/// Opens the device that `options` name and tries whether `gpu` can map the registers of its queues (null:
 /// threads of the host act as kernels). Call it before kernels run: some of it would wait for them. An engine
 /// that was asked for by name and does not work is an error.
-[[nodiscard]] result<engine_choice> choose_engine(const verbs_options& wanted, const std::string& near_host,
+[[nodiscard]] result<engine_choice> choose_engine(const verbs_options& options, gpu_engine wanted,
+                                                  const std::string& near_host,
                                                   const std::shared_ptr<core::accelerator>& gpus,
                                                   core::accelerator_device* gpu);
 

@@ -5,7 +5,7 @@
 
 #include <accel_transport/completion.hpp>
 #include <accel_transport/device/detail/layout_version.hpp>
-#include <accel_transport/options.hpp>
+#include <accel_transport/gpu_options.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -32,13 +32,14 @@ struct kernel_engine {
     core::nanoseconds cpu_time{};  ///< of the host, without the watching thread's
 };
 
-/// The sizes to allocate for all sessions before the kernels run.
-struct kernel_options {
+/// What is made for kernels before they run, and the sizes for all sessions.
+struct kernel_setup {
     std::shared_ptr<core::accelerator> gpus;
     core::accelerator_device* gpu = nullptr;  ///< null: a thread of the host acts as the kernel
     std::uint32_t sessions = 0;
     core::link_geometry limits{};      ///< of a session
     core::nanoseconds call_timeout{};  ///< client
+    kernel_options options{};
 };
 
 /// Connections without a data path, which one thread watches for kernels. The only event is `lost`.
@@ -89,9 +90,9 @@ class kernel_backend {
   public:
     virtual ~kernel_backend() = default;
     [[nodiscard]] virtual result<std::unique_ptr<kernel_service>> open_service(const core::poller_options& options,
-                                                                               const kernel_options& kernels) = 0;
+                                                                               const kernel_setup& kernels) = 0;
     [[nodiscard]] virtual result<std::unique_ptr<kernel_client>> open_client(const core::poller_options& options,
-                                                                             const kernel_options& kernels) = 0;
+                                                                             const kernel_setup& kernels) = 0;
 };
 
 /// Refuses code that was compiled against another version of the device headers. `who` begins the sentence.

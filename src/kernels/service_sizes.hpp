@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <accel_transport/options.hpp>
+#include <accel_transport/gpu_options.hpp>
 
 #include <cstddef>
 #include <cstdint>

@@ -21,14 +21,14 @@ class bare_server_rig {
 
     bare_server_rig(gpu_engine engine, service_sharing sharing) : exclusive_(sharing == service_sharing::exclusive) {
         core::poller_options wanted;
-        wanted.verbs.engine = engine;
-        wanted.verbs.sharing = sharing;
         wanted.role = core::link_role::client;
         wanted.host = "127.0.0.1";
         wanted.verbs.ack_timeout = 1ms;
         wanted.verbs.ack_retries = 2;
-        poller =
-            dynamic_cast<gpu::kernel_backend&>(backend_).open_client(wanted, {nullptr, nullptr, 1, shape, 10s}).value();
+        gpu::kernel_setup kernels{nullptr, nullptr, 1, shape, 10s};
+        kernels.options.engine = engine;
+        kernels.options.sharing = sharing;
+        poller = dynamic_cast<gpu::kernel_backend&>(backend_).open_client(wanted, kernels).value();
         core::link_config config;
         config.geometry = shape;
         link = poller->open_connection(config).value();

@@ -30,14 +30,14 @@ class bare_service : public ::testing::Test {
     void SetUp() override {
         if (!has(engine())) GTEST_SKIP() << "this device has no queues to drive";
         core::poller_options wanted;
-        wanted.verbs.engine = engine();
-        wanted.verbs.sharing = sharing();
         wanted.verbs.ack_timeout = 8ms;
         wanted.verbs.ack_retries = 3;
         wanted.role = core::link_role::server;
         wanted.host = "127.0.0.1";
-        poller_ =
-            dynamic_cast<gpu::kernel_backend&>(backend_).open_service(wanted, {nullptr, nullptr, 2, shape, {}}).value();
+        gpu::kernel_setup kernels{nullptr, nullptr, 2, shape};
+        kernels.options.engine = engine();
+        kernels.options.sharing = sharing();
+        poller_ = dynamic_cast<gpu::kernel_backend&>(backend_).open_service(wanted, kernels).value();
         kernel_ = std::thread([this, service = poller_->service()] {
             sharing() == service_sharing::shared ? serve(service) : serve_as_owner(service);
         });

@@ -24,7 +24,7 @@ class device_cancel : public ::testing::TestWithParam<cancel_case> {
 
     void SetUp() override {
         if (!has(GetParam().setting.engine)) GTEST_SKIP() << "this device has no queues to drive";
-        rig_.options.verbs.sharing = GetParam().sharing;
+        rig_.options.kernels.sharing = GetParam().sharing;
         rig_.options.max_sessions = 1;  // so that the next client gets the same place
         rig_.listen();
         if (GetParam().sharing == service_sharing::exclusive) {

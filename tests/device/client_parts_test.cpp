@@ -43,7 +43,7 @@ class client_parts : public ::testing::TestWithParam<caller_case> {
     }
     void serve_by_kernels() {
         rig_.options.max_sessions = 2;
-        if (GetParam().owners_answer) rig_.options.verbs.sharing = service_sharing::exclusive;
+        if (GetParam().owners_answer) rig_.options.kernels.sharing = service_sharing::exclusive;
         rig_.listen();
         if (GetParam().owners_answer)
             return rig_.serve_owned([this](device::owned_sessions& mine, const device::exchange_ref& exchange) {
@@ -70,15 +70,15 @@ class client_parts : public ::testing::TestWithParam<caller_case> {
         handler_ = std::make_unique<server>(std::move(*made));
     }
     void connect() {
-        channel_options wanted;
+        gpu_channel_options wanted;
         wanted.slots = slots;
         wanted.request_bytes = wanted.response_bytes = 4096;
         wanted.call_timeout = patience(10s);
         wanted.connect_timeout = patience(20s);
         wanted.peer_timeout = patience(20s);
         wanted.security.insecure = true;
-        wanted.verbs.engine = GetParam().setting.engine;
-        wanted.verbs.sharing = GetParam().sharing;
+        wanted.kernels.engine = GetParam().setting.engine;
+        wanted.kernels.sharing = GetParam().sharing;
         wanted.memory = GetParam().setting.on_gpu ? memory_kind::cuda(0) : memory_kind::host();
         const std::string there = handler_ ? handler_->endpoints().front() : rig_.service->endpoint();
         auto made = gpu_channel::connect(rig_.client_context, "gpu" + there.substr(there.find(':')), wanted);

@@ -44,7 +44,7 @@ class client_rig {
         wanted.connect_timeout = patience(20s);
         wanted.peer_timeout = patience(20s);
         wanted.security.insecure = true;
-        wanted.verbs.engine = kind.caller.engine;
+        wanted.kernels.engine = kind.caller.engine;
         wanted.memory = kind.caller.on_gpu ? memory_kind::cuda(0) : memory_kind::host();
     }
     ~client_rig() {
@@ -57,7 +57,7 @@ class client_rig {
 
     void listen() {
         if (kind.kernels_answer) {
-            if (kind.owners_answer) services.options.verbs.sharing = service_sharing::exclusive;
+            if (kind.owners_answer) services.options.kernels.sharing = service_sharing::exclusive;
             services.listen();
             ASSERT_TRUE(services.service && services.service->set_targets({"named"}).ok());
             if (kind.owners_answer)
@@ -126,7 +126,7 @@ class client_rig {
 
     client_case kind;
     service_rig services;
-    channel_options wanted;
+    gpu_channel_options wanted;
     std::unique_ptr<server> handler;
     std::unique_ptr<gpu_channel> channel;
     std::atomic<std::int64_t> last_time_left{0};  ///< of the last request, as the server knows it

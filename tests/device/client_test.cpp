@@ -132,7 +132,7 @@ TEST_P(device_client, a_forked_child_can_neither_use_nor_disturb_a_channel) {
 }
 
 TEST_P(device_client, slots_may_lie_on_the_host) {
-    rig.wanted.verbs.host_slots = true;
+    rig.wanted.kernels.host_slots = true;
     open();
     for (const std::size_t size : {0U, 64U, 4096U}) EXPECT_EQ(call_once(ref(), size, size), status::ok) << size;
     EXPECT_EQ(rig.channel->memory(), rig.wanted.memory);

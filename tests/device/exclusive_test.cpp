@@ -21,8 +21,8 @@ class exclusive_service : public ::testing::TestWithParam<whereabouts> {
   protected:
     void SetUp() override {
         if (!has(GetParam().engine)) GTEST_SKIP() << "this device has no queues to drive";
-        rig.options.verbs.sharing = service_sharing::exclusive;
-        rig.options.verbs.queues = GetParam().queues;
+        rig.options.kernels.sharing = service_sharing::exclusive;
+        rig.options.kernels.queues = GetParam().queues;
     }
     service_rig rig{{GetParam().on_gpu, GetParam().engine}};
 };
@@ -326,8 +326,8 @@ TEST_P(exclusive_service, functions_for_the_other_sharing_are_refused) {
 }
 
 TEST_P(exclusive_service, proxy_has_no_queues_in_the_memory_of_kernels) {
-    rig.options.verbs.engine = gpu_engine::proxy;
-    rig.options.verbs.queues = queue_location::gpu;
+    rig.options.kernels.engine = gpu_engine::proxy;
+    rig.options.kernels.queues = queue_location::gpu;
     auto refused = rig.try_listen();
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, status::invalid_argument);
@@ -336,7 +336,7 @@ TEST_P(exclusive_service, proxy_has_no_queues_in_the_memory_of_kernels) {
 }
 
 TEST_P(exclusive_service, the_uri_selects_exclusive_sharing) {
-    rig.options.verbs.sharing = service_sharing::shared;
+    rig.options.kernels.sharing = service_sharing::shared;
     rig.query = "?sharing=exclusive";
     rig.listen();
     rig.serve_owned(echo_as_owner);
@@ -347,9 +347,9 @@ TEST_P(exclusive_service, the_uri_selects_exclusive_sharing) {
 TEST_P(exclusive_service, channels_of_kernels_reach_an_exclusive_service) {
     rig.listen();
     rig.serve_owned(echo_as_owner, 2);
-    channel_options wanted = service_rig::small();
+    gpu_channel_options wanted{service_rig::small()};
     wanted.security.insecure = true;
-    wanted.verbs.engine = GetParam().engine;
+    wanted.kernels.engine = GetParam().engine;
     wanted.memory = memory_kind::host();
     auto client = gpu_channel::connect(rig.client_context, rig.service->endpoint(), wanted);
     ASSERT_TRUE(client.ok()) << client.error().message;

@@ -28,7 +28,7 @@ class service_gpu_loss : public ::testing::TestWithParam<loss_case> {
   protected:
     void SetUp() override {
         if (!has(GetParam().engine)) GTEST_SKIP() << "this device has no queues to drive";
-        rig_.options.verbs.sharing = GetParam().sharing;
+        rig_.options.kernels.sharing = GetParam().sharing;
         rig_.options.drain_timeout = until_hung();
         rig_.listen();
     }

@@ -32,8 +32,8 @@ class recorded_service : public ::testing::TestWithParam<recorded_way> {
   protected:
     void SetUp() override {
         if (!has(GetParam().engine)) GTEST_SKIP() << "this device has no queues to drive";
-        rig_.options.verbs.sharing = GetParam().sharing;
-        rig_.options.verbs.queues = GetParam().queues;
+        rig_.options.kernels.sharing = GetParam().sharing;
+        rig_.options.kernels.queues = GetParam().queues;
     }
     using step = std::function<void(const device::graph_iteration&)>;
     void listen() { rig_.listen(); }

@@ -21,8 +21,8 @@ class owned_client : public ::testing::TestWithParam<owned_case> {
   protected:
     void SetUp() override {
         if (!has(GetParam().who.caller.engine)) GTEST_SKIP() << "this device has no queues to drive";
-        rig.wanted.verbs.sharing = service_sharing::exclusive;
-        rig.wanted.verbs.queues = GetParam().queues;
+        rig.wanted.kernels.sharing = service_sharing::exclusive;
+        rig.wanted.kernels.queues = GetParam().queues;
     }
     void open() {
         rig.listen();
@@ -462,8 +462,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(owned_client_options, queues_on_a_gpu_need_the_engine_direct) {
     client_rig rig(client_case{{false, gpu_engine::proxy}});
-    rig.wanted.verbs.sharing = service_sharing::exclusive;
-    rig.wanted.verbs.queues = queue_location::gpu;
+    rig.wanted.kernels.sharing = service_sharing::exclusive;
+    rig.wanted.kernels.queues = queue_location::gpu;
     rig.listen();
     const auto made = rig.try_connect();
     ASSERT_FALSE(made.ok());

@@ -23,7 +23,7 @@ class device_parts : public ::testing::TestWithParam<part_case> {
   protected:
     void SetUp() override {
         if (!has(GetParam().setting.engine)) GTEST_SKIP() << "this device has no queues to drive";
-        rig_.options.verbs.sharing = GetParam().sharing;
+        rig_.options.kernels.sharing = GetParam().sharing;
         rig_.options.max_sessions = 2;
         rig_.listen();
         serve();

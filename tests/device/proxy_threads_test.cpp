@@ -43,7 +43,7 @@ class device_proxy_threads : public ::testing::TestWithParam<service_sharing> {
         service_rig& made =
             *rigs_.emplace_back(std::make_unique<service_rig>(service_setting{false, gpu_engine::proxy}, &shared_));
         made.options.max_sessions = 4;
-        made.options.verbs.sharing = GetParam();
+        made.options.kernels.sharing = GetParam();
         made.query = "?proxy_threads=" + std::to_string(threads);
         made.listen();
         if (GetParam() == service_sharing::exclusive)

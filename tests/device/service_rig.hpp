@@ -95,7 +95,7 @@ class service_rig {
         options.max_request_bytes = options.max_response_bytes = std::size_t{64} << 10;
         options.security.insecure = true;
         options.peer_timeout = patience(20s);
-        options.verbs.engine = setting.engine;
+        options.kernels.engine = setting.engine;
     }
     ~service_rig() { stop(); }
     service_rig(const service_rig&) = delete;
@@ -158,7 +158,7 @@ class service_rig {
   public:
     context& server_context;
     context client_context = context::open({.metrics = true}).value();
-    server_options options;
+    gpu_service_options options;
     std::string query;  ///< of the URI
     std::unique_ptr<gpu_service> service;
     std::atomic<int> closed_kernels{0};

@@ -178,7 +178,7 @@ TEST_P(device_service, a_response_goes_to_its_response_target) {
 
 TEST_P(device_service, slots_may_lie_on_the_host) {
     service_rig rig(GetParam());
-    rig.options.verbs.host_slots = true;
+    rig.options.kernels.host_slots = true;
     rig.listen();
     rig.serve(echo, 2);
     channel client = rig.connect();

@@ -69,10 +69,14 @@ class stuck_driver : public ::testing::TestWithParam<std::uint32_t> {
     void TearDown() override { driver.wanted = false; }
     [[nodiscard]] static core::poller_options options(core::link_role role) {
         core::poller_options out;
-        out.verbs.engine = gpu_engine::proxy;
-        out.verbs.proxy_threads = GetParam();
         out.role = role;
         out.host = "127.0.0.1";
+        return out;
+    }
+    [[nodiscard]] static gpu::kernel_setup kernels(std::uint32_t sessions) {
+        gpu::kernel_setup out{nullptr, nullptr, sessions, shape, 10s};
+        out.options.engine = gpu_engine::proxy;
+        out.options.proxy_threads = GetParam();
         return out;
     }
     static void hold_the_thread() {
@@ -94,8 +98,8 @@ class stuck_driver : public ::testing::TestWithParam<std::uint32_t> {
 };
 
 TEST_P(stuck_driver, queue_pairs_of_a_service_stay_while_the_driver_is_stuck) {
-    auto service = dynamic_cast<gpu::kernel_backend&>(backend_).open_service(options(core::link_role::server),
-                                                                             {nullptr, nullptr, 2, shape, {}});
+    auto service =
+        dynamic_cast<gpu::kernel_backend&>(backend_).open_service(options(core::link_role::server), kernels(2));
     ASSERT_TRUE(service.ok()) << service.error().message;
     config_.role = core::link_role::server;
     auto link = (*service)->open_connection(config_);
@@ -110,8 +114,8 @@ TEST_P(stuck_driver, queue_pairs_of_a_service_stay_while_the_driver_is_stuck) {
 }
 
 TEST_P(stuck_driver, queue_pairs_of_a_channel_stay_while_the_driver_is_stuck) {
-    auto channel = dynamic_cast<gpu::kernel_backend&>(backend_).open_client(options(core::link_role::client),
-                                                                            {nullptr, nullptr, 1, shape, 10s});
+    auto channel =
+        dynamic_cast<gpu::kernel_backend&>(backend_).open_client(options(core::link_role::client), kernels(1));
     ASSERT_TRUE(channel.ok()) << channel.error().message;
     auto link = (*channel)->open_connection(config_);
     ASSERT_TRUE(link.ok()) << link.error().message;
@@ -125,8 +129,8 @@ TEST_P(stuck_driver, queue_pairs_of_a_channel_stay_while_the_driver_is_stuck) {
 
 /// As before: what ends in order leaves nothing behind.
 TEST_P(stuck_driver, queue_pairs_are_destroyed_when_the_driver_returns) {
-    auto channel = dynamic_cast<gpu::kernel_backend&>(backend_).open_client(options(core::link_role::client),
-                                                                            {nullptr, nullptr, 1, shape, 10s});
+    auto channel =
+        dynamic_cast<gpu::kernel_backend&>(backend_).open_client(options(core::link_role::client), kernels(1));
     ASSERT_TRUE(channel.ok()) << channel.error().message;
     driver.destroyed = 0;
     channel->reset();

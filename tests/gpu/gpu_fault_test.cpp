@@ -42,13 +42,13 @@ class gpu_fault : public ::testing::Test {
         ASSERT_TRUE(load_faulting_kernels());
     }
     void listen(gpu_engine engine, service_sharing sharing = service_sharing::shared) {
-        server_options options = gpu_service::defaults();
+        gpu_service_options options = gpu_service::defaults();
         options.max_sessions = 4;
         options.max_request_bytes = options.max_response_bytes = 4096;
         options.security.insecure = true;
         options.peer_timeout = patience(30s);  // nothing here is noticed by silence
-        options.verbs.engine = engine;
-        options.verbs.sharing = sharing;
+        options.kernels.engine = engine;
+        options.kernels.sharing = sharing;
         auto made = gpu_service::listen(context_, "gpu://" + own_loopback() + ":0", options);
         if (!made && made.error().code == status::unsupported) GTEST_SKIP() << made.error().message;
         ASSERT_TRUE(made.ok()) << made.error().message;
@@ -189,7 +189,7 @@ TEST_F(gpu_fault, ends_a_channel_of_kernels_and_tells_its_server) {
     auto serving = server::listen(context_, {"rdma://" + own_loopback() + ":0"}, echo, options);
     if (!serving && serving.error().code == status::unsupported) GTEST_SKIP() << serving.error().message;
     ASSERT_TRUE(serving.ok()) << serving.error().message;
-    channel_options wanted = gpu_channel::defaults();
+    gpu_channel_options wanted;
     wanted.slots = 4;
     wanted.request_bytes = wanted.response_bytes = 256;
     wanted.security.insecure = true;

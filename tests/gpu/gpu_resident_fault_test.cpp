@@ -47,12 +47,12 @@ class gpu_resident_faults : public ::testing::TestWithParam<std::tuple<gpu_engin
         if (softnic_fault_add == nullptr) GTEST_SKIP() << "these tests need softnic";
         stream_ = open_stream();
         if (stream_ == nullptr) GTEST_SKIP() << "there is no GPU";
-        server_options options = gpu_service::defaults();
+        gpu_service_options options = gpu_service::defaults();
         options.max_sessions = 2;
         options.max_request_bytes = options.max_response_bytes = 4096;
         options.security.insecure = true;
         options.peer_timeout = patience(2s);
-        options.verbs.engine = std::get<0>(GetParam());
+        options.kernels.engine = std::get<0>(GetParam());
         options.verbs.ack_timeout = 8ms;
         options.verbs.ack_retries = 6;
         auto made = gpu_service::listen(server_context_, "gpu://" + own_loopback() + ":0", options);

@@ -46,8 +46,8 @@ class gpu_resident_service : public ::testing::Test {
     [[nodiscard]] gpu_engine engine() const { return served() == way::proxy ? gpu_engine::proxy : gpu_engine::direct; }
     void serve(kernel_work work, int blocks, int threads, kernel_times* times = nullptr) {
         const bool exclusive = served() == way::exclusive;
-        options_.verbs.engine = engine();
-        if (exclusive) options_.verbs.sharing = service_sharing::exclusive;
+        options_.kernels.engine = engine();
+        if (exclusive) options_.kernels.sharing = service_sharing::exclusive;
         auto made = gpu_service::listen(server_context_, "gpu://" + own_loopback() + ":0", options_);
         if (!made && made.error().code == status::unsupported) GTEST_SKIP() << made.error().message;
         ASSERT_TRUE(made.ok()) << made.error().message;
@@ -70,7 +70,7 @@ class gpu_resident_service : public ::testing::Test {
 
     context server_context_ = context::open().value();
     context client_context_ = context::open().value();
-    server_options options_ = gpu_service::defaults();
+    gpu_service_options options_ = gpu_service::defaults();
     std::unique_ptr<gpu_service> service_;
     CUstream_st* stream_ = nullptr;
 };

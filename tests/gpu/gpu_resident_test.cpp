@@ -50,7 +50,7 @@ TEST_P(gpu_resident, failures_reach_the_client) {
 }
 
 TEST_P(gpu_resident, slots_may_lie_on_the_host) {
-    options_.verbs.host_slots = true;
+    options_.kernels.host_slots = true;
     serve(kernel_work::echo, 2, 64);
     if (IsSkipped()) return;
     channel client = connect();

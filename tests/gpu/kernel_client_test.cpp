@@ -63,7 +63,7 @@ class kernel_client : public ::testing::TestWithParam<bool> {
     /// Everything is made and loaded before any kernel runs: CUDA may wait for it otherwise.
     void listen() {
         if (kernels_answer()) {
-            server_options options = gpu_service::defaults();
+            gpu_service_options options = gpu_service::defaults();
             options.max_sessions = some_channels::most;
             options.max_slots = 16;
             options.max_request_bytes = options.max_response_bytes = largest;
@@ -110,14 +110,14 @@ class kernel_client : public ::testing::TestWithParam<bool> {
     }
     void connect(int count, std::uint32_t slots) {
         const std::string there = handler_ ? handler_->endpoints().front() : service_->endpoint();
-        channel_options wanted = gpu_channel::defaults();
+        gpu_channel_options wanted;
         wanted.slots = slots;
         wanted.request_bytes = wanted.response_bytes = largest;
         wanted.security.insecure = true;
         wanted.peer_timeout = patience(2s);
         wanted.call_timeout = patience(10s);
-        wanted.verbs.sharing = sharing_;
-        wanted.verbs.queues = queues_;
+        wanted.kernels.sharing = sharing_;
+        wanted.kernels.queues = queues_;
         for (int i = 0; i < count; ++i) {
             auto made = gpu_channel::connect(client_context_, "gpu" + there.substr(there.find(':')), wanted);
             if (!made && made.error().code == status::unsupported) GTEST_SKIP() << made.error().message;

@@ -69,8 +69,8 @@ class recorded : public ::testing::Test {
         options_.max_request_bytes = options_.max_response_bytes = max_bytes;
         options_.security.insecure = true;
         options_.peer_timeout = patience(2s);
-        options_.verbs.sharing = served().sharing;
-        options_.verbs.queues = served().queues;
+        options_.kernels.sharing = served().sharing;
+        options_.kernels.queues = served().queues;
         auto made = gpu_service::listen(context_, "gpu://" + own_loopback() + ":0", options_);
         if (!made && made.error().code == status::unsupported) GTEST_SKIP() << made.error().message;
         ASSERT_TRUE(made.ok()) << made.error().message;
@@ -87,7 +87,7 @@ class recorded : public ::testing::Test {
 
     context context_ = context::open().value();
     context client_context_ = context::open().value();
-    server_options options_ = gpu_service::defaults();
+    gpu_service_options options_ = gpu_service::defaults();
     std::optional<gpu_service> service_;
     std::optional<digits::gpu_network> on_gpu_;
     std::optional<gpu_graph> graph_;  ///< goes before what it uses does

@@ -24,17 +24,13 @@ result<server_options> serving(std::string query, const server_options& from = {
 }
 
 TEST(options, verbs_have_keys_at_both_ends) {
-    const std::string query =
-        "device=mlx5_1:2&gid_index=3&mtu=2048&ack_timeout=16ms&ack_retries=5&direct=false&host_slots=true&"
-        "proxy_threads=3";
+    const std::string query = "device=mlx5_1:2&gid_index=3&mtu=2048&ack_timeout=16ms&ack_retries=5&direct=false";
     const auto expect_all = [](const verbs_options& o) {
         EXPECT_EQ(o.device, "mlx5_1:2");
         EXPECT_EQ(o.gid_index, 3);
         EXPECT_EQ(o.mtu, 2048U);
         EXPECT_EQ(o.ack_timeout, 16ms);
         EXPECT_EQ(o.ack_retries, 5U);
-        EXPECT_TRUE(o.host_slots);
-        EXPECT_EQ(o.proxy_threads, 3U);
         EXPECT_FALSE(o.direct);
     };
     auto read = client(query);
@@ -46,24 +42,11 @@ TEST(options, verbs_have_keys_at_both_ends) {
 }
 
 TEST(options, verbs_out_of_bounds_are_refused) {
-    for (const char* bad : {"mtu=1500", "gid_index=-2", "gid_index=256", "gid_index=x", "ack_timeout=0ns",
-                            "ack_retries=7", "proxy_threads=65", "proxy_threads=-1"}) {
+    for (const char* bad :
+         {"mtu=1500", "gid_index=-2", "gid_index=256", "gid_index=x", "ack_timeout=0ns", "ack_retries=7"}) {
         EXPECT_EQ(client(bad).code(), status::invalid_argument) << bad;
         EXPECT_EQ(serving(bad).code(), status::invalid_argument) << bad;
     }
-}
-
-TEST(options, sharing_is_a_key_of_services_and_channels) {
-    EXPECT_EQ(serving("workers=1").value().verbs.sharing, service_sharing::shared);
-    EXPECT_EQ(serving("sharing=exclusive").value().verbs.sharing, service_sharing::exclusive);
-    server_options from;
-    from.verbs.sharing = service_sharing::exclusive;
-    EXPECT_EQ(serving("sharing=shared", from).value().verbs.sharing, service_sharing::shared);
-    for (const char* bad : {"sharing=", "sharing=both", "sharing=Exclusive"})
-        EXPECT_EQ(serving(bad).code(), status::invalid_argument) << bad;
-    EXPECT_EQ(client("sharing=exclusive").value().verbs.sharing, service_sharing::exclusive);
-    EXPECT_EQ(client("sharing=exclusive&queues=gpu").value().verbs.queues, queue_location::gpu);
-    EXPECT_EQ(client("sharing=both").code(), status::invalid_argument);
 }
 
 TEST(options, every_field_of_a_channel_has_a_key) {
@@ -134,9 +117,7 @@ TEST(options, options_missing_from_the_uri_keep_their_values) {
 }
 
 TEST(options, contradicting_options_are_refused) {
-    for (const char* both : {"insecure=true&key_file=a", "insecure=true&ca_file=a", "insecure=true&encrypt=required",
-                             "engine=direct&direct=false", "engine=direct&proxy_threads=2", "sharing=shared&queues=gpu",
-                             "queues=host", "sharing=exclusive&queues=gpu&engine=proxy"}) {
+    for (const char* both : {"insecure=true&key_file=a", "insecure=true&ca_file=a", "insecure=true&encrypt=required"}) {
         EXPECT_EQ(client(both).code(), status::invalid_argument) << both;
         EXPECT_EQ(serving(both).code(), status::invalid_argument) << both;
     }
@@ -158,7 +139,7 @@ TEST(options, an_error_for_a_malformed_value_says_what_is_expected) {
     EXPECT_EQ(said("slots=many"), "'many' is not a valid value for slots: expected a whole number");
     for (const char* port : {"65536", "abc", "", "+1", " 80", "80x"})
         EXPECT_EQ(serving("data_port=" + std::string(port)).error().message,
-                  "option data_port: port '" + std::string(port) + "' is not a number from 0 to 65535");
+                  "'" + std::string(port) + "' is not a valid value for data_port: expected a port, 0 to 65535");
 }
 
 TEST(options, an_error_for_a_misspelt_key_lists_the_valid_keys) {

@@ -226,13 +226,14 @@ result<void> open_session(const connect_request& request, connection& path, clie
 }
 
 result<connect_request> resolve_connection(std::shared_ptr<context_state> context, std::string_view text,
-                                           const channel_options& options, std::optional<nanoseconds> time) {
+                                           const channel_options& options, std::optional<nanoseconds> time,
+                                           further_keys* more) {
     auto peer = parse_client_uri(text);
     if (!peer) return peer.error();
     if (peer->scheme != "auto") {
         if (auto known = context->named_backend(peer->scheme); !known) return known.error();
     }
-    auto effective = apply_options(*peer, options);
+    auto effective = apply_options(*peer, options, more);
     if (!effective) return effective.error();
     if (time) effective->connect_timeout = *time;
 
@@ -262,11 +263,6 @@ result<connect_request> prepare_connection(std::shared_ptr<context_state> contex
                                            const channel_options& options, std::optional<nanoseconds> time) {
     auto request = resolve_connection(std::move(context), text, options, time);
     if (!request) return request;
-    if (request->options.memory != memory_kind::host()) {
-        return error{status::invalid_argument, 0,
-                     "option memory is a gpu_channel's; a channel of the host has its slots there, and lends slices of "
-                     "a GPU's regions"};
-    }
     auto requests = slot_memory::create(request->options.slots, request->options.request_bytes);
     if (!requests) return requests.error();
     auto responses = slot_memory::create(request->options.slots, request->options.response_bytes);

@@ -74,7 +74,8 @@ using channel_connection = established<poller, link>;
 /// Reads the URI, loads keys and resolves `auto`. `time`: in place of `connect_timeout`.
 [[nodiscard]] result<connect_request> resolve_connection(std::shared_ptr<context_state> context, std::string_view text,
                                                          const channel_options& options,
-                                                         std::optional<nanoseconds> time = {});
+                                                         std::optional<nanoseconds> time = {},
+                                                         further_keys* more = nullptr);
 /// The same, and makes the slots of a channel of the host's.
 [[nodiscard]] result<connect_request> prepare_connection(std::shared_ptr<context_state> context, std::string_view text,
                                                          const channel_options& options,

@@ -27,12 +27,13 @@ bool may_pass(const error& failure) {
 
 }  // namespace
 
-result<connect_attempts> connect_attempts::plan(std::string_view text, const channel_options& options) {
+result<connect_attempts> connect_attempts::plan(std::string_view text, const channel_options& options,
+                                                further_keys* more) {
     auto hosts = one_host_each(text);
     if (!hosts) return hosts.error();
     for (const std::string& each : *hosts)
         if (auto good = parse_client_uri(each); !good) return good.error();
-    auto effective = apply_options(parse_client_uri(hosts->front()).value(), options);
+    auto effective = apply_options(parse_client_uri(hosts->front()).value(), options, more);
     if (!effective) return effective.error();
 
     connect_attempts out;

@@ -23,7 +23,8 @@ namespace accel::core {
 class connect_attempts {
   public:
     /// Reads the URI's hosts and the options that say how often.
-    [[nodiscard]] static result<connect_attempts> plan(std::string_view text, const channel_options& options);
+    [[nodiscard]] static result<connect_attempts> plan(std::string_view text, const channel_options& options,
+                                                       further_keys* more);
 
     /// The next host to connect to.
     [[nodiscard]] const std::string& uri() const noexcept { return hosts_[host_]; }
@@ -53,8 +54,9 @@ class connect_attempts {
 
 /// `connect` makes one try: result<Made>(const connect_attempts&).
 template <class Made, class Connect>
-[[nodiscard]] result<Made> connect_to_any(std::string_view text, const channel_options& options, Connect connect) {
-    auto attempts = connect_attempts::plan(text, options);
+[[nodiscard]] result<Made> connect_to_any(std::string_view text, const channel_options& options, Connect connect,
+                                          further_keys* more = nullptr) {
+    auto attempts = connect_attempts::plan(text, options, more);
     if (!attempts) return attempts.error();
     for (;;) {
         result<Made> made = connect(*attempts);

@@ -65,7 +65,7 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
         if (auto known = check_scheme(*context, *each); !known) return known.error();
         parsed.push_back(std::move(*each));
     }
-    auto effective = apply_options(parsed, options);
+    auto effective = apply_options(parsed, options, maker == nullptr ? nullptr : maker->keys());
     if (!effective) return effective.error();
     if (maker != nullptr) {
         // Its one thread handles connections and sleeps otherwise, whatever a URI says.

@@ -13,6 +13,7 @@ namespace accel::core {
 
 class accelerator_device;
 class backend;
+class further_keys;
 struct metrics_sums;
 
 /// Serves a server's sessions in place of handlers: GPU-resident services do. Its requests pass the host by, so that
@@ -20,6 +21,8 @@ struct metrics_sums;
 class session_maker {
   public:
     virtual ~session_maker() = default;
+    /// What its server's URI may say beside `server_options`. Before `open`.
+    [[nodiscard]] virtual further_keys* keys() noexcept = 0;
     /// What the server's thread watches; the only event is `lost`. Once, before any session. `limits`: of each session.
     /// `gpu`: where `server_options::memory` says; null: the host.
     [[nodiscard]] virtual result<std::unique_ptr<event_source>> open(backend& scheme, const poller_options& options,

@@ -47,12 +47,12 @@ class client_connection final : public core::connection {
 }  // namespace
 
 result<std::unique_ptr<kernel_client>> client_poller::open(const core::poller_options& options,
-                                                           const kernel_options& wanted,
+                                                           const kernel_setup& wanted,
                                                            std::shared_ptr<proxy_threads> proxies) {
-    if (auto fit = admit_gpu(wanted.gpu, options.verbs.host_slots); !fit) return fit.error();
-    auto chosen = choose_engine(options.verbs, options.host, wanted.gpus, wanted.gpu);
+    if (auto fit = admit_gpu(wanted.gpu, wanted.options.host_slots); !fit) return fit.error();
+    auto chosen = choose_engine(options.verbs, wanted.options.engine, options.host, wanted.gpus, wanted.gpu);
     if (!chosen) return chosen.error();
-    if (auto possible = check_queues(options.verbs, *chosen); !possible) return possible.error();
+    if (auto possible = check_queues(wanted.options, *chosen); !possible) return possible.error();
     const std::uint64_t longest = chosen->on->port().max_message_bytes;
     if (wanted.limits.request_bytes > longest) {
         return error{status::invalid_argument, 0,
@@ -67,13 +67,13 @@ result<std::unique_ptr<kernel_client>> client_poller::open(const core::poller_op
     return std::unique_ptr<kernel_client>(std::move(made));
 }
 
-client_poller::client_poller(engine_choice choice, const core::poller_options& options, const kernel_options& kernels,
+client_poller::client_poller(engine_choice choice, const core::poller_options& options, const kernel_setup& kernels,
                              std::shared_ptr<proxy_threads> proxies)
     : device_(std::move(choice.on)),
       engine_(choice.engine),
       reason_(std::move(choice.reason)),
       options_(options.verbs),
-      proxies_{std::move(proxies), options.verbs.proxy_threads},
+      proxies_{std::move(proxies), kernels.options.proxy_threads},
       shape_(kernels.limits),
       call_timeout_(kernels.call_timeout),
       kernel_memory_(kernels.gpus, kernels.gpu),
@@ -82,9 +82,9 @@ client_poller::client_poller(engine_choice choice, const core::poller_options& o
     sizes_.slots = shape_.slots;
     sizes_.request_stride = stride_for(shape_.request_bytes);
     sizes_.response_stride = stride_for(shape_.response_bytes);
-    sizes_.host_slots = options.verbs.host_slots;
-    sizes_.exclusive = options.verbs.sharing == service_sharing::exclusive;
-    sizes_.queues = options.verbs.queues;
+    sizes_.host_slots = kernels.options.host_slots;
+    sizes_.exclusive = kernels.options.sharing == service_sharing::exclusive;
+    sizes_.queues = kernels.options.queues;
     device_->events().subscribe(*this);
 }
 

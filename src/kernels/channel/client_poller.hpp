@@ -27,7 +27,7 @@ class client_poller final : public kernel_client, public verbs::async_listener {
   public:
     /// `proxies`: those that services with `proxy_threads` share.
     [[nodiscard]] static result<std::unique_ptr<kernel_client>> open(const core::poller_options& options,
-                                                                     const kernel_options& kernels,
+                                                                     const kernel_setup& kernels,
                                                                      std::shared_ptr<proxy_threads> proxies);
     ~client_poller() override;
     client_poller(const client_poller&) = delete;
@@ -67,7 +67,7 @@ class client_poller final : public kernel_client, public verbs::async_listener {
     [[nodiscard]] core::accelerator_device* slots_on() const noexcept {
         return sizes_.host_slots ? nullptr : kernel_memory_.gpu();
     }
-    client_poller(engine_choice choice, const core::poller_options& options, const kernel_options& kernels,
+    client_poller(engine_choice choice, const core::poller_options& options, const kernel_setup& kernels,
                   std::shared_ptr<proxy_threads> proxies);
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queues();

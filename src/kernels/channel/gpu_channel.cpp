@@ -8,6 +8,7 @@
 #include "core/stream_wait.hpp"
 #include "kernels/channel/kernel_connection.hpp"
 #include "kernels/kernel_metrics.hpp"
+#include "kernels/options.hpp"
 
 #include <accel_transport/device/client.hpp>
 #include <accel_transport/gpu_channel.hpp>
@@ -137,21 +138,16 @@ gpu_channel::~gpu_channel() {
     core::leave_to_parent(state_);
 }
 
-channel_options gpu_channel::defaults() {
-    channel_options out;
-    out.memory = memory_kind::cuda(0);
-    return out;
-}
-
-result<gpu_channel> gpu_channel::open(context& ctx, std::string_view uri, const channel_options& options,
+result<gpu_channel> gpu_channel::open(context& ctx, std::string_view uri, const gpu_channel_options& options,
                                       std::uint32_t layout) {
     if (layout != device::detail::layout_version) return gpu::other_version("this program", layout);
     const std::shared_ptr<core::context_state>& context = core::internals::state_of(ctx);
     if (context->inherited()) return core::made_before_fork();
     return core::guarded([&] {
-        return core::connect_to_any<
-            gpu_channel>(uri, options, [&](const core::connect_attempts& now) -> result<gpu_channel> {
-            auto request = core::resolve_connection(context, now.uri(), options, now.time());
+        gpu_channel_options wanted = options;
+        gpu::kernel_keys keys(wanted);
+        const auto connect = [&](const core::connect_attempts& now) -> result<gpu_channel> {
+            auto request = core::resolve_connection(context, now.uri(), options, now.time(), &keys);
             if (!request) return request.error();
             core::backend* scheme = context->find_backend(request->peer.scheme);
             if (dynamic_cast<gpu::kernel_backend*>(scheme) == nullptr)
@@ -163,10 +159,11 @@ result<gpu_channel> gpu_channel::open(context& ctx, std::string_view uri, const 
                 return error{status::invalid_argument, 0,
                              "kernels cannot be connected again: without reconnect, close a lost gpu_channel and "
                              "connect another"};
-            gpu::kernel_options kernels{request->context->gpus(), nullptr, 1, {}, request->options.call_timeout};
+            if (auto good = gpu::check(wanted.kernels, request->options.verbs); !good) return good.error();
+            gpu::kernel_setup kernels{context->gpus(), nullptr, 1, {}, request->options.call_timeout, wanted.kernels};
             kernels.limits = {request->options.slots, request->options.request_bytes, request->options.response_bytes};
-            if (request->options.memory != memory_kind::host()) {
-                auto opened = request->context->gpus()->open(request->options.memory);
+            if (wanted.memory != memory_kind::host()) {
+                auto opened = context->gpus()->open(wanted.memory);
                 if (!opened) return opened.error();
                 kernels.gpu = *opened;
             }
@@ -176,7 +173,8 @@ result<gpu_channel> gpu_channel::open(context& ctx, std::string_view uri, const 
             auto kept = std::make_unique<state>(std::move(*request), std::move(*made));
             kept->gpu = kernels.gpu;
             return gpu_channel{std::move(kept)};
-        });
+        };
+        return core::connect_to_any<gpu_channel>(uri, options, connect, &keys);
     });
 }
 
@@ -184,7 +182,7 @@ const device::channel_ref& gpu_channel::ref() const noexcept {
     return state_->channel;
 }
 memory_kind gpu_channel::memory() const noexcept {
-    return state_->request.options.memory;
+    return state_->gpu == nullptr ? memory_kind::host() : state_->gpu->kind();
 }
 std::size_t gpu_channel::max_request_bytes() const noexcept {
     return state_->request.options.request_bytes;

@@ -7,7 +7,7 @@
 
 namespace accel::gpu {
 
-result<kernel_connection> open_kernel_connection(const core::connect_request& request, const kernel_options& kernels) {
+result<kernel_connection> open_kernel_connection(const core::connect_request& request, const kernel_setup& kernels) {
     auto chosen = core::usable_backend(request);
     if (!chosen) return chosen.error();
     kernel_connection made;

@@ -10,6 +10,6 @@ using kernel_connection = core::established<kernel_client, core::connection>;
 
 /// Opens a session and its path for kernels, by `request.deadline`. Its scheme is a `kernel_backend`.
 [[nodiscard]] result<kernel_connection> open_kernel_connection(const core::connect_request& request,
-                                                               const kernel_options& kernels);
+                                                               const kernel_setup& kernels);
 
 }  // namespace accel::gpu

@@ -11,7 +11,7 @@
 
 #include <accel_transport/detail/mlx5/receive_queue.hpp>
 #include <accel_transport/device/detail/engine.hpp>
-#include <accel_transport/options.hpp>
+#include <accel_transport/gpu_options.hpp>
 #include <accel_transport/status.hpp>
 
 #include <cstdint>

@@ -29,8 +29,8 @@ gpu_service::~gpu_service() {
     stop();
 }
 
-server_options gpu_service::defaults() {
-    server_options out;
+gpu_service_options gpu_service::defaults() {
+    gpu_service_options out;
     out.max_sessions = 64;
     out.max_slots = 8;
     out.max_request_bytes = out.max_response_bytes = std::size_t{1} << 20;
@@ -39,14 +39,14 @@ server_options gpu_service::defaults() {
     return out;
 }
 
-result<gpu_service> gpu_service::open(context& ctx, std::string_view uri, const server_options& options,
+result<gpu_service> gpu_service::open(context& ctx, std::string_view uri, const gpu_service_options& options,
                                       std::uint32_t layout) {
     if (layout != device::detail::layout_version) return gpu::other_version("this program", layout);
     const std::shared_ptr<core::context_state>& context = core::internals::state_of(ctx);
     if (context->inherited()) return core::made_before_fork();
     const auto nobody = [](exchange request) { (void)request.fail(status::unsupported); };
     return core::guarded([&]() -> result<gpu_service> {
-        auto maker = std::make_unique<gpu::service_sessions>(context->gpus());
+        auto maker = std::make_unique<gpu::service_sessions>(context->gpus(), options);
         auto kept = std::make_unique<state>();
         kept->sessions = maker.get();
         auto made = core::server_core::listen(context, std::vector<std::string>{std::string{uri}}, {{}, nobody},

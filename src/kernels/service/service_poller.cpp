@@ -29,7 +29,7 @@ void connection::on_async_event(ibv_event_type /*type*/) noexcept {
 }
 
 result<std::unique_ptr<kernel_service>> service_poller::open(const core::poller_options& options,
-                                                             const kernel_options& wanted,
+                                                             const kernel_setup& wanted,
                                                              std::shared_ptr<proxy_threads> proxies) {
     const std::uint64_t slots = std::uint64_t{wanted.sessions} * wanted.limits.slots;
     if (slots == 0 || slots > max_slots) {
@@ -39,10 +39,10 @@ result<std::unique_ptr<kernel_service>> service_poller::open(const core::poller_
                 "gpu: a service has 1 to {} slots in all; {} sessions of {} were asked for (max_sessions, max_slots)",
                 max_slots, wanted.sessions, wanted.limits.slots)};
     }
-    if (auto fit = admit_gpu(wanted.gpu, options.verbs.host_slots); !fit) return fit.error();
-    auto chosen = choose_engine(options.verbs, options.host, wanted.gpus, wanted.gpu);
+    if (auto fit = admit_gpu(wanted.gpu, wanted.options.host_slots); !fit) return fit.error();
+    auto chosen = choose_engine(options.verbs, wanted.options.engine, options.host, wanted.gpus, wanted.gpu);
     if (!chosen) return chosen.error();
-    if (auto possible = check_queues(options.verbs, *chosen); !possible) return possible.error();
+    if (auto possible = check_queues(wanted.options, *chosen); !possible) return possible.error();
     const verbs::device& on = *chosen->on;
     const auto longest = on.port().max_message_bytes;
     if (core::header_bytes + wanted.limits.response_bytes > longest) {
@@ -58,13 +58,13 @@ result<std::unique_ptr<kernel_service>> service_poller::open(const core::poller_
     return std::unique_ptr<kernel_service>(std::move(made));
 }
 
-service_poller::service_poller(engine_choice choice, const core::poller_options& options, const kernel_options& kernels,
+service_poller::service_poller(engine_choice choice, const core::poller_options& options, const kernel_setup& kernels,
                                std::shared_ptr<proxy_threads> proxies)
     : device_(std::move(choice.on)),
       engine_(choice.engine),
       reason_(std::move(choice.reason)),
       options_(options.verbs),
-      proxies_{std::move(proxies), options.verbs.proxy_threads},
+      proxies_{std::move(proxies), kernels.options.proxy_threads},
       limits_(kernels.limits),
       kernel_memory_(kernels.gpus, kernels.gpu),
       wake_fd_(core::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)).release()) {
@@ -72,9 +72,9 @@ service_poller::service_poller(engine_choice choice, const core::poller_options&
     sizes_.slots = limits_.slots;
     sizes_.request_stride = stride_for(limits_.request_bytes);
     sizes_.response_stride = stride_for(limits_.response_bytes);
-    sizes_.host_slots = options.verbs.host_slots;
-    sizes_.exclusive = options.verbs.sharing == service_sharing::exclusive;
-    sizes_.queues = options.verbs.queues;
+    sizes_.host_slots = kernels.options.host_slots;
+    sizes_.exclusive = kernels.options.sharing == service_sharing::exclusive;
+    sizes_.queues = kernels.options.queues;
     device_->events().subscribe(*this);
 }
 

@@ -31,7 +31,7 @@ class service_poller final : public kernel_service, public verbs::async_listener
   public:
     /// `proxies`: those that services with `proxy_threads` share.
     [[nodiscard]] static result<std::unique_ptr<kernel_service>> open(const core::poller_options& options,
-                                                                      const kernel_options& kernels,
+                                                                      const kernel_setup& kernels,
                                                                       std::shared_ptr<proxy_threads> proxies);
     ~service_poller() override;
     service_poller(const service_poller&) = delete;
@@ -79,7 +79,7 @@ class service_poller final : public kernel_service, public verbs::async_listener
     }
 
   private:
-    service_poller(engine_choice choice, const core::poller_options& options, const kernel_options& kernels,
+    service_poller(engine_choice choice, const core::poller_options& options, const kernel_setup& kernels,
                    std::shared_ptr<proxy_threads> proxies);
     [[nodiscard]] result<void> prepare();
     [[nodiscard]] result<void> make_queues();

@@ -18,7 +18,8 @@ result<std::unique_ptr<core::event_source>> service_sessions::open(core::backend
         return error{status::invalid_argument, 0,
                      fmt::format("{}:// has no services on a GPU; listen on gpu://", scheme.scheme())};
     }
-    auto opened = able->open_service(options, {gpus_, gpu, options.sessions, limits, {}});
+    if (auto good = check(wanted_.kernels, options.verbs); !good) return good.error();
+    auto opened = able->open_service(options, {gpus_, gpu, options.sessions, limits, {}, wanted_.kernels});
     if (!opened) return opened.error();
     kernels_ = opened->get();
     return std::unique_ptr<core::event_source>(std::move(*opened));

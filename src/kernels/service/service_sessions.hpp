@@ -3,6 +3,7 @@
 
 #include "core/server/session_maker.hpp"
 #include "kernels/kernel_host.hpp"
+#include "kernels/options.hpp"
 
 #include <memory>
 #include <utility>
@@ -12,7 +13,9 @@ namespace accel::gpu {
 /// Makes the sessions of a server whose requests kernels take.
 class service_sessions final : public core::session_maker {
   public:
-    explicit service_sessions(std::shared_ptr<core::accelerator> gpus) noexcept : gpus_(std::move(gpus)) {}
+    service_sessions(std::shared_ptr<core::accelerator> gpus, const gpu_service_options& wanted)
+        : gpus_(std::move(gpus)), wanted_(wanted), keys_(wanted_) {}
+    [[nodiscard]] core::further_keys* keys() noexcept override { return &keys_; }
     [[nodiscard]] result<std::unique_ptr<core::event_source>> open(core::backend& scheme,
                                                                    const core::poller_options& options,
                                                                    const core::link_geometry& limits,
@@ -25,6 +28,8 @@ class service_sessions final : public core::session_maker {
 
   private:
     std::shared_ptr<core::accelerator> gpus_;
+    gpu_service_options wanted_;
+    kernel_keys keys_;
     kernel_service* kernels_ = nullptr;
 };
 

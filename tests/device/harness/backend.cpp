@@ -32,12 +32,12 @@ class harness_backend final : public core::backend, public gpu::kernel_backend {
         return harness_poller::open(std::move(*on), domains_, options);
     }
 
-    [[nodiscard]] result<std::unique_ptr<gpu::kernel_service>> open_service(
-        const core::poller_options& options, const gpu::kernel_options& kernels) override {
+    [[nodiscard]] result<std::unique_ptr<gpu::kernel_service>> open_service(const core::poller_options& options,
+                                                                            const gpu::kernel_setup& kernels) override {
         return dynamic_cast<gpu::kernel_backend&>(*real_).open_service(options, kernels);
     }
     [[nodiscard]] result<std::unique_ptr<gpu::kernel_client>> open_client(const core::poller_options& options,
-                                                                          const gpu::kernel_options& kernels) override {
+                                                                          const gpu::kernel_setup& kernels) override {
         return dynamic_cast<gpu::kernel_backend&>(*real_).open_client(options, kernels);
     }
 

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <accel_transport/memory.hpp>
+#include <accel_transport/options.hpp>
+#include <accel_transport/status.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <fmt/format.h>
+
+/// Options as keys of URIs: a list of `option_key` says which keys there are and how their values are read.
+namespace accel::core {
+
+// False: not a value of this type.
+[[nodiscard]] bool parse_value(std::string_view text, std::uint32_t& out);
+[[nodiscard]] bool parse_value(std::string_view text, std::uint16_t& out);
+[[nodiscard]] bool parse_value(std::string_view text, int& out);
+[[nodiscard]] bool parse_value(std::string_view text, std::size_t& out);
+[[nodiscard]] bool parse_value(std::string_view text, std::chrono::nanoseconds& out);
+[[nodiscard]] bool parse_value(std::string_view text, bit_rate& out);
+[[nodiscard]] bool parse_value(std::string_view text, bool& out);
+[[nodiscard]] bool parse_value(std::string_view text, std::string& out);
+[[nodiscard]] bool parse_value(std::string_view text, memory_kind& out);
+
+/// A value's name in a URI.
+template <class Value>
+using named = std::pair<std::string_view, Value>;
+
+template <class Value>
+[[nodiscard]] bool find_name(std::string_view text, std::initializer_list<named<Value>> names, Value& out) {
+    const auto found = std::ranges::find(names, text, &named<Value>::first);
+    if (found == names.end()) return false;
+    out = found->second;
+    return true;
+}
+
+/// What a value of this type is, in words.
+template <class Value>
+constexpr std::string_view expected = "a whole number";
+template <>
+inline constexpr std::string_view expected<std::uint16_t> = "a port, 0 to 65535";
+template <>
+inline constexpr std::string_view expected<std::size_t> = "a size such as 4096, 64K or 1M";
+template <>
+inline constexpr std::string_view expected<std::chrono::nanoseconds> = "a duration such as 20us, 500ms or 2s";
+template <>
+inline constexpr std::string_view expected<bit_rate> = "a rate such as 200Mb/s or 25Gb/s, or 0";
+template <>
+inline constexpr std::string_view expected<bool> = "true or false";
+template <>
+inline constexpr std::string_view expected<std::string> = "a text";
+template <>
+inline constexpr std::string_view expected<memory_kind> = "host, or a GPU such as cuda:0";
+
+template <class Options>
+struct option_key {
+    std::string_view name;
+    bool (*set)(Options&, std::string_view);
+    std::string_view expects;
+};
+
+/// The key of `part.field` of `options`, for a list.
+#define ACCEL_OPTION_OF(options, part, field)                                                                          \
+    option_key<options> {                                                                                              \
+#field,                                                                                                        \
+            [](options & o,                                                                                            \
+               std::string_view text) { return parse_value(text, o part.field); },                                     \
+                                                                                expected < std::remove_cvref_t <       \
+                                                                                    decltype(std::declval <options&>() \
+                                                                                                 part.field)>>         \
+    }
+
+[[nodiscard]] inline error out_of_bounds(std::string_view what, std::string_view range) {
+    return {status::invalid_argument, 0, fmt::format("option {} has to be {}", what, range)};
+}
+
+/// Sets the option with this name. False: there is none.
+template <class Options, std::size_t Count>
+[[nodiscard]] result<bool> set_option(const std::array<option_key<Options>, Count>& keys, std::string_view name,
+                                      std::string_view value, Options& options) {
+    const auto found = std::ranges::find(keys, name, &option_key<Options>::name);
+    if (found == keys.end()) return false;
+    if (found->set(options, value)) return true;
+    return error{status::invalid_argument, 0,
+                 fmt::format("'{}' is not a valid value for {}: expected {}", value, name, found->expects)};
+}
+
+template <class Options, std::size_t Count>
+[[nodiscard]] std::string names_of(const std::array<option_key<Options>, Count>& keys) {
+    std::string out;
+    for (const auto& each : keys) out += fmt::format("{}{}", out.empty() ? "" : ", ", each.name);
+    return out;
+}
+
+}  // namespace accel::core
