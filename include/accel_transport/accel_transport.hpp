@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Everything a user of the library needs on the host. Kernels have headers of their own: gpu_channel.hpp,
-/// gpu_graph.hpp, gpu_service.hpp, and device/ for their code.
+/// Everything that a host program needs. GPU-resident services and channels have their own headers: gpu_channel.hpp,
+/// gpu_graph.hpp and gpu_service.hpp for the host, device/ for kernels.
 #include <accel_transport/channel.hpp>
 #include <accel_transport/channel_pool.hpp>
 #include <accel_transport/completion.hpp>

@@ -22,24 +22,24 @@ class pool_state;
 struct pool_seat;
 }  // namespace core
 
-/// Options of a pool, beyond those of its channels.
+/// Options of a pool, in addition to those of its channels.
 struct pool_options {
-    std::uint32_t max_channels = 64;  ///< and threads with a channel; 1 or more
-    /// How long a host that failed is asked only if all others fail too.
+    std::uint32_t max_channels = 64;  ///< channels, and therefore threads that have one; 1 or more
+    /// How long a failed host is skipped, unless all others fail too.
     std::chrono::nanoseconds host_pause = std::chrono::seconds{1};
 };
 
-/// Counters of a pool since it was made.
+/// Counters of a pool since it was opened.
 struct pool_statistics {
-    std::uint32_t channels = 0;   ///< now: of threads, and those that wait for one
-    std::uint32_t hosts_out = 0;  ///< hosts that are left out now
-    std::uint64_t made = 0;       ///< connections that were made
-    std::uint64_t lost = 0;       ///< channels that were replaced, because their server was lost or stopped
-    std::uint64_t refused = 0;    ///< threads that got no channel, because there were `max_channels`
+    std::uint32_t channels = 0;   ///< now: channels of threads, and channels that wait for a thread
+    std::uint32_t hosts_out = 0;  ///< hosts that are skipped now
+    std::uint64_t made = 0;       ///< connections made
+    std::uint64_t lost = 0;       ///< channels replaced because their server was lost or stopped
+    std::uint64_t refused = 0;    ///< threads that got no channel because the pool already had `max_channels`
 };
 
-/// This thread's use of its channel. Owner; move-only; stays on its thread. While one exists, the pool neither
-/// replaces nor closes the channel; `close` waits for it.
+/// The calling thread's use of its channel. Owner; move-only; stays on its thread. While this object exists, the pool
+/// neither replaces nor closes the channel, and `channel_pool::close` waits.
 class ACCEL_API pooled_channel {
   public:
     pooled_channel(pooled_channel&& other) noexcept;
@@ -62,7 +62,7 @@ class pooled_response {
     pooled_response(pooled_channel use, response content) noexcept
         : use_(std::move(use)), content_(std::move(content)) {}
 
-    /// As `response` has it.
+    /// The response.
     [[nodiscard]] const response& operator*() const noexcept { return content_; }
     [[nodiscard]] const response* operator->() const noexcept { return &content_; }
 
@@ -71,14 +71,15 @@ class pooled_response {
     response content_;
 };
 
-/// Channels to one server, or to several that do the same, for any number of threads: each thread has one of its own,
-/// made on its first call. So only that call locks. Safe to use from any thread; move it by one.
-/// A thread keeps its channel until it ends, calls `leave`, or finds its server lost. Hosts take turns. One that failed
-/// is left out for `host_pause`; threads that have moved on from it stay where they are until they leave.
+/// Channels to one server, or to several equivalent servers, for any number of threads. Each thread has its own
+/// channel, made on the thread's first call; only that call locks. Any thread may use the pool; only one may move it.
+/// A thread keeps its channel until the thread ends, calls `leave`, or finds its server lost. New channels go to the
+/// hosts in turn. A failed host is skipped for `host_pause`; threads that have switched to another host stay there
+/// until they leave.
 class ACCEL_API channel_pool {
   public:
-    /// Checks the URI and the options; connects to nothing yet. `tcp://a:1,b:2?key=value` names two hosts. `reconnect`
-    /// has no effect: a lost channel is replaced, by one to another host if there is one. May allocate.
+    /// Checks the URI and the options; does not connect yet. `tcp://a:1,b:2?key=value` names two hosts. `reconnect` has
+    /// no effect: the pool replaces a lost channel, if possible by a channel to another host. May allocate.
     [[nodiscard]] static result<channel_pool> open(context& ctx, std::string_view uri,
                                                    const channel_options& options = {},
                                                    const pool_options& limits = {});
@@ -87,24 +88,26 @@ class ACCEL_API channel_pool {
     /// As `close(close_timeout)`.
     ~channel_pool();
 
-    /// This thread's channel. The first call of a thread, and one that finds the channel lost, connects: it may block
-    /// for `connect_timeout`, and longer with `connect_retry`. Others neither block nor lock. `overloaded`: as many
-    /// threads as `max_channels` have one, and none was given back; `closed`; else as `channel::connect`.
-    /// A lost channel is handed out once more while it has completions or responses that the thread has not released.
+    /// The calling thread's channel. Connects on the thread's first call, and when the channel is lost: may then block
+    /// for `connect_timeout`, and longer with `connect_retry`. Otherwise neither blocks nor locks. A lost channel is
+    /// returned once more while the thread has not taken or released all its completions and responses.
+    /// `overloaded`: `max_channels` threads have a channel, and none was given back.
+    /// `closed`: the pool is closed.
+    /// Otherwise as `channel::connect`.
     [[nodiscard]] result<pooled_channel> take();
 
-    /// `channel::call` over this thread's channel, after a look whether it is lost. A call that no handler has seen,
-    /// because its server stops (`closed`) or was lost before the call was sent, is offered to each other host, within
-    /// its deadline.
+    /// `channel::call` over this thread's channel, which is replaced first if it is lost. A call that no handler has
+    /// seen, because the server is stopping (`closed`) or was lost before the call was sent, goes to the other hosts in
+    /// turn, until its deadline.
     [[nodiscard]] result<pooled_response> call(std::span<const std::byte> request,
                                                const submit_options& options = usual_options);
 
-    /// Gives this thread's channel back for another thread. `invalid_state` while a `pooled_channel` or a
-    /// `pooled_response` of this thread exists. For threads that live on without calls.
+    /// Gives this thread's channel back, for another thread. For threads that live on without calls.
+    /// `invalid_state`: this thread still has a `pooled_channel` or a `pooled_response`.
     status leave() noexcept;
 
-    /// Takes no more calls, waits up to `timeout` for threads that use their channels, and closes all that nobody uses.
-    /// `timed_out`: some are in use; each closes when its thread is done with it.
+    /// Refuses new calls, waits up to `timeout` for threads that use their channels, and closes all unused channels.
+    /// `timed_out`: some channels are in use; each closes when its thread is done with it.
     status close(std::chrono::nanoseconds timeout) noexcept;
 
     [[nodiscard]] pool_statistics statistics() const;

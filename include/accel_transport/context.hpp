@@ -22,50 +22,50 @@ struct internals;
 
 /// Options of a context.
 struct context_options {
-    log_level log = log_level::warning;  ///< of the process: the context opened last decides
-    /// Takes the lines of the process in place of standard error. Each context may bring one: every sink gets
-    /// every line, also those that still wait when it comes. It is called until the context's destructor
-    /// returns, and never after. The destructor waits for a call that is under way: a sink must not wait for
-    /// the thread that destroys its context.
+    log_level log = log_level::warning;  ///< of the process; the most recently opened context decides
+    /// Receives the process's log lines, instead of standard error. With several sinks (one per context), each receives
+    /// every line, including lines still queued when its context opens. Called until the context's destructor returns,
+    /// never after. The destructor waits for a running call, so a sink must not wait for the thread that destroys its
+    /// context.
     log_function log_sink = {};
-    /// Channels and servers of the context count their calls, for `context::metrics` (docs/metrics.md).
+    /// Channels and servers of this context count their calls, for `context::metrics` (docs/metrics.md).
     bool metrics = false;
 };
 
-/// Whether one scheme works on this machine, and why.
+/// Whether a scheme works on this machine, and why.
 struct scheme_report {
     std::string scheme;
     bool usable = false;
-    std::string reason;  ///< one sentence: what it will use, or what is missing and how to get it
+    std::string reason;  ///< one sentence for people: what will be used, or what is missing and how to get it
 };
 
-/// Shared ground of channels and servers: registered memory, backends, the control plane's thread.
-/// Safe to use from any thread. Channels and servers keep what they need of it alive.
-/// A child of fork() opens a context of its own: objects that its parent made return `invalid_state` there,
-/// and end without effect (docs/threads.md, "fork").
+/// What channels and servers share: registered memory, backends, the control plane's thread. Any thread may use it.
+/// Channels and servers keep the parts that they need alive.
+/// A child of fork() must open its own context: objects made by the parent return `invalid_state` there and end without
+/// effect (docs/threads.md, "fork").
 class ACCEL_API context {
   public:
-    /// Where standard input, output or error is closed, /dev/null takes its place, so that no socket lies where other
-    /// code writes its output (docs/errors.md).
+    /// If standard input, output or error is closed, opens /dev/null in its place, so that no socket gets a descriptor
+    /// that other code writes output to (docs/errors.md).
     [[nodiscard]] static result<context> open(const context_options& options = {});
     context(context&&) noexcept;
     context& operator=(context&&) noexcept;
     ~context();
 
-    /// New registered memory, zeroed, at least 64-byte aligned (256 on a GPU). May block. `out_of_memory`;
-    /// `unsupported` names what is missing for a GPU's.
+    /// New registered memory, zeroed, aligned to at least 64 bytes (256 on a GPU). May block.
+    /// Fails with `out_of_memory`, or with `unsupported`, which names what GPU memory lacks here.
     [[nodiscard]] result<region> allocate(std::size_t size_bytes, memory_kind kind = memory_kind::host());
-    /// Registers memory of the application's own, which must outlive the region; a GPU's may be another
-    /// library's (PyTorch's, say). May block. `invalid_argument` if it is not, or not wholly, of this kind, or not
-    /// wholly mapped.
+    /// Registers the application's own memory, which must outlive the region. GPU memory may come from another library,
+    /// such as PyTorch. May block.
+    /// `invalid_argument`: some of the memory is not of this kind, or not mapped.
     [[nodiscard]] result<region> register_memory(void* data, std::size_t size_bytes,
                                                  memory_kind kind = memory_kind::host());
-    /// Every scheme of this build, best first, and what this machine lacks for it. Not while kernels of a
-    /// `gpu_service` run: it tries devices.
+    /// Every scheme of this build, best first, and what this machine lacks for it. Do not call while kernels of a
+    /// `gpu_service` run: this function tries devices.
     [[nodiscard]] std::vector<scheme_report> schemes() const;
-    /// The counts of this context's channels and servers, also of those that have ended; nothing without
-    /// `context_options::metrics`. Any thread, while they work. Allocates, and waits for channels and servers that
-    /// are made or end at this moment.
+    /// The counts of this context's channels and servers, including those that have ended. Empty without
+    /// `context_options::metrics`. Any thread, at any time. Allocates, and waits for channels and servers that are just
+    /// being opened or closed.
     [[nodiscard]] metrics_snapshot metrics() const;
 
   private:

@@ -11,7 +11,7 @@
 
 namespace accel {
 
-/// Where bytes live: host memory, or the memory of one CUDA device.
+/// Where memory is: on the host, or on one CUDA device.
 struct memory_kind {
     enum class type : std::uint8_t { host, cuda };
     type where = type::host;
@@ -27,8 +27,8 @@ class region_state;
 struct internals;
 }  // namespace core
 
-/// Part of a registered region: an address range that a transport may read or write. Borrows: the region must
-/// outlive it, and both must outlive the completion of every call they are lent to.
+/// Part of a registered region: an address range that a transport may read or write. Borrows: the region must outlive
+/// the slice, and both must outlive the completion of every call that lends the slice.
 class slice {
   public:
     constexpr slice() noexcept = default;
@@ -37,9 +37,9 @@ class slice {
     [[nodiscard]] std::size_t size() const noexcept { return size_; }
     [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
     [[nodiscard]] std::span<std::byte> bytes() const noexcept { return {data_, size_}; }
-    /// The region this is part of; null for a default-made slice.
+    /// The region of this slice; null for a default-constructed slice.
     [[nodiscard]] const core::region_state* region() const noexcept { return region_; }
-    /// `length` bytes from `offset`; `invalid_argument` if they do not all lie within this slice.
+    /// `length` bytes from `offset`. `invalid_argument`: not all of them are within this slice.
     [[nodiscard]] ACCEL_API result<slice> part(std::size_t offset, std::size_t length) const;
 
   private:
@@ -52,9 +52,9 @@ class slice {
     const core::region_state* region_ = nullptr;
 };
 
-/// Registered memory, allocated by the library or the application's own. Owner; move-only.
-/// Destroying it while a call still uses one of its slices is a misuse that is not detected.
-/// A child of fork() cannot lend it, and on kernels before 5.13 may not have its pages.
+/// Registered memory, allocated by the library or by the application. Owner; move-only.
+/// Destroying a region while a call still uses one of its slices is an error that the library does not detect.
+/// A child of fork() cannot lend it; on Linux before 5.13 its pages may be missing in the child.
 class ACCEL_API region {
   public:
     region() noexcept;
@@ -66,7 +66,7 @@ class ACCEL_API region {
     [[nodiscard]] std::size_t size() const noexcept;  ///< bytes
     [[nodiscard]] memory_kind kind() const noexcept;
     [[nodiscard]] slice whole() const noexcept;
-    /// `length` bytes from `offset`; `invalid_argument` if they do not all lie within the region.
+    /// `length` bytes from `offset`. `invalid_argument`: not all of them are within the region.
     [[nodiscard]] result<slice> part(std::size_t offset, std::size_t length) const;
 
   private:

@@ -13,45 +13,44 @@
 /// The counts of a context (docs/metrics.md) as plain data, and as text for Prometheus.
 namespace accel {
 
-/// The kind of a family's numbers.
+/// The kind of a metric family.
 enum class metric_kind : std::uint8_t {
-    counter,    ///< only rises while the process lives
-    gauge,      ///< as it is now
-    histogram,  ///< how often a value was at most so large
+    counter,    ///< never falls while the process lives
+    gauge,      ///< the current value
+    histogram,  ///< how many values were at most each bound
 };
 
 /// A label's name and value.
 using metric_label = std::pair<std::string, std::string>;
 
-/// So many of the values were at most `upper`; the buckets below count too.
+/// The number of values that were at most `upper`, including those of the buckets below.
 struct metric_bucket {
-    double upper = 0;  ///< in the unit of the family
+    double upper = 0;  ///< in the family's unit
     std::uint64_t count = 0;
 };
 
 /// One series of a family.
 struct metric {
     std::vector<metric_label> labels{};
-    double value = 0;                      ///< counters and gauges; of a histogram the sum of all values
-    std::uint64_t count = 0;               ///< histograms: of all values, also those above the last bucket
-    std::vector<metric_bucket> buckets{};  ///< histograms: by rising `upper`
+    double value = 0;                      ///< counters and gauges; histograms: the sum of all values
+    std::uint64_t count = 0;               ///< histograms: number of all values, including those above the last bucket
+    std::vector<metric_bucket> buckets{};  ///< histograms: in order of `upper`
 };
 
-/// All series of one name.
+/// All series with one name.
 struct metric_family {
-    std::string name{};  ///< the unit is in it: _seconds, _bytes; counters end in _total
+    std::string name{};  ///< with the unit: _seconds, _bytes; counters end in _total
     std::string help{};  ///< one sentence
     metric_kind kind = metric_kind::counter;
     std::vector<metric> series{};
 };
 
-/// A snapshot by `context::metrics`. Counters of one channel are read one after the other while it works: they
-/// may be a call apart.
+/// A snapshot by `context::metrics`. Counters of a busy channel are read one after another and may differ by a call.
 struct metrics_snapshot {
     std::vector<metric_family> families{};
 
-    /// The sum over all series of that name with these labels: of `value`, and for histograms of `count`. 0 if there
-    /// is none.
+    /// The sum over all series with this name and these labels: of `value`, for histograms of `count`. 0 if there are
+    /// none.
     [[nodiscard]] ACCEL_API double sum(
         std::string_view name, std::initializer_list<std::pair<std::string_view, std::string_view>> labels = {}) const;
 };

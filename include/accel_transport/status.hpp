@@ -11,51 +11,51 @@
 
 namespace accel {
 
-/// Outcome of every operation, on both ends and on the wire: a closed set with fixed values.
+/// The outcome of an operation, on both ends and on the wire. The values are fixed.
 enum class status : std::uint16_t {
     ok = 0,
-    again = 1,               ///< back-pressure: no free slot, or the queue is full; nothing was done
+    again = 1,               ///< back-pressure: no free slot, or a full queue; nothing was done
     timed_out = 2,           ///< the deadline passed first
     cancelled = 3,           ///< cancelled by its owner
     peer_lost = 4,           ///< the peer died, went silent or broke the protocol
-    closed = 5,              ///< this end was closed; or the server stops, and then no handler has seen the call
-    message_too_large = 6,   ///< longer than the limit agreed for the session; nothing was sent
-    overloaded = 7,          ///< the server refuses it now: sessions, memory or open exchanges
-    invalid_argument = 8,    ///< the caller's value is out of range or misspelt
+    closed = 5,              ///< this end was closed, or the server is stopping and no handler has seen the call
+    message_too_large = 6,   ///< longer than the session's limit; nothing was sent
+    overloaded = 7,          ///< the server is at a limit: sessions, memory or open exchanges
+    invalid_argument = 8,    ///< a value is out of range or misspelt
     invalid_state = 9,       ///< a stale or foreign handle, or an operation out of order
-    unsupported = 10,        ///< this machine, build or peer lacks what it needs
-    unauthorized = 11,       ///< no key, the wrong key, or a session token that is not (or no longer) good
+    unsupported = 10,        ///< this machine, build or peer lacks a required feature
+    unauthorized = 11,       ///< a missing or wrong key, or an invalid or expired session token
     version_mismatch = 12,   ///< the ends speak different versions of the protocol
-    protocol_error = 13,     ///< the peer sent something no correct peer sends
+    protocol_error = 13,     ///< the peer sent something that no correct peer sends
     out_of_memory = 14,      ///< memory could not be allocated or registered
     system_error = 15,       ///< a system call failed; `error::native` holds errno
-    application_error = 16,  ///< the handler answered with a failure; `completion::code` is its own
+    application_error = 16,  ///< the handler answered with a failure; `completion::code` is the handler's code
     abandoned = 17,          ///< the handler dropped its exchange without an answer
-    device_lost = 18,        ///< the accelerator is gone for this process
+    device_lost = 18,        ///< this process can no longer use the accelerator
     not_found = 19,          ///< the server has no such target
 };
 
-/// Number of values in `status`; a wire value at or above it is a protocol error.
+/// Number of values in `status`; a wire value at or above this number is a protocol error.
 inline constexpr std::uint16_t status_count = 20;
 
 /// The name of a status as written in the enum ("peer_lost"); never null, static storage.
 [[nodiscard]] ACCEL_API std::string_view to_string(status s) noexcept;
 
-/// Why a control-path operation failed: what kind, the system's own number, and a sentence for a person.
+/// Why a control-path operation failed.
 struct error {
     status code = status::ok;
-    int native = 0;       ///< errno, or the backend's own number; 0 if none
-    std::string message;  ///< one line: what failed and what to do next
+    int native = 0;       ///< errno, or the backend's own error number; 0: none
+    std::string message;  ///< one line for people: what failed and what to do next
 };
 
 namespace detail {
-/// Ends the process with a sentence on standard error, in every build: the program took the value of an error.
+/// Prints the error and ends the process, in every build: the program read the value of a failed result.
 [[noreturn]] ACCEL_API void end_with(const error& failure) noexcept;
-/// Likewise: the program took the error of a value.
+/// Ends the process likewise: the program read the error of a successful result.
 [[noreturn]] ACCEL_API void end_with_value() noexcept;
 }  // namespace detail
 
-/// A value or an `error`, and either becomes one by itself. Control path only; the data path returns `status` by value.
+/// A value or an `error`; both convert implicitly. Control path only: the data path returns `status` by value.
 template <class Value>
 class [[nodiscard]] result {
   public:
@@ -67,7 +67,7 @@ class [[nodiscard]] result {
     [[nodiscard]] bool ok() const noexcept { return content_.index() == 0; }
     explicit operator bool() const noexcept { return ok(); }
 
-    /// The value; of an error, the end of the process with the error's sentence.
+    /// The value. If there is an error instead: prints the error and ends the process.
     [[nodiscard]] Value& value() & noexcept { return *checked(); }
     [[nodiscard]] const Value& value() const& noexcept { return *const_cast<result*>(this)->checked(); }
     [[nodiscard]] Value&& value() && noexcept { return std::move(*checked()); }
@@ -75,7 +75,7 @@ class [[nodiscard]] result {
     Value&& operator*() && noexcept { return std::move(*checked()); }
     Value* operator->() noexcept { return checked(); }
 
-    /// The error; of a value, the end of the process with a sentence.
+    /// The error. If there is a value instead: ends the process with a message.
     [[nodiscard]] const accel::error& error() const noexcept {
         if (ok()) detail::end_with_value();
         return *std::get_if<1>(&content_);
@@ -100,7 +100,7 @@ class [[nodiscard]] result<void> {
 
     [[nodiscard]] bool ok() const noexcept { return failure_.code == status::ok; }
     explicit operator bool() const noexcept { return ok(); }
-    /// The error; of success, the end of the process with a sentence.
+    /// The error. After success: ends the process with a message.
     [[nodiscard]] const accel::error& error() const noexcept {
         if (ok()) detail::end_with_value();
         return failure_;

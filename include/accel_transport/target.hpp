@@ -7,20 +7,20 @@
 #include <cstdint>
 #include <string_view>
 
-/// One server serves many models: a request names its target. The name is resolved once, by
-/// `channel::resolve`, and requests carry its number. Kernels use the numbers as well.
+/// Targets let one server serve many models. `channel::resolve` resolves a target's name once, and requests carry the
+/// number. Kernels use the numbers as well.
 namespace accel {
 
-/// The number of a name. 0: a request without a target.
+/// The number of a target name. 0: a request without a target.
 struct target {
     std::uint32_t number = 0;
     ACCEL_HOST_DEVICE friend constexpr bool operator==(target a, target b) noexcept { return a.number == b.number; }
 };
 
-inline constexpr std::size_t max_target_bytes = 64;  ///< of a name
-inline constexpr std::size_t max_targets = 1024;     ///< of a server
+inline constexpr std::size_t max_target_bytes = 64;  ///< longest name
+inline constexpr std::size_t max_targets = 1024;     ///< per server
 
-/// 1 to 64 printable ASCII characters, no blanks.
+/// Whether a name is valid: 1 to 64 printable ASCII characters without blanks.
 [[nodiscard]] constexpr bool is_target_name(std::string_view name) noexcept {
     if (name.empty() || name.size() > max_target_bytes) return false;
     for (const char c : name)
@@ -35,15 +35,15 @@ inline constexpr std::uint32_t fnv1a_start = 2'166'136'261U;
 }
 }  // namespace detail
 
-/// The target that this name stands for: its FNV-1a hash, never 0. So a number keeps its meaning when the
-/// server is restarted, and kernels compare with `constexpr auto model = target_of("model")`. Clients ask
-/// `channel::resolve` instead, which finds out whether the server has it.
+/// The target of a name: the name's FNV-1a hash, never 0. The number stays the same when the server is restarted, and
+/// kernels compare it with `constexpr auto model = target_of("model")`. Clients call `channel::resolve` instead, which
+/// also checks that the server has the target.
 [[nodiscard]] constexpr target target_of(std::string_view name) noexcept {
     std::uint32_t hash = detail::fnv1a_start;
     for (const char c : name) hash = detail::fnv1a(hash, c);
     return {hash == 0 ? 1 : hash};
 }
-/// The same of a text that ends with a zero; also in kernels.
+/// The same for a zero-terminated name; also in kernels.
 [[nodiscard]] ACCEL_HOST_DEVICE constexpr target target_of(const char* name) noexcept {
     std::uint32_t hash = detail::fnv1a_start;
     for (; *name != '\0'; ++name) hash = detail::fnv1a(hash, *name);

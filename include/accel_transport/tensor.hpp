@@ -9,14 +9,14 @@
 #include <span>
 #include <type_traits>
 
-/// Tensors in a payload: of which types and shapes they are, and where they lie (docs/tensors.md). A message says
-/// so itself: `submit_options::tensors` and `exchange::describe` write it, `exchange::tensors` and
-/// `channel::tensors` read it. Where it has no room for them, a table at the head of the payload says it. The
-/// functions below write and read that table. They work on the bytes alone, also in kernels, which use those with
-/// pointers. Whoever calls them must be able to reach the bytes: for a payload on a GPU that is a kernel.
+/// Types, shapes and places of the tensors in a payload (docs/tensors.md). A message describes its own tensors:
+/// `submit_options::tensors` and `exchange::describe` write the description, `exchange::tensors` and `channel::tensors`
+/// read it. If the description does not fit into the header, it is a table at the start of the payload. The functions
+/// below write and read that table. They work on the bytes alone; kernels use the overloads with pointers. The caller
+/// must be able to reach the bytes: for a payload on a GPU, only kernels can.
 namespace accel {
 
-/// The kind of a number, with DLPack's values. More may come; sizes follow from `bits` and `lanes`.
+/// The kind of an element, with DLPack's values. More may be added; sizes follow from `bits` and `lanes`.
 enum class type_code : std::uint8_t {
     signed_integer = 0,
     unsigned_integer = 1,
@@ -42,27 +42,27 @@ enum class type_code : std::uint8_t {
 struct data_type {
     type_code code = type_code::floating;
     std::uint8_t bits = 32;   ///< of one lane
-    std::uint16_t lanes = 1;  ///< more than one: a vector
+    std::uint16_t lanes = 1;  ///< more than 1: a vector
     ACCEL_HOST_DEVICE friend constexpr bool operator==(const data_type& a, const data_type& b) noexcept {
         return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
     }
 };
 
 inline constexpr std::uint32_t max_tensor_rank = 8;
-inline constexpr std::uint32_t max_tensors = 64;  ///< of one payload
+inline constexpr std::uint32_t max_tensors = 64;  ///< per payload
 
-/// One tensor: row-major, without gaps; elements of less than 8 bits are packed. As it lies in the table.
+/// One tensor: row-major, without gaps; elements of less than 8 bits are packed. The layout is that of the table.
 struct tensor {
     data_type type;
-    std::uint32_t rank = 0;                     ///< how many of `shape` count; 0: one element
-    std::uint64_t offset = 0;                   ///< of its first byte in the payload
-    std::uint32_t shape[max_tensor_rank] = {};  ///< those that do not count are 0
+    std::uint32_t rank = 0;                     ///< used dimensions of `shape`; 0: one element
+    std::uint64_t offset = 0;                   ///< of the first byte, in the payload
+    std::uint32_t shape[max_tensor_rank] = {};  ///< unused dimensions are 0
 };
 static_assert(sizeof(tensor) == 48 && std::is_trivially_copyable_v<tensor>);
 
 namespace detail {
 
-/// Precedes the table.
+/// The start of the table.
 struct tensor_table_head {
     static constexpr std::uint32_t own_magic = 0x534e5441;  ///< "ATNS"
     std::uint32_t magic = own_magic;
@@ -72,10 +72,10 @@ struct tensor_table_head {
 };
 static_assert(sizeof(tensor_table_head) == 16 && std::is_trivially_copyable_v<tensor_table_head>);
 
-/// No payload has so many bits. Products stay below it, so nothing overflows.
+/// More bits than any payload has. Products stay below this limit, so nothing overflows.
 inline constexpr std::uint64_t bit_limit = std::uint64_t{1} << 60;
 
-/// The bits of all elements; `bit_limit` if they are as many or more.
+/// The bits of all elements; `bit_limit` at most.
 [[nodiscard]] ACCEL_HOST_DEVICE constexpr std::uint64_t bits_of(const tensor& one) noexcept {
     std::uint64_t bits = std::uint64_t{one.type.bits} * one.type.lanes;
     bool empty = false;
@@ -87,14 +87,14 @@ inline constexpr std::uint64_t bit_limit = std::uint64_t{1} << 60;
     return empty ? 0 : bits;
 }
 
-/// The alignment of its first byte, at most 8, as payloads are no better aligned.
+/// The required alignment of the first byte: at most 8, the alignment of payloads.
 [[nodiscard]] ACCEL_HOST_DEVICE constexpr std::uint64_t alignment_of(const data_type& type) noexcept {
     const std::uint64_t bytes = (std::uint64_t{type.bits} + 7) / 8;
     const std::uint64_t aligned = bytes > 8 ? 8 : bytes;
     return (bytes & (bytes - 1)) == 0 ? aligned : 1;
 }
 
-/// Type and shape are such as a payload can have.
+/// Whether a payload can contain a tensor of this type and shape.
 [[nodiscard]] ACCEL_HOST_DEVICE constexpr bool is_sane(const tensor& one) noexcept {
     if (one.type.bits == 0 || one.type.lanes == 0 || one.type.code == type_code::opaque_handle) return false;
     if (one.rank > max_tensor_rank) return false;
@@ -109,25 +109,25 @@ inline constexpr std::uint64_t bit_limit = std::uint64_t{1} << 60;
 
 }  // namespace detail
 
-/// The bytes of its elements. Only of a tensor that `tensors` has read, or `describe` would take.
+/// The bytes of all elements. Only for tensors that `tensors` has read or `describe` would accept.
 [[nodiscard]] ACCEL_HOST_DEVICE constexpr std::uint64_t size_bytes(const tensor& one) noexcept {
     return (detail::bits_of(one) + 7) / 8;
 }
 
-/// True: it lies wholly in a payload of so many bytes, and is aligned.
+/// Whether the tensor is entirely within a payload of this size, and aligned.
 [[nodiscard]] ACCEL_HOST_DEVICE constexpr bool lies_within(const tensor& one, std::uint64_t payload_bytes) noexcept {
     if (!detail::is_sane(one) || one.offset % detail::alignment_of(one.type) != 0) return false;
     return one.offset <= payload_bytes && size_bytes(one) <= payload_bytes - one.offset;
 }
 
-/// The same, and behind a table of `count` tensors.
+/// The same, and after a table of `count` tensors.
 [[nodiscard]] ACCEL_HOST_DEVICE constexpr bool lies_within(const tensor& one, std::uint64_t payload_bytes,
                                                            std::uint32_t count) noexcept {
     return one.offset >= detail::table_bytes(count) && lies_within(one, payload_bytes);
 }
 
-/// Sets the offsets of `count` tensors: after the table, consecutively, each aligned to 64 bytes. Returns
-/// the length of the payload; 0: one of them is no tensor, or there are none or too many.
+/// Sets the offsets of `count` tensors: after the table, consecutively, each aligned to 64 bytes. Returns the length of
+/// the payload; 0: one of them is not a valid tensor, or `count` is 0 or above `max_tensors`.
 [[nodiscard]] ACCEL_HOST_DEVICE constexpr std::uint64_t place_tensors(tensor* list, std::uint32_t count) noexcept {
     if (count == 0 || count > max_tensors) return 0;
     std::uint64_t end = detail::table_bytes(count);
@@ -139,9 +139,9 @@ inline constexpr std::uint64_t bit_limit = std::uint64_t{1} << 60;
     return end;
 }
 
-/// Writes the table of `count` tensors at the head of a payload, and nothing else of it. `invalid_argument`: one
-/// of them does not lie in the payload behind the table, is not aligned or no tensor; or there are none or too
-/// many. Then nothing is written.
+/// Writes the table of `count` tensors at the start of a payload, and nothing else.
+/// `invalid_argument`: a tensor is invalid, not aligned, or not within the payload after the table; or `count` is 0 or
+/// above `max_tensors`. Nothing was written.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status describe(std::byte* payload, std::uint64_t payload_bytes,
                                                        const tensor* list, std::uint32_t count) noexcept {
     if (count == 0 || count > max_tensors) return status::invalid_argument;
@@ -154,10 +154,10 @@ inline constexpr std::uint64_t bit_limit = std::uint64_t{1} << 60;
     return status::ok;
 }
 
-/// Reads the table at the head of a payload into `out`, with room for so many, and says how many there are. All
-/// of `out` lie within the payload. Each byte is read once, because a peer may change them meanwhile.
-/// `protocol_error`: there is no table, or it is not what `describe` writes; `message_too_large`: it has more
-/// tensors than `room`.
+/// Reads the table at the start of a payload into `out` and sets `count`. All tensors in `out` are within the payload.
+/// Reads each byte once, because a peer may change the bytes meanwhile.
+/// `protocol_error`: there is no table, or not one that `describe` writes.
+/// `message_too_large`: the table has more tensors than `room`.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status tensors(const std::byte* payload, std::uint64_t payload_bytes,
                                                       tensor* out, std::uint32_t room, std::uint32_t& count) noexcept {
     count = 0;
@@ -199,7 +199,7 @@ inline constexpr std::uint64_t bit_limit = std::uint64_t{1} << 60;
     return read;
 }
 
-/// The elements of a tensor that `tensors` has read from this payload, or `describe` has written.
+/// The elements of a tensor that `tensors` has read from this payload, or that `describe` has written.
 [[nodiscard]] inline std::span<const std::byte> bytes_of(const tensor& one,
                                                          std::span<const std::byte> payload) noexcept {
     return payload.subspan(one.offset, size_bytes(one));

@@ -6,11 +6,11 @@
 
 namespace accel {
 
-/// Stages that a handler can record on its exchange (names as in Hanafy et al., section 3).
+/// Stages that a handler can record on its exchange (names from Hanafy et al., section 3).
 enum class stage : std::uint8_t { copy, preprocessing, inference };
 
-/// Durations of the stages of one exchange, as its client sees them. `request` and `response` compare clocks
-/// of both ends: exact on one host; between hosts off by at most half the control plane's best round trip.
+/// Durations of the stages of one exchange, as seen by its client. `request` and `response` compare the clocks of both
+/// ends: exact on one host; between hosts, off by at most half of the control plane's best round trip.
 struct timeline {
     std::chrono::nanoseconds total{};          ///< submit to completion, on the client's clock
     std::chrono::nanoseconds request{};        ///< submit until the server had the whole request
@@ -19,7 +19,7 @@ struct timeline {
     std::chrono::nanoseconds preprocessing{};  ///< as recorded by the handler
     std::chrono::nanoseconds inference{};      ///< as recorded by the handler
     std::chrono::nanoseconds response{};       ///< reply until the client had the whole response
-    std::chrono::nanoseconds server{};         ///< at the server in all: request complete until reply posted
+    std::chrono::nanoseconds server{};         ///< total at the server: request complete until reply posted
 };
 
 }  // namespace accel

@@ -13,10 +13,10 @@
 
 namespace accel {
 
-/// Where a call belongs in a distributed trace: W3C Trace Context, level 2. All zeroes: in none. The bytes are in the
-/// order in which the header `traceparent` writes them.
+/// The place of a call in a distributed trace: W3C Trace Context, level 2. All zeroes: no trace. Bytes are in the order
+/// of the header `traceparent`.
 struct trace_context {
-    static constexpr std::uint8_t sampled = 1;    ///< of `flags`: the caller may have recorded it
+    static constexpr std::uint8_t sampled = 1;    ///< of `flags`: the caller may have recorded the trace
     static constexpr std::uint8_t random_id = 2;  ///< of `flags`: at least the last 7 bytes of `trace_id` are random
     static constexpr std::size_t text_bytes = 55;
 
@@ -24,10 +24,10 @@ struct trace_context {
     std::array<std::uint8_t, 8> parent_id{};  ///< of the span that makes the call
     std::uint8_t flags = 0;
 
-    /// Neither id is all zeroes. Only such a context travels.
+    /// Neither id is all zeroes. Only valid contexts travel.
     [[nodiscard]] ACCEL_API bool valid() const noexcept;
-    /// Reads the value of `traceparent`: "00-", 32 digits, "-", 16 digits, "-", 2 digits, all of lower case. Nothing
-    /// for any other text, another version, and ids of zeroes. Flags that version 00 does not know are dropped.
+    /// Reads the value of `traceparent`: "00-", 32 digits, "-", 16 digits, "-", 2 digits; letters in lower case.
+    /// Rejects any other text, other versions, and ids of zeroes. Drops flags that version 00 does not define.
     [[nodiscard]] ACCEL_API static std::optional<trace_context> parse(std::string_view header) noexcept;
     /// The value of `traceparent`.
     [[nodiscard]] ACCEL_API std::string format() const;
@@ -36,7 +36,7 @@ struct trace_context {
 };
 static_assert(sizeof(trace_context) == 25 && std::is_trivially_copyable_v<trace_context>);
 
-/// Bytes of W3C Baggage that travel with a call: as many as the header's extensions have room for beside a trace.
+/// Most bytes of W3C Baggage that travel with a call: the room in the header's extensions beside a trace.
 inline constexpr std::size_t max_baggage_bytes = 144;
 
 }  // namespace accel

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-/// Calls of a channel that coroutines await.
+/// Calls of a channel, awaited by coroutines.
 namespace accel::coro {
 
 class calls;
@@ -40,7 +40,7 @@ class answer {
     [[nodiscard]] bool ok() const noexcept { return content_.status == accel::status::ok; }
     /// The response in place; on a failure the handler's message, if any.
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return content_.response; }
-    /// A part of a response; others come behind it. Its end lets the server send one more.
+    /// A part of a response; another part or the end follows. Releasing this answer lets the server send another part.
     [[nodiscard]] bool more() const noexcept { return content_.more; }
     [[nodiscard]] const completion& content() const noexcept { return content_; }
 
@@ -51,13 +51,13 @@ class answer {
         : owner_(owner), content_(content), kept_(std::move(kept)) {}
     void reset() noexcept;
 
-    calls* owner_;  ///< null: it has no slot
+    calls* owner_;  ///< null: the answer has no slot
     completion content_;
     std::shared_ptr<void> kept_;
 };
 
-/// One call of `calls` while it is awaited. `co_await` gives an `answer`.
-/// If its coroutine is destroyed meanwhile, the call is cancelled, and what it keeps stays until the call has ended.
+/// One awaited call of `calls`. `co_await` gives an `answer`. If the coroutine is destroyed meanwhile, the call is
+/// cancelled, and `kept` lives until the call has ended.
 class [[nodiscard]] operation {
   public:
     operation(const operation&) = delete;
@@ -103,17 +103,17 @@ class [[nodiscard]] operation {
     call_id id_;
     completion content_;
     std::coroutine_handle<> waiting_;
-    operation* before_ = nullptr;  ///< in the line for slots
+    operation* before_ = nullptr;  ///< in the queue for slots
     operation* behind_ = nullptr;
-    stream* of_ = nullptr;  ///< not null: of a response in parts
+    stream* of_ = nullptr;  ///< not null: this call's response comes in parts
     source from_;
     state state_ = state::fresh;
     bool has_slot_ = false;
 };
 
-/// One call of `calls` whose response comes in parts. Each `co_await next()` gives one, in order; the last `answer` is
-/// the one without `more`, and after it comes `invalid_state`. The call is sent by the first `next`. Destroyed before
-/// the last answer, it cancels the call. Belongs to the thread of its `calls`.
+/// One call of `calls` whose response comes in parts. Each `co_await next()` gives one part, in order; the last
+/// `answer` has no `more`, and after that `next` gives `invalid_state`. The first `next` sends the call. Destroying the
+/// stream before the last answer cancels the call. Belongs to the thread of its `calls`.
 class [[nodiscard]] stream {
   public:
     stream(const stream&) = delete;
@@ -126,7 +126,7 @@ class [[nodiscard]] stream {
         explicit step(stream& of) noexcept : of_(of) {}
         step(const step&) = delete;
         step& operator=(const step&) = delete;
-        /// Its coroutine is destroyed: nobody waits.
+        /// The coroutine may be destroyed: then nobody waits.
         ~step() { of_.call_.waiting_ = {}; }
         [[nodiscard]] bool await_ready() noexcept { return of_.is_ready(); }
         void await_suspend(std::coroutine_handle<> waiting) noexcept { of_.wait(waiting); }
@@ -135,7 +135,7 @@ class [[nodiscard]] stream {
       private:
         stream& of_;
     };
-    /// One waits at a time.
+    /// At most one wait at a time.
     [[nodiscard]] step next() noexcept { return step{*this}; }
 
   private:
@@ -152,37 +152,36 @@ class [[nodiscard]] stream {
 
     static constexpr std::uint32_t none = ~std::uint32_t{0};
     operation call_;
-    std::uint32_t first_ = none;  ///< of the slots whose completions nobody has taken
+    std::uint32_t first_ = none;  ///< first slot with a completion that nobody has taken
     std::uint32_t last_ = none;
 };
 
-/// A channel whose calls are awaited. Belongs to one thread at a time, as its channel; neither copied nor moved.
-/// Every call of the channel goes through here. Nothing here allocates but the constructor. A `call` has one answer:
-/// with `submit_options::parts` it ends with `unsupported`. A `parts` has several.
+/// A channel whose calls are awaited. Belongs to one thread at a time, as the channel does; neither copied nor moved.
+/// Every call of the channel must go through this object. Only the constructor allocates. `call` gives one answer, and
+/// ends with `unsupported` if `submit_options::parts` is set; `parts` gives several.
 class calls {
   public:
     explicit calls(channel owned) : slots_(owned.slots()), channel_(std::move(owned)) {}
     calls(const calls&) = delete;
     calls& operator=(const calls&) = delete;
-    /// As `close`. All answers must be gone.
+    /// As `close`. All answers must have been destroyed.
     ~calls() { close(); }
 
-    /// A call with `request`, which is copied into a slot: at once, or as soon as one is free. Calls that wait for a
-    /// slot get them in their order. `request` and what `options` refers to stay valid until `co_await` returns.
-    /// `kept` holds memory of `response_into`, say, until the call has ended and its answer is gone.
+    /// A call with `request`, which is copied into a slot, at once or when one is free. Calls get slots in the order in
+    /// which they were awaited. `request` and what `options` refers to must stay valid until `co_await` returns.
+    /// `kept` is held until the call has ended and its answer is destroyed: for example the memory of `response_into`.
     [[nodiscard]] operation call(std::span<const std::byte> request, const submit_options& options = {},
                                  std::shared_ptr<void> kept = {}) noexcept {
         return {*this, request, options, std::move(kept)};
     }
-    /// The same with a lent payload. If the coroutine may be destroyed while the call is in flight, `kept` has to own
-    /// the region.
+    /// The same with a lent payload. If the coroutine may be destroyed while the call is in flight, `kept` must own the
+    /// region.
     [[nodiscard]] operation call(slice payload, const submit_options& options = {},
                                  std::shared_ptr<void> kept = {}) noexcept {
         return {*this, payload, options, std::move(kept)};
     }
-    /// A call whose response comes in parts; `options.parts` says how many may be unread. Waits in the line until there
-    /// are slots for all of them. What is said of `call` holds, and a channel with too few slots says
-    /// `invalid_argument`.
+    /// A call whose response comes in parts, with up to `options.parts` unread. Waits in the queue until there are
+    /// slots for all of them. Otherwise as `call`. `invalid_argument`: the channel has too few slots.
     [[nodiscard]] stream parts(std::span<const std::byte> request, const submit_options& options,
                                std::shared_ptr<void> kept = {}) noexcept {
         return {*this, request, options, std::move(kept)};
@@ -190,22 +189,22 @@ class calls {
     [[nodiscard]] stream parts(slice payload, const submit_options& options, std::shared_ptr<void> kept = {}) noexcept {
         return {*this, payload, options, std::move(kept)};
     }
-    /// As `channel::begin`: for a request that is written in place, then `submit`.
+    /// As `channel::begin`: for a request that is written in place and then sent by `submit`.
     [[nodiscard]] status begin(call_view& out) noexcept { return channel_.begin(out); }
-    /// A call that was begun and is not to be sent after all.
+    /// Releases a begun call that will not be sent.
     void give_back(call_id begun) noexcept { release(begun); }
-    /// Sends the first `length` bytes of a call that was begun. If that fails, the call is given back.
+    /// Sends the first `length` bytes of a begun call. If that fails, the call is released.
     [[nodiscard]] operation submit(call_id begun, std::size_t length, const submit_options& options = {},
                                    std::shared_ptr<void> kept = {}) noexcept {
         return {*this, begun, length, options, std::move(kept)};
     }
 
-    /// Takes what has arrived, and resumes the coroutines that waited for it, on this thread. Returns how many calls
-    /// ended. Never blocks; not from within a coroutine that it resumes.
+    /// Takes what has arrived, and resumes the waiting coroutines on this thread. Returns the number of calls that
+    /// ended. Never blocks. Must not be called from a coroutine that `poll` resumes.
     std::size_t poll() noexcept { return deliver({done_.data(), channel_.poll(done_)}); }
-    /// The same, but waits up to `timeout` for the first.
+    /// The same, but waits up to `timeout` for the first call to end.
     std::size_t wait(std::chrono::nanoseconds timeout) noexcept {
-        // The late answer of a call that ended early frees a slot, and is no completion.
+        // The late answer of a call that ended early frees a slot but is not a completion.
         constexpr std::chrono::nanoseconds look = std::chrono::milliseconds{1};
         for (;;) {
             const auto longest = first_ == nullptr ? timeout : std::min(timeout, look);
@@ -215,18 +214,18 @@ class calls {
             timeout -= now;
         }
     }
-    /// As those of a channel: poll until 0, then `arm`; when that says false, poll again.
+    /// As those of a channel: poll until 0, then `arm`; if `arm` returns false, poll again.
     [[nodiscard]] int event_fd() const noexcept { return channel_.event_fd(); }
     [[nodiscard]] bool arm() noexcept { return !can_go_on() && channel_.arm(); }
 
-    /// Closes the channel, and resumes every coroutine that waits: their calls end with `closed`. Waits up to
-    /// `close_timeout` for lent memory.
+    /// Closes the channel and resumes every waiting coroutine; the calls end with `closed`. Waits up to `close_timeout`
+    /// for lent memory.
     void close() noexcept {
         channel_.close();
         while (poll() > 0) {
         }
     }
-    /// For its properties.
+    /// The channel, for its properties.
     [[nodiscard]] const channel& under() const noexcept { return channel_; }
     [[nodiscard]] channel_event take_event() noexcept { return channel_.take_event(); }
 
@@ -234,13 +233,13 @@ class calls {
     friend class operation;
     friend class answer;
     friend class stream;
-    /// A slot's call, and a completion of a stream that lies in the slot.
+    /// The call of a slot, and a stream's completion whose bytes are in the slot.
     struct slot {
         call_id id;
-        operation* waiting = nullptr;  ///< null: its coroutine is gone
+        operation* waiting = nullptr;  ///< null: the coroutine was destroyed
         std::shared_ptr<void> kept;
         completion unread;
-        std::uint32_t behind = 0;  ///< the slot of the next one
+        std::uint32_t behind = 0;  ///< slot of the stream's next completion
     };
 
     /// A call waits for a slot, and one may be free.
@@ -255,10 +254,10 @@ class calls {
     void dequeue(operation& one) noexcept;
 
     std::vector<slot> slots_;
-    operation* first_ = nullptr;  ///< of the calls that wait for a slot
+    operation* first_ = nullptr;  ///< first call that waits for a slot
     operation* last_ = nullptr;
     bool freed_ = false;
-    std::array<completion, 32> done_;  ///< of the look at hand; kept, because clearing it takes 500 instructions
+    std::array<completion, 32> done_;  ///< used by `poll`; a member, because clearing it takes 500 instructions
     channel channel_;                  // destroyed first
 };
 
@@ -269,7 +268,7 @@ inline void answer::reset() noexcept {
     kept_.reset();
 }
 
-/// Takes a slot, unless the call was begun, and sends it.
+/// Takes a slot, unless the call was already begun, and sends the call.
 inline operation::state operation::start() noexcept {
     call_view view{id_, {}};
     if (from_ != source::begun) {
@@ -283,7 +282,7 @@ inline operation::state operation::start() noexcept {
     }
     id_ = view.id;
     content_.status = submit(view.request);
-    if (content_.status == accel::status::again && of_ != nullptr) {  // too few slots for its parts
+    if (content_.status == accel::status::again && of_ != nullptr) {  // too few slots for the parts
         (void)owner_.channel_.release(id_);
         return state::in_line;
     }
@@ -340,7 +339,7 @@ inline void stream::wait(std::coroutine_handle<> waiting) noexcept {
     call_.owner_.enqueue(call_);
 }
 
-/// Without an unread completion: the call could not be sent, which is told once, or has ended.
+/// Without an unread completion: the call could not be sent, which is reported once, or has ended.
 inline answer stream::take() noexcept {
     calls& owner = call_.owner_;
     if (first_ == none) {
@@ -387,7 +386,7 @@ inline void calls::dequeue(operation& one) noexcept {
     (one.behind_ == nullptr ? last_ : one.behind_->before_) = one.before_;
 }
 
-/// A coroutine that is resumed may destroy others, whose calls are in `done` too.
+/// A resumed coroutine may destroy other coroutines, whose calls are in `done` too.
 inline std::size_t calls::deliver(std::span<const completion> done) noexcept {
     for (const completion& each : done) {
         slot& of = slots_[each.call.slot];

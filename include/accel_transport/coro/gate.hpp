@@ -15,11 +15,11 @@
 #include <utility>
 #include <vector>
 
-/// Coroutines that handle requests, and their way from thread to thread.
+/// Coroutines that handle requests, and how they change threads.
 namespace accel::coro {
 
-/// A coroutine that starts at once, belongs to nobody and frees itself: for handlers of a server, and for loops of a
-/// program. An exception that leaves it ends the process.
+/// A coroutine that starts at once, has no owner and frees itself: for handlers of a server, and for a program's loops.
+/// An exception that leaves the coroutine ends the process.
 struct detached {
     /// The compiler calls these.
     struct promise_type {
@@ -31,19 +31,19 @@ struct detached {
     };
 };
 
-/// The way of coroutines to another thread: `co_await gate.enter()` goes on inside `run` of the thread that owns the
-/// gate. A handler so comes from its worker to the thread whose `calls` it awaits. `enter` from any thread; coroutines
-/// that wait here are destroyed, if at all, on the owner's.
+/// Moves coroutines to another thread: `co_await gate.enter()` resumes inside `run` on the thread that owns the gate. A
+/// handler moves in this way from its worker to the thread whose `calls` it awaits. Any thread may `enter`. Only the
+/// owner's thread may destroy coroutines that wait here.
 class gate {
   public:
-    /// `wake` makes the owner's loop call `run`: it writes to an eventfd, or posts. Any thread; must not throw.
+    /// `wake` makes the owner's loop call `run`, for example through an eventfd. Called on any thread; must not throw.
     explicit gate(std::function<void()> wake) : wake_(std::move(wake)) {}
     gate(const gate&) = delete;
     gate& operator=(const gate&) = delete;
-    /// Coroutines that still wait go on here, and are told false. Nobody may enter any more.
+    /// Resumes coroutines that still wait, with false. No thread may enter any more.
     ~gate() { (void)resume(false); }
 
-    /// `co_await` gives true on the owner's thread; false: the gate is gone.
+    /// `co_await` gives true on the owner's thread; false: the gate is being destroyed.
     class [[nodiscard]] passage {
       public:
         explicit passage(gate& through) noexcept : gate_(through) {}
@@ -68,7 +68,7 @@ class gate {
     };
     [[nodiscard]] passage enter() noexcept { return passage{*this}; }
 
-    /// Resumes those that have entered; how many. By the owner's thread.
+    /// Resumes the coroutines that have entered, and returns their number. On the owner's thread.
     std::size_t run() { return resume(true); }
 
   private:
@@ -105,9 +105,9 @@ class gate {
 };
 
 /// `co_await room_for_part(exchange, gate)` gives room for the next part of a response, to be written in place. Empty:
-/// the client takes no more parts, has cancelled or has left; the exchange still has to be ended. On the gate's thread,
-/// and goes on there. Exchange and gate must outlive the wait, and nobody else may use the exchange meanwhile; if a
-/// wait is destroyed, it must be the exchange's last. Allocates when it waits.
+/// the client takes no more parts, has cancelled or has disconnected; the exchange must still be ended. Must be awaited
+/// on the gate's thread, and resumes there. Exchange and gate must outlive the wait, and nothing else may use the
+/// exchange meanwhile. If a wait is destroyed early, the exchange must not wait again. Allocates when it waits.
 class [[nodiscard]] room_for_part {
   public:
     room_for_part(exchange& of, gate& through) noexcept : exchange_(of), gate_(through) {}
@@ -118,10 +118,10 @@ class [[nodiscard]] room_for_part {
     [[nodiscard]] bool await_ready() noexcept {
         return !exchange_.in_parts() || exchange_.cancelled() || !exchange_.part().empty();
     }
-    /// False: there is room by now, or never will be.
+    /// False: there is room by now, or there never will be.
     [[nodiscard]] bool await_suspend(std::coroutine_handle<> waiting) {
         waits_ = std::make_shared<wait>(gate_, waiting);
-        // A client that has cancelled gives no room.
+        // A client that has cancelled frees no room.
         stopped_.emplace(exchange_.stop_token(), [waits = waits_] { waits->enter(); });
         waits_->until_called = waits_;
         if (!exchange_.await_part(*waits_)) return true;
@@ -136,7 +136,7 @@ class [[nodiscard]] room_for_part {
     }
 
   private:
-    /// Lives until the server has called it, which may be when the exchange ends.
+    /// Lives until the server has called it, at the latest when the exchange ends.
     struct wait : part_waiter {
         wait(gate& through, std::coroutine_handle<> waiting) noexcept
             : part_waiter{[](part_waiter& self) noexcept { static_cast<wait&>(self).on_room(); }}, way(through) {
@@ -151,7 +151,7 @@ class [[nodiscard]] room_for_part {
             const std::lock_guard lock(mutex);
             if (!std::exchange(entered, true)) way.gate_.admit(way);
         }
-        /// Nobody waits any more. By the gate's thread.
+        /// Nobody waits any more. On the gate's thread.
         void leave() {
             {
                 const std::lock_guard lock(mutex);

@@ -11,10 +11,10 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The arguments of calling kernels: the channel, and each call.
+/// The arguments of kernels that call: the channel, and each call.
 namespace accel::device {
 
-/// A channel as kernels see it, passed by value. Owns nothing; valid until the channel has been closed.
+/// A channel as kernels see it, passed by value. Owns nothing; valid until the channel is closed.
 struct channel_ref {
     detail::layout_stamp layout;
     detail::channel_state* state = nullptr;
@@ -28,22 +28,21 @@ struct channel_ref {
     const detail::channel_orders* orders = nullptr;
     detail::channel_report* report = nullptr;
     std::int64_t call_timeout_ns = 0;
-    std::uint32_t plain_requests = 0;            ///< 1: the server looks at the last word of its headers
-    std::uint32_t* cancels = nullptr;            ///< of each slot: the generation of the last call cancelled
-    detail::channel_part_slot* parts = nullptr;  ///< one a slot
-    detail::exclusive_channel_ref exclusive;     ///< `service_sharing::exclusive`, which has no `state`
+    std::uint32_t plain_requests = 0;            ///< 1: the server watches the last word of the headers
+    std::uint32_t* cancels = nullptr;            ///< per slot: generation of the last cancelled call
+    detail::channel_part_slot* parts = nullptr;  ///< one per slot
+    detail::exclusive_channel_ref exclusive;     ///< with `service_sharing::exclusive`; `state` is then null
 };
 
-/// A channel that one thread, warp or block owns (`own`): an object of its scope, in shared memory for a warp or a
-/// block. Nobody else may use it.
+/// A channel that one thread, warp or block owns (`own`). One object per scope, in shared memory for a warp or a block.
+/// No other thread may use it. All members are internal: the channel, and the owner's copies of its state.
 struct owned_channel {
-    // Internal.
     channel_ref channel;
     detail::exclusive_state state;  ///< a copy
-    std::uint32_t checked = 0;      ///< the slot that is looked at next for a late response
-    std::int64_t orders_due = 0;    ///< by `clock_ns`
+    std::uint32_t checked = 0;      ///< next slot to check for a late response
+    std::int64_t orders_due = 0;    ///< when to read commands from the host again, by `clock_ns`
     detail::host_clock_state clock;
-    // Copies of what the first slots have.
+    // Copies of the first slots' state.
     detail::owned_call calls[detail::max_calls_at_hand];
     detail::prepared_call prepared[detail::max_calls_at_hand];
 };
@@ -54,23 +53,23 @@ struct call_ref {
     std::uint64_t request_room = 0;
     const std::byte* response = nullptr;  ///< in place, until `release`; bytes of an untrusted peer
     std::uint64_t response_bytes = 0;
-    status outcome = status::again;  ///< once it has ended
-    std::uint32_t code = 0;          ///< the handler's own, with `application_error`
+    status outcome = status::again;  ///< the result, once the call has ended
+    std::uint32_t code = 0;          ///< the handler's code, with `application_error`
     std::uint64_t trace_id = 0;      ///< as given to `submit`
     std::int64_t deadline = 0;       ///< by `clock_ns`
-    // Internal.
+    // Internal: where the call is on the channel.
     std::uint64_t response_room = 0;
     std::uint32_t target = 0;
     std::uint32_t slot = 0;
     std::uint32_t generation = 0;
 };
 
-/// The next of a call's response (`poll`, `wait`): a part of it, or its end. Plain data, one object for the scope.
+/// The next piece of a call's response (`poll`, `wait`): a part, or the end. Plain data, one object per scope.
 struct arrival_ref {
     const std::byte* response = nullptr;  ///< in place, until `release`; bytes of an untrusted peer
     std::uint64_t response_bytes = 0;
-    bool more = false;  ///< this is a part, and others or the end follow
-    // Internal.
+    bool more = false;  ///< a part; another part or the end follows
+    // Internal: the slot to release.
     std::uint32_t slot = 0;
     std::uint32_t generation = 0;
 };
@@ -79,12 +78,12 @@ struct arrival_ref {
 struct call_options {
     std::int64_t timeout_ns = 0;  ///< from now; 0: the channel's `call_timeout`
     std::uint64_t trace_id = 0;   ///< travels to the server
-    std::uint64_t max_bytes = 0;  ///< of the response; 0: the channel's `response_bytes`
-    std::uint32_t target = 0;     ///< the number that `gpu_channel::resolve` found; 0: not named
-    /// Other than 0: the response may come in parts, so many of which may be unread at a time. Each takes a slot.
+    std::uint64_t max_bytes = 0;  ///< longest response; 0: the channel's `response_bytes`
+    std::uint32_t target = 0;     ///< the number from `gpu_channel::resolve`; 0: no target
+    /// The response may come in parts, with up to this number of unread parts, each in a slot. 0: in one piece.
     std::uint32_t parts = 0;
-    std::int64_t part_timeout_ns = 0;      ///< the longest time without a part, while there is room for one; 0: none
-    const trace_context* trace = nullptr;  ///< the trace that the call belongs to, if that is valid; read by `submit`
+    std::int64_t part_timeout_ns = 0;      ///< longest time without a part while there is room for one; 0: no limit
+    const trace_context* trace = nullptr;  ///< the trace of the call; read by `submit`, sent if valid
 };
 
 }  // namespace accel::device

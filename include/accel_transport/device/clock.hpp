@@ -11,7 +11,7 @@
 
 namespace accel::device {
 
-/// Nanoseconds: of the GPU's clock in a kernel, else of CLOCK_MONOTONIC. Only differences have a meaning.
+/// Nanoseconds of the GPU's clock in a kernel, of CLOCK_MONOTONIC on the host. Only differences are meaningful.
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::int64_t clock_ns() noexcept {
 #if defined(__CUDA_ARCH__)
     std::int64_t now = 0;
@@ -24,7 +24,7 @@ namespace accel::device {
 #endif
 }
 
-/// Lets other threads of this processor work while there is nothing to do.
+/// Yields this processor to other threads for a moment, in a loop that waits.
 ACCEL_HOST_DEVICE inline void pause() noexcept {
 #if defined(__CUDA_ARCH__)
     __nanosleep(100);

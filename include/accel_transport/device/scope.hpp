@@ -6,20 +6,21 @@
 
 #include <cstdint>
 
-/// The caller: one thread, the threads of a warp, or those of a block. The functions of `service.hpp` and
-/// `client.hpp` take it as their template argument: `wait<block_scope>(service, exchange, timeout)`. All
-/// threads of the scope call together, with the same arguments; one of them does the work, and all get its
-/// status. What any of them wrote before the call comes before the work. The `exchange_ref` or `call_ref` is
-/// one object for the scope: shared memory for a warp or a block.
+/// The caller of a device function: one thread, the threads of a warp, or those of a block. The functions of
+/// `service.hpp` and `client.hpp` take the scope as a template argument: `wait<block_scope>(service, exchange,
+/// timeout)`. All threads of the scope call together, with the same arguments; one of them does the work, and all get
+/// the status.
+/// Stores by any of them before the call happen before that work. The `exchange_ref` or `call_ref` is one object per
+/// scope: in shared memory for a warp or a block.
 namespace accel::device {
 
-/// One thread, by itself; also on the host.
+/// One thread; also on the host.
 struct thread_scope {
     ACCEL_HOST_DEVICE static std::uint32_t rank() noexcept { return 0; }
-    /// Orders the stores of the scope's threads before anything that one of them does next.
+    /// Orders the stores of the scope's threads before anything that any of them does next.
     ACCEL_HOST_DEVICE static void meet() noexcept {}
-    /// The value of the thread of rank 0, and what that thread stored before. The threads have to meet before
-    /// they call it again.
+    /// The value of the thread of rank 0, after that thread's earlier stores. The threads must meet before they call
+    /// `of_first` again.
     ACCEL_HOST_DEVICE static std::uint64_t of_first(std::uint64_t value) noexcept { return value; }
 };
 #if defined(__CUDACC__)
@@ -39,7 +40,7 @@ struct warp_scope {
     }
 };
 
-/// All threads of a block, however many.
+/// All threads of a block, of any size.
 struct block_scope {
     __device__ static std::uint32_t rank() noexcept {
         return threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
@@ -70,7 +71,7 @@ template <>
 inline constexpr bool is_scope<block_scope> = true;
 #endif
 
-/// The first `count` threads work, for all. `work` says the same on each of them.
+/// The first `count` threads work, for all. `work` must return the same status on each of them.
 ACCEL_UNCHECKED_CALLS
 template <class Scope, class Work>
 ACCEL_HOST_DEVICE_INLINE status by_threads_of(std::uint32_t count, const Work& work) noexcept {

@@ -12,12 +12,12 @@
 #include <cstddef>
 #include <cstdint>
 
-/// GPU-resident services: a kernel waits for a request, computes, and posts the response to the adapter
-/// itself. The same code serves on a thread of the host, where no GPU is. `scope.hpp` says how threads call
-/// together. Nothing in the folder `detail` is promised.
+/// GPU-resident services: a kernel waits for a request, computes, and posts the response to the adapter itself. Without
+/// a GPU, the same code serves on a host thread. `scope.hpp` says how threads call together. Names in the folder
+/// `detail` are not part of the interface.
 namespace accel::device {
 
-/// Time until the client gives up; zero once it has.
+/// Time until the client's deadline; zero after the deadline.
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::int64_t time_left_ns(const exchange_ref& exchange) noexcept {
     const std::int64_t left = exchange.deadline - clock_ns();
     return left > 0 ? left : 0;
@@ -25,7 +25,7 @@ namespace accel::device {
 
 namespace detail {
 
-/// The exchange is not ended yet, so that the row is still its session's.
+/// Only for an exchange that has not ended, so that the row still belongs to its session.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool is_given_up(const service_ref& service,
                                                         const exchange_ref& exchange) noexcept {
     if (!is_own_version(service.layout)) return false;  // a recorded kernel has not called `take`
@@ -37,10 +37,10 @@ namespace detail {
 
 }  // namespace detail
 
-/// True: nobody waits for the answer any more. The client has cancelled the call or has left, or the deadline has
-/// passed; it stays so. The exchange still has to be ended, with `reply(…, 0)` for example. Of any
-/// service, shared or exclusive. Reads two words of the host's memory, on a GPU about a microsecond each: ask between
-/// steps of the work, not in its innermost loop.
+/// True: nobody waits for the answer any more, because the client has cancelled the call or has disconnected, or the
+/// deadline has passed. Stays true. The exchange must still be ended, with `reply(…, 0)` for example. Works for shared
+/// and owned services. Reads two words of host memory, which takes a GPU about a microsecond each: ask between steps of
+/// the work, not in its innermost loop.
 template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE bool cancelled(const service_ref& service,
                                                       const exchange_ref& exchange) noexcept {
@@ -48,38 +48,39 @@ template <class Scope = thread_scope>
     return detail::by_first_of<Scope>(look) == status::cancelled;
 }
 
-/// The tensors that a request describes, in either form; into `out`, with room for so many, and how
-/// many there are. Fails as `accel::tensors` does. Any thread that has the exchange. A kernel describes its response
-/// with `accel::describe(exchange.response, …)`.
+/// Reads the tensors that a request describes, in the header or in a table, into `out`, which has `room` elements, and
+/// sets `count`. Fails as `accel::tensors` does. Any thread that has the exchange. A kernel describes its response with
+/// `accel::describe(exchange.response, …)`.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status tensors(const exchange_ref& exchange, tensor* out, std::uint32_t room,
                                                       std::uint32_t& count) noexcept {
     return wire::tensors_of_message(exchange.request, exchange.request_bytes, exchange.generation, out, room, count);
 }
 
-/// The trace that a request belongs to. `not_found`: it names none; `protocol_error`: what its client says is no trace,
-/// or is none any more. Any thread that has the exchange.
+/// The trace of a request. Any thread that has the exchange.
+/// `not_found`: the request names none.
+/// `protocol_error`: the client sent an invalid trace, or has overwritten it.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status trace(const exchange_ref& exchange, trace_context& out) noexcept {
     return wire::trace_before(exchange.request - wire::header_bytes, exchange.generation, out);
 }
 
-/// Takes the oldest request that is ready, without waiting. `again`: there is none. `closed`: the service has
-/// been told to stop. `unsupported`: the host was compiled against another version of these headers. Any
-/// number of scopes may take at once.
+/// Takes the oldest request that is ready, without waiting. Any number of scopes may take at once.
+/// `again`: no request is ready.
+/// `closed`: the service is stopping.
+/// `unsupported`: the host was compiled with another version of these headers.
 template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status take(const service_ref& service, exchange_ref& out) noexcept {
     return detail::by_first_of<Scope>([&] { return detail::take_request(service, out); });
 }
 
-/// The same, and waits for one, at most `timeout_ns`: then `timed_out`.
+/// The same, but waits up to `timeout_ns` for a request; then returns `timed_out`.
 template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status wait(const service_ref& service, exchange_ref& out,
                                                    std::int64_t timeout_ns) noexcept {
     return detail::by_first_of<Scope>([&] { return detail::wait_for_request(service, out, timeout_ns); });
 }
 
-/// Answers with the first `length` bytes of `response`, as the threads of the scope have written them.
-/// `message_too_large` answers nothing, and leaves the exchange as it is; any other result ends it.
-/// `peer_lost`: the client is gone.
+/// Answers with the first `length` bytes of `response`, as written by the threads of the scope. Ends the exchange,
+/// except with `message_too_large`: no answer was sent. `peer_lost`: the client has disconnected.
 template <class Scope = thread_scope>
 ACCEL_HOST_DEVICE_INLINE status reply(const service_ref& service, const exchange_ref& exchange,
                                       std::uint64_t length) noexcept {
@@ -98,45 +99,49 @@ ACCEL_HOST_DEVICE_INLINE status fail(const service_ref& service, const exchange_
     });
 }
 
-/// True: the client takes the response in parts. Else only `reply` and `fail` answer.
+/// True: the client takes the response in parts. Otherwise only `reply` and `fail` answer.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool in_parts(const exchange_ref& exchange) noexcept {
     return exchange.parts != nullptr;
 }
 
-/// Room for the next part of the response, to be written in place; the same until `send`. `again`: the client has not
-/// read enough yet. Then try later, and ask `cancelled`: nobody else hears that the client gives no room any more.
-/// `peer_lost`: the client is gone. `unsupported`: it takes no parts. Looks for room itself, so that one thread can
-/// serve alone. By the scope that has the exchange; `out` is one object for it, as the exchange is.
+/// Room for the next part of the response, to be written in place. Does not change until `send`. Checks for room
+/// itself, so one thread can serve alone. Called by the exchange's scope; `out` is one object per scope, like the
+/// exchange.
+/// `again`: the client has not read enough yet. Try later, and ask `cancelled`: a client that has cancelled frees no
+/// room.
+/// `peer_lost`: the client has disconnected.
+/// `unsupported`: the client takes no parts.
 template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status next_part(const service_ref& service, const exchange_ref& exchange,
                                                         part_ref& out) noexcept {
     return detail::by_first_of<Scope>([&] { return detail::name_part(service, exchange, out); });
 }
 
-/// Sends the first `length` bytes of what `next_part` has named, as the threads of the scope have written them, and
-/// goes on: `reply` or `fail` ends the response. Fails as `next_part`, where `again` says that nothing is named;
-/// `message_too_large` sends nothing and changes nothing.
+/// Sends the first `length` bytes of the last `next_part`, as written by the threads of the scope. The response
+/// continues until `reply` or `fail`. Fails as `next_part`, except:
+/// `again`: there is no room from `next_part`.
+/// `message_too_large`: nothing was sent.
 template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status send(const service_ref& service, const exchange_ref& exchange,
                                                    std::uint64_t length) noexcept {
     return detail::by_first_of<Scope>([&] { return detail::send_part(service, exchange, length); });
 }
 
-// A service whose sessions have one owner each (`service_sharing::exclusive`). The functions above say
-// `unsupported` for it.
+// An owned service (`service_sharing::exclusive`). The functions above return `unsupported` for it.
 
-/// Makes the calling scope the owner of every `parts`th session, from number `part` on: of block b of n,
-/// `own<block_scope>(service, b, n, mine)`. All parts need an owner, and all that run at once the same `parts`.
-/// `unsupported`: the service is shared, or the host was compiled against another version of these headers.
-/// `invalid_argument`: there is no such part.
+/// Makes the calling scope the owner of every `parts`th session, starting with number `part`. For block b of n:
+/// `own<block_scope>(service, b, n, mine)`. All parts need an owner; owners that run at the same time must use the same
+/// `parts`.
+/// `unsupported`: the service is shared, or the host was compiled with another version of these headers.
+/// `invalid_argument`: `part` is out of range.
 template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status own(const service_ref& service, std::uint32_t part, std::uint32_t parts,
                                                   owned_sessions& out) noexcept {
     return detail::by_first_of<Scope>([&] { return detail::own_sessions(service, part, parts, out); });
 }
 
-/// As for a shared service, but from the caller's own sessions, and for no other scope. The request that lies
-/// behind the one taken last comes first.
+/// As for a shared service, but only from the caller's own sessions. The request that follows the last taken one in its
+/// session comes first.
 template <class Scope = thread_scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status take(owned_sessions& mine, exchange_ref& out) noexcept {
     return detail::by_lanes_of<Scope>([&] {
