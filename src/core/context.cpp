@@ -78,7 +78,7 @@ bool is_mapped(void* data, std::size_t size) noexcept {
 result<void> check_range(void* data, std::size_t size, memory_kind kind) {
     if (kind != memory_kind::host() || is_mapped(data, size)) return {};
     return error{status::invalid_argument, 0,
-                 fmt::format("cannot register {} bytes at {}: not all of them are mapped memory", size, data)};
+                 fmt::format("cannot register {} bytes at {}: some of them are not mapped memory", size, data)};
 }
 
 result<void> check_end(const void* data, std::size_t size) {
@@ -88,7 +88,7 @@ result<void> check_end(const void* data, std::size_t size) {
 }
 
 error empty_region() {
-    return {status::invalid_argument, 0, "a region has at least one byte"};
+    return {status::invalid_argument, 0, "a region must have at least one byte"};
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ void failure_watch::run() {
         const gpu_sight seen = look_();
         if (judge.judge(seen)) {
             if (seen == gpu_sight::refused)
-                log().error("a GPU has refused {} looks, one after another; its sessions end with device_lost",
+                log().error("a GPU failed {} checks in a row; its sessions end with device_lost",
                             failure_judge::patience);
             return failed_.store(true, std::memory_order_release);
         }

@@ -32,7 +32,7 @@ void count_fork() noexcept {
 
 error made_before_fork() {
     return {status::invalid_state, 0,
-            "made before fork(): a child makes its own context, and everything else from that"};
+            "made before fork(): a child must open its own context and make everything else from it"};
 }
 
 void keep_for_ever(std::shared_ptr<void> owned) noexcept {

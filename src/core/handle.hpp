@@ -8,7 +8,7 @@ namespace accel::core {
 
 /// Ends the process with a sentence: the program used an object after it was moved from.
 [[noreturn, gnu::cold, gnu::noinline]] inline void end_moved_from(const char* type) noexcept {
-    std::fprintf(stderr, "accel: a %s was used after it had been moved from\n", type);
+    std::fprintf(stderr, "accel: a %s was used after it was moved from\n", type);
     std::abort();
 }
 

@@ -15,8 +15,9 @@ namespace accel {
 namespace {
 
 result<slice> out_of_range(std::size_t offset, std::size_t length, std::size_t size) {
-    return error{status::invalid_argument, 0,
-                 fmt::format("{} bytes from {} do not lie within {} bytes", length, offset, size)};
+    return error{
+        status::invalid_argument, 0,
+        fmt::format("{} bytes from offset {} are not within the {} bytes of this memory", length, offset, size)};
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ inline constexpr std::string_view expected<bit_rate> = "a rate such as 200Mb/s o
 template <>
 inline constexpr std::string_view expected<bool> = "true or false";
 template <>
-inline constexpr std::string_view expected<std::string> = "a text";
+inline constexpr std::string_view expected<std::string> = "text";
 template <>
 inline constexpr std::string_view expected<memory_kind> = "host, or a GPU such as cuda:0";
 
@@ -81,7 +81,7 @@ struct option_key {
     }
 
 [[nodiscard]] inline error out_of_bounds(std::string_view what, std::string_view range) {
-    return {status::invalid_argument, 0, fmt::format("option {} has to be {}", what, range)};
+    return {status::invalid_argument, 0, fmt::format("option {} must be {}", what, range)};
 }
 
 /// Sets the option with this name. False: there is none.

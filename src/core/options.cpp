@@ -270,7 +270,7 @@ result<server_options> checked(server_options options) {
     if (options.drain_timeout < nanoseconds{0}) return out_of_bounds("drain_timeout", "0 or more");
     if (options.spin < nanoseconds{0}) return out_of_bounds("spin", "0 or more");
     if (options.data_port != 0 && options.data_port + std::max(options.workers, 1U) > 65'536)
-        return out_of_bounds("data_port", "lower: worker n takes port data_port + n, and the last port is 65535");
+        return out_of_bounds("data_port", "lower: worker n uses port data_port + n, and the last port is 65535");
     if (options.streams == 0 || options.streams > 128) return out_of_bounds("streams", "1 to 128");
     if (options.priority_streams == 0 || options.priority_streams > 128)
         return out_of_bounds("priority_streams", "1 to 128");
@@ -297,7 +297,8 @@ result<server_options> apply_options(const std::vector<uri>& sources, server_opt
                     return error{
                         status::invalid_argument, 0,
                         fmt::format(
-                            "option {} is given as '{}' and as '{}'; options count for the whole server, give it once",
+                            "option {} is given as '{}' and as '{}'; options count for the whole server, so give each "
+                            "only once",
                             name, other_value, value)};
                 }
             }

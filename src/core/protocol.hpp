@@ -16,7 +16,9 @@
 /// detail/wire/slot_header.hpp, for what kernels see too, are its only code.
 namespace accel::core {
 
-static_assert(std::endian::native == std::endian::little, "the wire is little-endian; so far only such hosts");
+static_assert(std::endian::native == std::endian::little,
+              "the wire format is little-endian; big-endian hosts are not "
+              "supported");
 
 using wire::extension_room;
 using wire::header_bytes;

@@ -42,7 +42,7 @@ slot_memory::slot_memory(std::uint32_t count, std::size_t capacity, slot_place p
 result<std::shared_ptr<slot_memory>> slot_memory::create(std::uint32_t count, std::size_t capacity, slot_place place) {
     if (count == 0 || count > max_slots || capacity > max_payload_bytes) {
         return error{status::invalid_argument, 0,
-                     fmt::format("slots have to be 1 to {} of at most {} bytes", max_slots, max_payload_bytes)};
+                     fmt::format("there must be 1 to {} slots of at most {} bytes", max_slots, max_payload_bytes)};
     }
     std::shared_ptr<slot_memory> made(new slot_memory(count, capacity, std::move(place)));
     if (auto mapped = made->map(); !mapped) return mapped.error();

@@ -34,13 +34,13 @@ std::string_view to_string(status s) noexcept {
 
 void detail::end_with(const error& failure) noexcept {
     const std::string_view code = to_string(failure.code);
-    std::fprintf(stderr, "accel: value() of a result that holds an error (%.*s): %s\n", static_cast<int>(code.size()),
+    std::fprintf(stderr, "accel: value() of a result that has an error (%.*s): %s\n", static_cast<int>(code.size()),
                  code.data(), failure.message.c_str());
     std::abort();
 }
 
 void detail::end_with_value() noexcept {
-    std::fputs("accel: error() of a result that holds a value\n", stderr);
+    std::fputs("accel: error() of a result that has a value\n", stderr);
     std::abort();
 }
 

@@ -16,13 +16,13 @@ namespace {
 
 error bad_uri(std::string_view text, std::string_view what) {
     return {status::invalid_argument, 0,
-            fmt::format("'{}': {}; a URI reads scheme://host:port?key=value&key=value", text, what)};
+            fmt::format("'{}' is not a valid URI: {}; expected scheme://host:port?key=value&key=value", text, what)};
 }
 
 constexpr std::size_t max_characters = 4096;
 
 error too_long(std::string_view text) {
-    return bad_uri(text.substr(0, 64), fmt::format("longer than {} characters", max_characters));
+    return bad_uri(text.substr(0, 64), fmt::format("it is longer than {} characters", max_characters));
 }
 
 std::optional<std::string> percent_decoded(std::string_view text) {
@@ -72,18 +72,18 @@ complaint read_port(std::string_view text, uri& out) {
 complaint split_authority(std::string_view text, uri& out) {
     const bool bracketed = text.starts_with('[');
     const auto colon = bracketed ? text.find("]:") + 1 : text.rfind(':');
-    if (bracketed && colon == 0) return "an IPv6 address reads [address]:port";
+    if (bracketed && colon == 0) return "an IPv6 address is written [address]:port";
     out.host = bracketed ? text.substr(1, colon - 2) : text.substr(0, colon);
-    if (out.host.empty()) return "no host (*: any address)";
-    if (!bracketed && out.host.find(':') != std::string::npos) return "an IPv6 address goes in brackets";
-    if (!is_host(out.host, bracketed)) return fmt::format("'{}' is no host name", out.host);
-    if (colon == std::string_view::npos) return "no port";
+    if (out.host.empty()) return "the host is missing (* is any address)";
+    if (!bracketed && out.host.find(':') != std::string::npos) return "an IPv6 address needs brackets";
+    if (!is_host(out.host, bracketed)) return fmt::format("'{}' is not a valid host name", out.host);
+    if (colon == std::string_view::npos) return "the port is missing";
     return read_port(text.substr(colon + 1), out);
 }
 
 complaint split_options(std::string_view query, uri& out) {
     if (query.find('?') != std::string_view::npos)
-        return "a second '?': options follow the last host, once (%3F is '?')";
+        return "it has a second '?'; options follow the last host, once (%3F is '?')";
     while (!query.empty()) {
         const std::string_view pair = query.substr(0, query.find('&'));
         query.remove_prefix(std::min(query.size(), pair.size() + 1));
@@ -93,10 +93,10 @@ complaint split_options(std::string_view query, uri& out) {
         auto key = percent_decoded(pair.substr(0, equals));
         auto value = percent_decoded(pair.substr(equals + 1));
         if (!key || !value)
-            return fmt::format("'{}' has a % without two hexadecimal digits behind it (write %25 for %)",
+            return fmt::format("'{}' has a % without two hexadecimal digits after it (write %25 for %)",
                                pair.substr(key ? equals + 1 : 0));
         if (std::ranges::find(out.options, *key, &std::pair<std::string, std::string>::first) != out.options.end())
-            return fmt::format("option {} comes twice", *key);
+            return fmt::format("option {} is given twice", *key);
         out.options.emplace_back(std::move(*key), std::move(*value));
     }
     return {};
@@ -118,8 +118,8 @@ complaint read_name(std::string_view text, uri& out) {
     out.host = out.scheme == "shm" ? fmt::format("@{}", text) : std::string{text};
     if (out.scheme != "shm") return {};
     if (is_host(text, false) && text != "*" && text.size() <= max_socket_name) return {};
-    return fmt::format("'{}' is no name: 1 to {} letters, digits, '.', '-' and '_'", text.substr(0, max_socket_name),
-                       max_socket_name);
+    return fmt::format("'{}' is not a valid name: expected 1 to {} letters, digits, '.', '-' and '_'",
+                       text.substr(0, max_socket_name), max_socket_name);
 }
 
 /// Why the text has no scheme.
@@ -127,7 +127,9 @@ complaint bad_scheme(std::string_view scheme) {
     std::string lower(scheme);
     std::transform(lower.begin(), lower.end(), lower.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    return lower != scheme && is_scheme(lower) ? fmt::format("schemes are lower case: {}://", lower) : "no scheme";
+    return lower != scheme && is_scheme(lower) ? fmt::format("schemes are lower case: {}://", lower)
+                                               : "the scheme is "
+                                                 "missing";
 }
 
 }  // namespace
@@ -148,7 +150,7 @@ result<uri> parse_uri(std::string_view text) {
                                  "one process, or tcp://127.0.0.1:port",
                                  text)};
     const auto separator = text.find("://");
-    if (separator == std::string_view::npos) return bad_uri(text, "no scheme");
+    if (separator == std::string_view::npos) return bad_uri(text, "the scheme is missing");
     if (!is_scheme(text.substr(0, separator))) return bad_uri(text, bad_scheme(text.substr(0, separator)));
     uri out;
     out.scheme = text.substr(0, separator);
@@ -158,7 +160,7 @@ result<uri> parse_uri(std::string_view text) {
     const std::string_view authority = rest.substr(0, question);
     const std::string_view query = question == std::string_view::npos ? "" : rest.substr(question + 1);
     if (authority.find(',') != std::string_view::npos)
-        return bad_uri(text, "several hosts are for channels and pools of the host; a server lists several URIs");
+        return bad_uri(text, "only channels and pools on the host take several hosts; give a server several URIs");
     if (within_host(out.scheme)) {
         if (const complaint wrong = read_name(authority, out); !wrong.empty()) return bad_uri(text, wrong);
     } else if (const complaint wrong = split_authority(authority, out); !wrong.empty()) {
@@ -176,7 +178,7 @@ result<uri> parse_client_uri(std::string_view text) {
     if (out->port == 0)
         return bad_uri(text,
                        "port 0 is for servers, which take any free port; a client names its server's port, which "
-                       "server::endpoints() tells");
+                       "server::endpoints() returns");
     return out;
 }
 
@@ -194,8 +196,8 @@ result<std::vector<std::string>> one_host_each(std::string_view text) {
     for (;;) {
         const std::size_t comma = hosts.find(',');
         const bool only = comma == std::string_view::npos && out.empty();
-        if (hosts.substr(0, comma).empty() && !only) return bad_uri(text, "a host of the list is empty");
-        if (out.size() == max_hosts) return bad_uri(text, fmt::format("more than {} hosts", max_hosts));
+        if (hosts.substr(0, comma).empty() && !only) return bad_uri(text, "the list has an empty host");
+        if (out.size() == max_hosts) return bad_uri(text, fmt::format("it has more than {} hosts", max_hosts));
         out.push_back(fmt::format("{}{}{}", text.substr(0, begin), hosts.substr(0, comma), text.substr(end)));
         if (comma == std::string_view::npos) return out;
         hosts.remove_prefix(comma + 1);

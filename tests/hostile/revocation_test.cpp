@@ -50,7 +50,7 @@ TEST_P(revocation, a_revoked_key_loses_its_sessions_within_a_second) {
     folder_.authorize({"client", "first"});
     expect_second_gone();
     expect_first_served();
-    EXPECT_TRUE(log_.tells("is not authorised any more"));
+    EXPECT_TRUE(log_.tells("is no longer authorised"));
 }
 
 TEST_P(revocation, a_reload_revokes_keys_at_once) {
@@ -82,7 +82,7 @@ TEST_P(revocation, a_half_written_key_list_disconnects_no_client) {
     std::ofstream half(folder_.file("half"));
     half << whole.substr(0, whole.find("ed25519:") + 20) << std::flush;
     std::filesystem::rename(folder_.file("half"), folder_.file("authorized"));
-    EXPECT_TRUE(log_.tells("what was loaded stays in force"));
+    EXPECT_TRUE(log_.tells("the old keys stay in use"));
     server_->tell("reload");
     EXPECT_EQ(server_->line(), "unauthorized");
     for (const auto& each : guests_) EXPECT_EQ(each->trouble(), "");
@@ -226,7 +226,7 @@ TEST_F(certificates, an_expired_certificate_of_a_client_ends_its_sessions) {
     const auto brief =
         connect_in_time([this](long lasts) { return authority_.sign("brief.client", lasts); }, "brief.client");
     expect_ended(*brief, "brief.client");
-    EXPECT_TRUE(log_.tells("brief.client at 127.0.0.1 is not authorised any more (certificate has expired)"))
+    EXPECT_TRUE(log_.tells("brief.client at 127.0.0.1 is no longer authorised (certificate has expired)"))
         << log_.text();
     EXPECT_EQ(good.trouble(), "");
     const std::uint64_t before = good.calls();
@@ -242,7 +242,7 @@ TEST_F(certificates, an_expired_certificate_of_a_server_ends_its_sessions) {
         },
         "good.client");
     expect_ended(*client, "good.client");
-    EXPECT_EQ(log_.text().find("not authorised"), std::string::npos) << "the client has ended it";
+    EXPECT_EQ(log_.text().find("no longer authorised"), std::string::npos) << "the client has ended it";
 }
 
 /// The server knows the authority by a certificate that expires, its client by one that lasts.
@@ -255,7 +255,7 @@ TEST_F(certificates, an_expired_authority_ends_sessions) {
             return end;
         },
         "good.client");
-    EXPECT_TRUE(log_.tells("good.client at 127.0.0.1 is not authorised any more (certificate has expired)", 180s))
+    EXPECT_TRUE(log_.tells("good.client at 127.0.0.1 is no longer authorised (certificate has expired)", 180s))
         << log_.text();
     EXPECT_TRUE(eventually(patience(30s), [&] { return !client->trouble().empty(); }));
 }
@@ -300,7 +300,7 @@ TEST_F(certificates, a_renewed_certificate_reconnects_a_channel) {
     }
     ASSERT_TRUE(client);
     authority_.sign("brief.client");
-    EXPECT_TRUE(log_.tells("brief.client at 127.0.0.1 is not authorised any more", 180s));
+    EXPECT_TRUE(log_.tells("brief.client at 127.0.0.1 is no longer authorised", 180s));
     const auto served = [&] { return client->call(request).ok() && client->statistics().reconnects > 0; };
     EXPECT_TRUE(eventually(patience(60s), served));
     EXPECT_EQ(client->resolve("nothing").code(), status::not_found) << "over the control plane";
@@ -313,7 +313,7 @@ TEST_F(certificates, a_revoked_server_loses_its_sessions) {
     authority_.revoke({"localhost"});
     EXPECT_TRUE(eventually(patience(10s), [&] { return !guest.trouble().empty(); }));
     EXPECT_THAT(guest.trouble(), ::testing::AnyOf(HasSubstr("peer_lost"), HasSubstr("unauthorized")));
-    EXPECT_EQ(log_.text().find("not authorised"), std::string::npos) << "the client has ended it";
+    EXPECT_EQ(log_.text().find("no longer authorised"), std::string::npos) << "the client has ended it";
     context ctx = *context::open({.log = log_level::off});
     EXPECT_EQ(channel::connect(ctx, client_uri(authority_, "good.client"), options()).code(), status::unauthorized);
 }

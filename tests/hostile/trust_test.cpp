@@ -113,10 +113,10 @@ TEST_F(trust, a_refusal_names_certificates_by_fingerprint) {
     const std::string said = refused(certificates(ours_, "localhost", ours_), certificates(theirs_, "client", ours_));
     EXPECT_THAT(said, AllOf(HasSubstr("does not accept 'client' (SHA-256 " + client + ")"), HasSubstr("ca_file"),
                             Not(HasSubstr("authorized_keys"))));
-    EXPECT_TRUE(logged("is not good here")) << log_.text();
+    EXPECT_TRUE(logged("is not valid here")) << log_.text();
     EXPECT_TRUE(logged("'client' (SHA-256 " + client + ")")) << log_.text();
     EXPECT_TRUE(
-        logged("trusted here is the authority 'the authority' (SHA-256 " + fingerprint_of(ours_.file("ca.pem")) + ")"))
+        logged("this end trusts the authority 'the authority' (SHA-256 " + fingerprint_of(ours_.file("ca.pem")) + ")"))
         << log_.text();
     EXPECT_FALSE(logged("authorized_keys")) << log_.text();
 }
@@ -139,7 +139,7 @@ TEST_F(trust, a_weak_certificate_is_called_that) {
     std::ofstream(folder_.file("ca.pem"), std::ios::app) << std::ifstream(folder_.file("weak.pem")).rdbuf();
     (void)refused(certificates(ours_, "localhost", ours_), certificates(ours_, "fragile", theirs_));
     EXPECT_TRUE(logged("certificate is too weak")) << log_.text();
-    EXPECT_TRUE(logged("trusted here are 2 authorities")) << log_.text();
+    EXPECT_TRUE(logged("this end trusts 2 authorities")) << log_.text();
     // A client that knows the weak authority would show it too.
     EXPECT_THAT(refused(certificates(ours_, "localhost", ours_), certificates(ours_, "fragile", ours_)),
                 HasSubstr("is too weak"));
@@ -156,9 +156,9 @@ TEST_F(trust, a_refused_key_advises_the_end_that_can_help) {
     security_options deceived = folder_.client("client");
     deceived.server_key = folder_.file("stranger.pub");
     EXPECT_THAT(refused(keys(folder_.server()), keys(deceived)),
-                AllOf(HasSubstr("its public key has to be server_key"), Not(HasSubstr("authorized_keys"))));
+                AllOf(HasSubstr("set server_key to its public key"), Not(HasSubstr("authorized_keys"))));
     EXPECT_FALSE(logged("authorized_keys")) << log_.text();
-    EXPECT_TRUE(logged("its server_key has to be this key")) << log_.text();
+    EXPECT_TRUE(logged("its server_key must be this key")) << log_.text();
 }
 
 }  // namespace

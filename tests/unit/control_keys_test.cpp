@@ -222,7 +222,7 @@ TEST_F(control_keys_test, the_public_key_is_read_from_many_kinds_of_files) {
     write("ssh.pub", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me@here\n");
     EXPECT_EQ(key_in("ssh.pub"), "ed25519:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8");
     write("none", "nothing\n");
-    EXPECT_NE(key_in("none").find("no Ed25519 key"), std::string::npos);
+    EXPECT_NE(key_in("none").find("does not contain an Ed25519 key"), std::string::npos);
 }
 
 }  // namespace

@@ -309,7 +309,7 @@ TEST_F(known_servers, replacing_a_server_key_ends_its_sessions) {
     EXPECT_TRUE(eventually([&] { return watch->ended() == status::unauthorized; }));
     EXPECT_TRUE(eventually([&] { return host.ended(grant->session_id) == status::peer_lost; }))
         << to_string(host.ended(grant->session_id));
-    EXPECT_NE(log.text().find("is not trusted any more"), std::string::npos) << log.text();
+    EXPECT_NE(log.text().find("is no longer trusted"), std::string::npos) << log.text();
     EXPECT_EQ(other_watch->ended(), status::ok) << "its file has not changed";
     EXPECT_EQ(host.ended(other->session_id), status::ok);
     EXPECT_EQ(open(keys(folder.client()), wish()).code(), status::unauthorized);
@@ -328,7 +328,7 @@ TEST_F(known_servers, an_unreadable_server_key_keeps_its_sessions) {
     ASSERT_TRUE(open(keys(folder.client()), wish()).ok());
     const log_capture log;
     std::filesystem::remove(folder.file("server.pub"));
-    ASSERT_TRUE(eventually([&] { return log.text().find("stays in force") != std::string::npos; })) << log.text();
+    ASSERT_TRUE(eventually([&] { return log.text().find("stay in use") != std::string::npos; })) << log.text();
     ASSERT_TRUE(open_other().ok()) << "after the thread has judged";
     EXPECT_EQ(watch->ended(), status::ok);
 }

@@ -75,7 +75,7 @@ TEST(failure_watch, the_watch_reports_once_that_a_gpu_refuses_looks) {
     ASSERT_TRUE(eventually(patience(5s), [&] { return failed.load(); }));
     const auto told = [&] {
         const std::lock_guard lock(mutex);
-        return lines.find("a GPU has refused 5 looks") != std::string::npos;
+        return lines.find("a GPU failed 5 checks in a row") != std::string::npos;
     };
     EXPECT_TRUE(eventually(patience(5s), told));
 }

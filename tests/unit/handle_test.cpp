@@ -21,7 +21,7 @@ TEST_F(moved_from, using_a_moved_from_channel_ends_the_process_with_a_sentence) 
     const channel elsewhere = std::move(calls);
     call_view call;
     std::array<completion, 1> done;
-    constexpr const char* sentence = "a channel was used after it had been moved from";
+    constexpr const char* sentence = "a channel was used after it was moved from";
     EXPECT_DEATH((void)calls.begin(call), sentence);
     EXPECT_DEATH((void)calls.submit(call.id, 0), sentence);
     EXPECT_DEATH((void)calls.poll(done), sentence);
@@ -33,14 +33,14 @@ TEST_F(moved_from, using_a_moved_from_channel_ends_the_process_with_a_sentence) 
 
 TEST_F(moved_from, using_a_moved_from_server_ends_the_process_with_a_sentence) {
     const server elsewhere = std::move(serving);
-    EXPECT_DEATH((void)serving.endpoints(), "a server was used after it had been moved from");
-    EXPECT_DEATH(serving.stop(), "a server was used after it had been moved from");
+    EXPECT_DEATH((void)serving.endpoints(), "a server was used after it was moved from");
+    EXPECT_DEATH(serving.stop(), "a server was used after it was moved from");
 }
 
 TEST_F(moved_from, using_a_moved_from_context_ends_the_process_with_a_sentence) {
     const context elsewhere = std::move(ctx);
-    EXPECT_DEATH((void)ctx.schemes(), "a context was used after it had been moved from");
-    EXPECT_DEATH((void)channel::connect(ctx, "local://handle_test"), "a context was used after it had been moved");
+    EXPECT_DEATH((void)ctx.schemes(), "a context was used after it was moved from");
+    EXPECT_DEATH((void)channel::connect(ctx, "local://handle_test"), "a context was used after it was moved");
 }
 
 TEST_F(moved_from, a_moved_from_object_can_be_assigned_and_destroyed) {

@@ -149,21 +149,21 @@ TEST(uri, error_names_the_part_that_is_wrong) {
         EXPECT_NE(parsed.error().message.find(part), std::string::npos) << parsed.error().message;
     };
     expect("TCP://h:1", "schemes are lower case: tcp://");
-    expect("h:1", "no scheme");
+    expect("h:1", "the scheme is missing");
     expect("tcp://h:80000", "port '80000' is not a number from 0 to 65535");
     expect("tcp://h:-1", "port '-1' is not a number from 0 to 65535");
     for (const char* port : {"65536", "abc", "", "+1", " 80", "80x"})
         expect(("tcp://h:" + std::string(port)).c_str(),
                ("port '" + std::string(port) + "' is not a number from 0 to 65535").c_str());
-    expect("tcp://a*b:1", "'a*b' is no host name");
-    expect("tcp://h:1?slots=4&reconnect=true&slots=4", "option slots comes twice");
-    expect("tcp://h:1?slots=4&%73lots=8", "option slots comes twice");
-    expect("tcp://h", "no port");
-    expect("tcp://:1", "no host");
-    expect("tcp://a b:1", "'a b' is no host name");
-    expect("tcp://a:1,b:2", "several hosts are for channels and pools");
-    expect("local://a,b", "several hosts are for channels and pools");
-    expect("tcp://::1:1", "an IPv6 address goes in brackets");
+    expect("tcp://a*b:1", "'a*b' is not a valid host name");
+    expect("tcp://h:1?slots=4&reconnect=true&slots=4", "option slots is given twice");
+    expect("tcp://h:1?slots=4&%73lots=8", "option slots is given twice");
+    expect("tcp://h", "the port is missing");
+    expect("tcp://:1", "the host is missing");
+    expect("tcp://a b:1", "'a b' is not a valid host name");
+    expect("tcp://a:1,b:2", "only channels and pools on the host take several hosts");
+    expect("local://a,b", "only channels and pools on the host take several hosts");
+    expect("tcp://::1:1", "an IPv6 address needs brackets");
     expect("tcp://h:1?a=50%", "'50%' has a % without two hexadecimal digits");
     expect("tcp://h:1?slots", "option 'slots' is not key=value");
     expect("tcp://h:1?slots=4,i:1?slots=8", "options follow the last host, once");

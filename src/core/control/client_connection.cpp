@@ -239,7 +239,7 @@ void client_connection::on_broken() {
     if (keys)
         return refuse(
             {status::unauthorized, 0,
-             fmt::format("the server at {} and this client do not let each other in: {}", name(), tls->failure())});
+             fmt::format("the server at {} and this client do not accept each other: {}", name(), tls->failure())});
     closed_unheard_ = closed_unheard_ || server_timeout_ == nanoseconds{0};
     lose(status::peer_lost);
 }
@@ -262,15 +262,15 @@ void client_connection::receive() {
         if (state_ != state::ready) return;
     }
     if (stream_.violated())
-        return refuse(
-            {status::protocol_error, 0, fmt::format("what listens at {} does not speak this protocol", name())});
+        return refuse({status::protocol_error, 0,
+                       fmt::format("the process that listens at {} does not speak this protocol", name())});
     if (read == tls_outcome::closed || read == tls_outcome::failed) return on_broken();
     more_ = read == tls_outcome::done && stream_.holds_input();
 }
 
 /// Fails the question that this message answers, if there is one: its session could not be used.
 void client_connection::on_malformed(std::span<const std::byte> bytes, const error& why) {
-    limited_log(address_.host).warn("dropped a control message of {}: {}", name(), why.message);
+    limited_log(address_.host).warn("dropped a control message from {}: {}", name(), why.message);
     const auto call = take_call(answer_of_malformed(bytes));
     if (call != nullptr)
         call->complete(
@@ -334,7 +334,7 @@ void client_connection::on_message(const control_message& message) {
     }
     if (const auto* over = std::get_if<goodbye>(&message.body)) return on_goodbye(*over);
     if (std::holds_alternative<going_away>(message.body)) return on_going_away();
-    limited_log(address_.host).warn("dropped a control message of {} that only clients send", name());
+    limited_log(address_.host).warn("dropped a control message from {} that only clients send", name());
 }
 
 void client_connection::on_offers(const control_message& message, const offers& body) {
@@ -364,8 +364,8 @@ void client_connection::on_refused(const control_message& message, const refused
 
 /// The fault of a grant; empty if it fits the request.
 std::string client_connection::unsound(const session_request& asked, const session_grant& grant) const {
-    if (!same(grant.granted, asked.wanted)) return "slots or sizes";
-    return sessions_.contains(grant.session_id) ? "a session number" : "";
+    if (!same(grant.granted, asked.wanted)) return "slots or sizes that were not requested";
+    return sessions_.contains(grant.session_id) ? "a session number that is already in use" : "";
 }
 
 void client_connection::on_welcome(const control_message& message, const welcome& body) {
@@ -380,8 +380,7 @@ void client_connection::on_welcome(const control_message& message, const welcome
     const session_request& asked = *call->session;
     if (const std::string wrong = unsound(asked, grant); !wrong.empty()) {
         send({0, goodbye{grant.session_id, status::protocol_error}});
-        call->complete(error{status::protocol_error, 0,
-                             fmt::format("the server at {} granted {} that were not asked for", name(), wrong)});
+        call->complete(error{status::protocol_error, 0, fmt::format("the server at {} granted {}", name(), wrong)});
         return;
     }
     const boot_identity unknown{};
@@ -426,17 +425,17 @@ void client_connection::fail_calls(const error& why) noexcept {
 }
 
 error client_connection::wrong_answer() const {
-    return {status::protocol_error, 0,
-            fmt::format("the server at {} answered another question than was asked", name())};
+    return {status::protocol_error, 0, fmt::format("the server at {} answered a different question", name())};
 }
 
 error client_connection::no_answer() const {
     if (closed_unheard_)
         return {status::overloaded, 0,
-                fmt::format("the server at {} closes each connection before it answers: it may have too many, or no "
-                            "descriptor left; its log says why",
+                fmt::format("the server at {} closes each connection before it answers: it may have too many "
+                            "connections, or no file descriptors left; its log says why",
                             name())};
-    const char* advice = state_ == state::ready ? "it took the connection but did not answer in time; is it overloaded?"
+    const char* advice = state_ == state::ready ? "it accepted the connection but did not answer in time; is it "
+                                                  "overloaded?"
                                                 : "start it, or check host, port and firewall";
     return {status::timed_out, 0, fmt::format("no server answered at {}: {}", name(), advice)};
 }
@@ -477,8 +476,8 @@ void client_connection::judge_server() {
         return;
     }
     if (!sessions_.empty())
-        log().warn("the server at {} is not trusted any more ({}); {} sessions are ended", name(),
-                   until.error().message, sessions_.size());
+        log().warn("the server at {} is no longer trusted ({}); closing {} sessions", name(), until.error().message,
+                   sessions_.size());
     send({0, goodbye{0, status::unauthorized}});
     lose(status::unauthorized);
 }

@@ -44,7 +44,7 @@ void control_server::impl::accept_some() {
         if (outcome == listener::outcome::none) return;
         if (outcome == listener::outcome::shed) return shed();
         if (!is_own_user(socket.get())) {
-            limited_log().warn("refused a process of another user: shm:// connects processes of one user");
+            limited_log().warn("refused a process of another user: shm:// only connects processes of one user");
             continue;
         }
         tune_control_socket(socket.get());
@@ -101,7 +101,7 @@ void control_server::impl::make_room() {
     server_connection* oldest = first ? find(*first) : nullptr;
     if (oldest == nullptr) return;
     limited_log(oldest->client.place())
-        .warn("too many connections have not said what they are for; closed the oldest of {}", oldest->client.text());
+        .warn("too many connections have sent no greeting; closed the oldest one, from {}", oldest->client.text());
     drop(*oldest);
 }
 
@@ -229,7 +229,7 @@ void control_server::impl::on_control_greeting(server_connection& which) {
     if (which.stream.tls() == nullptr && !identity_->insecure()) return refuse_plain(which);
     const tls_stream* tls = which.stream.tls();
     if (tls != nullptr && (!tls->carries(control_protocol) || tls->session()))
-        return refuse(which, "it greets as what it is not");
+        return refuse(which, "its greeting does not match its TLS protocol");
     if (tls != nullptr && which.client.name.empty()) {
         send(which, {0, refused{status::unauthorized,
                                 "this client's certificate has no name; give it a DNS name or a "
@@ -238,12 +238,12 @@ void control_server::impl::on_control_greeting(server_connection& which) {
     }
     auto admitted = admitted_until(which);
     if (!admitted) {
-        send(which, {0, refused{status::unauthorized, "this client's key is not authorised any more"}});
-        return refuse(which, "its key is not authorised any more");
+        send(which, {0, refused{status::unauthorized, "this client's key is no longer authorised"}});
+        return refuse(which, "its key is no longer authorised");
     }
     if (!find_place(which.client.account())) {
         send(which, {0, refused{status::overloaded, "this server has too many connections; try again later"}});
-        return refuse(which, "it has too many connections, or all clients together have");
+        return refuse(which, "its own connections, or those of all clients, have reached their limit");
     }
     count_client(which);
     half_open_.remove(which.client.place(), which.id);
@@ -270,7 +270,7 @@ bool control_server::impl::find_place(const std::string& account) {
     }
     if (oldest == nullptr) return false;
     limited_log(oldest->client.account())
-        .warn("too many control connections; closed the oldest of {} without a session", oldest->client.text());
+        .warn("too many control connections; closed the oldest one without a session, from {}", oldest->client.text());
     drop(*oldest);
     return true;
 }
@@ -278,7 +278,7 @@ bool control_server::impl::find_place(const std::string& account) {
 /// The client sent plain bytes to a server with keys: tells it why in plain bytes.
 void control_server::impl::refuse_plain(server_connection& which) {
     send(which,
-         {0, refused{status::unauthorized, "this server lets in clients with keys only; set key_file and server_key"}});
+         {0, refused{status::unauthorized, "this server accepts only clients with keys; set key_file and server_key"}});
     refuse(which, "it has no keys");
 }
 
@@ -294,7 +294,7 @@ void control_server::impl::pass_on(server_connection& which) {
     const tls_stream* tls = which.stream.tls();
     if (!shown || (tls != nullptr && !may_carry(*tls, shown->session_id)) ||
         which.stream.received().size() > sizeof(data_preamble))
-        return refuse(which, why.empty() ? "it speaks out of order" : why);
+        return refuse(which, why.empty() ? "its messages are out of order" : why);
     const client_identity client = which.client;
     watch(which, 0);
     auto parts = which.stream.release();
@@ -305,7 +305,7 @@ void control_server::impl::pass_on(server_connection& which) {
     if (taken) return;
     if (taken.code() != status::peer_lost) (void)answer_data(made, taken.error().code, taken.error().message);
     limited_log(client.account())
-        .warn("refused a data connection of {} for session {}: {}", client.text(), shown->session_id,
+        .warn("refused a data connection from {} for session {}: {}", client.text(), shown->session_id,
               taken.error().message);
 }
 

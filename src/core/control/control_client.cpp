@@ -106,7 +106,7 @@ class control_client::impl {
         try {
             run_commands();
         } catch (const std::bad_alloc&) {
-            log().error("no memory is left to tell servers of the end of this context");
+            log().error("no memory is left to notify servers that this context is closing");
         }
         for (auto& each : connections_) each.end();
         connections_.clear();

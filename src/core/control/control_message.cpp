@@ -314,7 +314,7 @@ result<control_message> decode_control(std::span<const std::byte> bytes) {
         return error{status::protocol_error, 0, fmt::format("it has the unknown kind {}", number)};
     if (!in.finished())
         return error{status::protocol_error, 0,
-                     fmt::format("its {} bytes do not make a well-formed message of kind {}", bytes.size(), number)};
+                     fmt::format("its {} bytes are not a well-formed message of kind {}", bytes.size(), number)};
     return read;
 }
 

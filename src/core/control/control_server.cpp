@@ -111,7 +111,7 @@ void control_server::impl::run() {
         take_ended();
         say_goodbye();
     } catch (const std::bad_alloc&) {
-        log().error("no memory is left to tell clients of the end of the server");
+        log().error("no memory is left to notify clients that the server is closing");
     }
 }
 
@@ -220,8 +220,8 @@ void control_server::impl::check_keys(server_connection& which) {
         next_timer_ = std::min(next_timer_, time_to_look(*until, now()));
         return;
     }
-    log().warn("{} is not authorised any more ({}); its {} sessions are ended", which.client.text(),
-               until.error().message, which.sessions.size());
+    log().warn("{} is no longer authorised ({}); closing its {} sessions", which.client.text(), until.error().message,
+               which.sessions.size());
     end_sessions(which, status::unauthorized);
     send(which, {0, goodbye{0, status::unauthorized}});
     leave(which);
@@ -250,7 +250,7 @@ nanoseconds control_server::impl::check_timers(server_connection& each, nanoseco
         if (at < end) return end;
         if (each.stage != connection_stage::leaving)
             limited_log(each.client.account())
-                .warn("closed a connection of {}: it did not say in time what it is for", each.client.text());
+                .warn("closed a connection from {}: it sent no greeting in time", each.client.text());
         drop(each);
         return never;
     }
@@ -263,7 +263,7 @@ nanoseconds control_server::impl::check_timers(server_connection& each, nanoseco
         if (find(each.id) == nullptr) return never;
         if (!each.sessions.empty())
             limited_log(each.client.account())
-                .warn("{} went silent; its {} sessions are ended", each.client.text(), each.sessions.size());
+                .warn("{} went silent; closing its {} sessions", each.client.text(), each.sessions.size());
         send(each, {0, goodbye{0, status::peer_lost}});
         lose(each, status::peer_lost);
         return never;

@@ -114,11 +114,11 @@ void control_server::impl::on_message(server_connection& from, std::span<const s
         return on_find_target(from, message->request, *asked);
     if (const auto* over = std::get_if<goodbye>(&message->body)) return on_goodbye(from, *over);
     if (const auto* over = std::get_if<cancel_calls>(&message->body)) return on_cancel(from, *over);
-    on_malformed(from, bytes, {status::protocol_error, 0, "only servers send such"});
+    on_malformed(from, bytes, {status::protocol_error, 0, "only servers send such messages"});
 }
 
 void control_server::impl::on_malformed(server_connection& from, std::span<const std::byte> bytes, const error& why) {
-    limited_log(from.client.account()).warn("dropped a control message of {}: {}", from.client.text(), why.message);
+    limited_log(from.client.account()).warn("dropped a control message from {}: {}", from.client.text(), why.message);
     const std::uint64_t request = question_of_malformed(bytes);
     if (request != 0) send(from, {request, refused{why.code, fmt::format("the server refused: {}", why.message)}});
 }
@@ -157,7 +157,7 @@ void control_server::impl::on_goodbye(server_connection& from, const goodbye& bo
         // Both ends may end a session at the same time. Any other session is another client's.
         if (sessions_.contains(body.session_id))
             limited_log(from.client.account())
-                .warn("{} tried to close session {}, which is not its own; nothing was done", from.client.text(),
+                .warn("{} tried to close session {}, which belongs to another client; ignored", from.client.text(),
                       body.session_id);
         return;
     }
@@ -202,7 +202,7 @@ void control_server::impl::welcome_client(server_connection& to, opened_session&
     session_grant& grant = *opened.outcome;
     const std::uint64_t session_id = grant.session_id;
     if (const auto early = ended_early_.find(session_id); early != ended_early_.end()) {
-        refuse_opened(to, opened, {early->second, 0, "the server ended the session at once"});
+        refuse_opened(to, opened, {early->second, 0, "the server closed the session at once"});
         ended_early_.erase(early);
         return;
     }
@@ -261,7 +261,7 @@ nanoseconds control_server::impl::silence_left(const server_connection& each) co
 void control_server::impl::send(server_connection& to, const control_message& message) {
     const bool taken = to.stream.send(message);
     if (!count_unsent(to) || !taken) {
-        limited_log(to.client.account()).warn("{} does not read what it is sent, or is gone", to.client.text());
+        limited_log(to.client.account()).warn("{} does not read its messages, or has disconnected", to.client.text());
         if (to.stage != connection_stage::serving) return;
         return lose(to, status::peer_lost);
     }

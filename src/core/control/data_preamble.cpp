@@ -43,7 +43,7 @@ bool answer_data(data_connection& to, status code, std::string_view why) {
 }
 
 error refuse_without_session() {
-    return {no_session_waits, 0, "no such session waits for a connection here"};
+    return {no_session_waits, 0, "no session with this number waits for a connection"};
 }
 
 std::size_t data_answer_bytes(std::span<const std::byte, data_answer_head_bytes> head) noexcept {

@@ -41,7 +41,7 @@ result<void> add(const std::string& name, session_host& host) {
     const std::unique_lock lock(servers().mutex);
     if (servers().hosts.emplace(name, &host).second) return {};
     return error{status::invalid_argument, 0,
-                 fmt::format("local://{} is taken by another server of this process; choose another name", name)};
+                 fmt::format("another server in this process already uses local://{}; choose another name", name)};
 }
 
 void remove(const std::string& name, const session_host& host) {

@@ -63,10 +63,10 @@ result<void> check_key_options(const security_options& options) {
     const bool certificates = !options.cert_file.empty() || !options.ca_file.empty();
     if (options.insecure && (pins || certificates || !options.key_file.empty()))
         return error{status::invalid_argument, 0,
-                     "insecure means no keys, but keys were given as well; leave out one or the other"};
+                     "insecure excludes keys, but keys were given as well; remove one of the two"};
     if (pins && certificates)
         return error{status::invalid_argument, 0,
-                     "cert_file and ca_file exclude server_key and authorized_keys; leave out one or the other"};
+                     "cert_file and ca_file exclude server_key and authorized_keys; remove one pair or the other"};
     return {};
 }
 
@@ -118,7 +118,8 @@ void live_security::look_at_files() {
     if (auto loaded = reload(); loaded)
         log().info("the key files have changed and were loaded again");
     else
-        log().error("the key files have changed, but what was loaded stays in force: {}", loaded.error().message);
+        log().error("the key files have changed but cannot be loaded, so the old keys stay in use: {}",
+                    loaded.error().message);
 }
 
 }  // namespace accel::core

@@ -131,7 +131,7 @@ labels with(labels list, std::string_view name, std::string_view value) {
 }
 
 void list_calls(family_list& out, const metrics_sums& sums, const target_names& names) {
-    out.begin("accel_calls_total", "Calls that have ended, by their status.", metric_kind::counter);
+    out.begin("accel_calls_total", "Ended calls, by status.", metric_kind::counter);
     for (const auto& [key, calls] : sums.calls)
         for (std::size_t i = 0; i < status_count; ++i)
             if (calls.ended[i] > 0 || i == 0)
@@ -141,10 +141,10 @@ void list_calls(family_list& out, const metrics_sums& sums, const target_names& 
     for (const auto& [key, calls] : sums.calls) out.add(labels_of(key, names), number(calls.request_bytes));
     out.begin("accel_response_bytes_total", "Payload bytes of responses.", metric_kind::counter);
     for (const auto& [key, calls] : sums.calls) out.add(labels_of(key, names), number(calls.response_bytes));
-    out.begin("accel_response_parts_total", "Parts of responses in parts.", metric_kind::counter);
+    out.begin("accel_response_parts_total", "Parts of responses that came in parts.", metric_kind::counter);
     for (const auto& [key, calls] : sums.calls)
         if (calls.parts > 0) out.add(labels_of(key, names), number(calls.parts));
-    out.begin("accel_stage_seconds", "Durations of the stages of calls that ended well.", metric_kind::histogram);
+    out.begin("accel_stage_seconds", "Durations of the stages of successful calls.", metric_kind::histogram);
     for (const auto& [key, calls] : sums.calls)
         for (std::size_t i = 0; i < counted_stages; ++i)
             if (calls.stages[i].count() > 0)
@@ -157,35 +157,36 @@ void list_channels(family_list& out, const metrics_sums& sums) {
         for (const auto& [scheme, channels] : sums.channels)
             out.add({{"scheme", std::string{scheme}}}, number(channels.*field));
     };
-    each("accel_channels", "Channels that are open.", metric_kind::gauge, &channel_sums::open);
-    each("accel_calls_in_flight", "Calls of channels, submitted and not yet handed out.", metric_kind::gauge,
-         &channel_sums::in_flight);
-    each("accel_quarantined_slots", "Slots that wait for the late response of a call that has ended.",
-         metric_kind::gauge, &channel_sums::quarantined);
-    each("accel_stale_responses_total", "Late responses that were recognised and dropped.", metric_kind::counter,
+    each("accel_channels", "Open channels.", metric_kind::gauge, &channel_sums::open);
+    each("accel_calls_in_flight", "Calls of channels: submitted, and their completion not yet polled.",
+         metric_kind::gauge, &channel_sums::in_flight);
+    each("accel_quarantined_slots", "Slots that wait for the late response of an ended call.", metric_kind::gauge,
+         &channel_sums::quarantined);
+    each("accel_stale_responses_total", "Late responses, recognised and dropped.", metric_kind::counter,
          &channel_sums::stale);
-    each("accel_reconnects_total", "Connections made anew after a loss.", metric_kind::counter,
+    each("accel_reconnects_total", "Reconnects after a lost connection.", metric_kind::counter,
          &channel_sums::reconnects);
-    each("accel_copied_range_bytes_total", "Bytes of lists of ranges that were copied from or to slots.",
+    each("accel_copied_range_bytes_total", "Bytes of range lists that were copied from or to slots.",
          metric_kind::counter, &channel_sums::copied_range_bytes);
 }
 
 /// Requests that kernels answer, and calls that they make.
 void list_kernels(family_list& out, const kernel_sums& all) {
     using enum metric_kind;
-    out.single("accel_kernel_requests_total", "Requests that kernels have taken.", counter, number(all.requests));
-    out.single("accel_kernel_replies_total", "Replies that kernels have posted.", counter, number(all.replies));
-    out.single("accel_kernel_expired_requests_total", "Requests for kernels that came past their deadline.", counter,
-               number(all.expired));
+    out.single("accel_kernel_requests_total", "Requests taken by kernels.", counter, number(all.requests));
+    out.single("accel_kernel_replies_total", "Replies posted by kernels.", counter, number(all.replies));
+    out.single("accel_kernel_expired_requests_total", "Requests for kernels that arrived after their deadline.",
+               counter, number(all.expired));
     out.single("accel_kernel_dropped_requests_total",
-               "Requests for kernels whose client was gone or broke the protocol.", counter, number(all.dropped));
-    out.single("accel_kernel_channels", "Channels of kernels that are open.", gauge, number(all.channels));
-    out.single("accel_kernel_calls_in_flight", "Calls of kernels, submitted and not yet ended.", gauge,
+               "Requests for kernels whose client had disconnected or broke the protocol.", counter,
+               number(all.dropped));
+    out.single("accel_kernel_channels", "Open channels of kernels.", gauge, number(all.channels));
+    out.single("accel_kernel_calls_in_flight", "Calls of kernels: submitted and not yet ended.", gauge,
                number(all.in_flight));
-    out.begin("accel_kernel_calls_total", "Calls of kernels that have ended.", counter);
+    out.begin("accel_kernel_calls_total", "Ended calls of kernels.", counter);
     out.add({{"outcome", "answered"}}, number(all.answered));
     out.add({{"outcome", "ended_early"}}, number(all.ended_early));
-    out.single("accel_kernel_stale_responses_total", "Late responses that kernels recognised and dropped.", counter,
+    out.single("accel_kernel_stale_responses_total", "Late responses, recognised and dropped by kernels.", counter,
                number(all.stale));
     out.single("accel_kernel_quarantined_slots", "Slots of kernels that wait for a late response.", gauge,
                number(all.quarantined));
@@ -194,18 +195,18 @@ void list_kernels(family_list& out, const kernel_sums& all) {
 void list_servers(family_list& out, const metrics_sums& sums) {
     const server_statistics& all = sums.servers;
     using enum metric_kind;
-    out.single("accel_servers", "Servers that are open.", gauge, number(sums.open_servers));
-    out.single("accel_exchanges_open", "Requests that servers have taken and not yet answered.", gauge,
+    out.single("accel_servers", "Open servers.", gauge, number(sums.open_servers));
+    out.single("accel_exchanges_open", "Requests taken by servers and not yet answered.", gauge,
                number(sums.open_exchanges));
-    out.single("accel_sessions", "Sessions of servers that are open.", gauge, number(all.sessions));
-    out.single("accel_sessions_opened_total", "Sessions that servers have opened.", counter,
-               number(all.sessions_opened));
-    out.single("accel_sessions_refused_total", "Sessions refused by a limit, key or version.", counter,
+    out.single("accel_sessions", "Open sessions of servers.", gauge, number(all.sessions));
+    out.single("accel_sessions_opened_total", "Sessions opened by servers.", counter, number(all.sessions_opened));
+    out.single("accel_sessions_refused_total", "Sessions refused because of a limit, key or version.", counter,
                number(all.sessions_refused));
-    out.single("accel_sessions_lost_total", "Sessions ended by the peer's death or a protocol error.", counter,
+    out.single("accel_sessions_lost_total", "Sessions that ended with the peer's death or a protocol error.", counter,
                number(all.sessions_lost));
-    out.single("accel_slot_memory_bytes", "Slots of all sessions.", gauge, number(all.memory_bytes));
-    out.single("accel_slot_gpu_memory_bytes", "Slots of all sessions on GPUs.", gauge, number(all.gpu_memory_bytes));
+    out.single("accel_slot_memory_bytes", "Bytes of the slots of all sessions.", gauge, number(all.memory_bytes));
+    out.single("accel_slot_gpu_memory_bytes", "Bytes of the slots of all sessions on GPUs.", gauge,
+               number(all.gpu_memory_bytes));
     out.begin("accel_worker_cpu_seconds_total", "CPU time of the workers' threads.", counter);
     out.add({{"mode", "user"}}, seconds(all.cpu_user));
     out.add({{"mode", "kernel"}}, seconds(all.cpu_kernel));

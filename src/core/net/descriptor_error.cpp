@@ -24,14 +24,15 @@ std::string_view advice_for(int number) noexcept {
             return "raise the system's limit of open files (sysctl fs.file-max)";
         case ENOMEM:
         case ENOBUFS:
-            return "the kernel has no memory for it; free some, or raise the cgroup's memory.max";
+            return "the OS has no memory for it; free some, or raise the cgroup's memory.max";
         case ENOSPC:
             return "raise the limit of watched descriptors (sysctl fs.epoll.max_user_watches)";
         case EPERM:
         case EACCES:
-            return "this process may not do that; look at its container's seccomp profile and at the firewall";
+            return "the OS does not allow this process to do that; check its container's seccomp profile and the "
+                   "firewall";
         case ENOSYS:
-            return "this kernel does not have the call, or the container's seccomp profile hides it";
+            return "the OS lacks this system call, or the container's seccomp profile hides it";
         default:
             return "see errno(3) for what it means";
     }
@@ -40,7 +41,7 @@ std::string_view advice_for(int number) noexcept {
 error no_descriptor(std::string_view wanted, int number) {
     const bool used_up = number == EMFILE || number == ENFILE;
     const bool memory = number == ENOMEM || number == ENOBUFS;
-    const char* const what = used_up ? "no descriptor is left" : "the system gives no descriptor";
+    const char* const what = used_up ? "no descriptor is left" : "the OS gives no descriptor";
     const std::string reason = used_up ? "" : fmt::format(" ({})", std::strerror(number));
     return {memory ? status::out_of_memory : status::system_error, number,
             fmt::format("{} {}{}; {}", what, wanted, reason, advice_for(number))};
@@ -48,7 +49,7 @@ error no_descriptor(std::string_view wanted, int number) {
 
 error cannot_watch(std::string_view whose, int number) {
     return {number == ENOMEM ? status::out_of_memory : status::system_error, number,
-            fmt::format("the system cannot watch the descriptors of {} ({}); {}", whose, std::strerror(number),
+            fmt::format("the OS cannot watch the descriptors of {} ({}); {}", whose, std::strerror(number),
                         advice_for(number))};
 }
 

@@ -139,7 +139,7 @@ result<std::vector<socket_address>> look_up(const std::string& host, nanoseconds
     if (found == nullptr)
         return error{status::timed_out, 0,
                      fmt::format("host '{}' was not resolved in time: {}; try again, or give an address", host,
-                                 busy ? "name servers do not answer for the other hosts that are resolved now"
+                                 busy ? "other lookups are waiting for name servers that do not answer"
                                       : "its name server does not answer")};
     if (found->outcome.failure != 0) return cannot_resolve(host, found->outcome);
     return found->outcome.addresses;

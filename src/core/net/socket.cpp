@@ -77,14 +77,14 @@ int bind_and_listen(const socket_address& address, unique_fd& out) noexcept {
 
 std::string_view advice_to_listen(const std::string& host, int number) {
     if (number == EACCES) return "choose a port above 1023, or give the process CAP_NET_BIND_SERVICE";
-    if (number == EADDRNOTAVAIL) return "name a host that is this machine, or * for all its addresses";
+    if (number == EADDRNOTAVAIL) return "name an address of this machine, or * for all its addresses";
     if (number == EADDRINUSE) return is_unix_socket(host) ? "choose another name" : "choose another host or port";
     return advice_for(number);
 }
 
 std::string_view advice_to_connect(int number) {
-    if (number == ENETUNREACH || number == EHOSTUNREACH) return "look at this machine's routes and at the firewall";
-    if (number == EADDRNOTAVAIL) return "no local port is free for it, or this machine has no address of that family";
+    if (number == ENETUNREACH || number == EHOSTUNREACH) return "check this machine's routes and the firewall";
+    if (number == EADDRNOTAVAIL) return "no local port is free, or this machine has no address of that family";
     if (is_shortage(number) || is_forbidden(number)) return advice_for(number);
     return "is the server running there?";
 }
@@ -269,10 +269,10 @@ result<unique_fd> connect_to(const std::string& host, std::uint16_t port, nanose
     }
     const std::string where = host_and_port(host, port);
     if (last == ETIMEDOUT)
-        return error{
-            status::timed_out, last,
-            fmt::format("no connection to {} in time; {}", where,
-                        is_unix_socket(host) ? "its server takes up no more of them" : "is a firewall in between?")};
+        return error{status::timed_out, last,
+                     fmt::format("no connection to {} in time; {}", where,
+                                 is_unix_socket(host) ? "its server accepts no more connections now"
+                                                      : "is a firewall in between?")};
     return cannot_connect(where, last);
 }
 
@@ -297,7 +297,7 @@ bool pace_socket(int fd, bit_rate rate) noexcept {
 
 error cannot_pace(int number) {
     return {status::unsupported, number,
-            fmt::format("this kernel does not pace sockets ({}): leave out pacing", system_text(number))};
+            fmt::format("this OS cannot pace sockets ({}); leave out pacing", system_text(number))};
 }
 
 result<void> probe_pacing() {

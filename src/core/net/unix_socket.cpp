@@ -74,13 +74,13 @@ bool is_own_user(int fd) noexcept {
 error another_users_process(const std::string& host) {
     if (is_many_users(::geteuid()))
         return {status::unauthorized, 0,
-                fmt::format("{}: users cannot be told apart here as number {}, which stands for all that this user "
-                            "namespace does not know; run both ends as another user, or use tcp://",
+                fmt::format("{}: user number {} stands for every user unknown to this user namespace, so users cannot "
+                            "be told apart; run both ends as another user, or use tcp://",
                             host_and_port(host, 0), ::geteuid())};
     return {
         status::unauthorized, 0,
-        fmt::format("{} belongs to another user's process, and shm:// connects processes of one user; run both ends "
-                    "as the same user, or use tcp://",
+        fmt::format("{} belongs to another user's process, and shm:// only connects processes of one user; run both "
+                    "ends as the same user, or use tcp://",
                     host_and_port(host, 0))};
 }
 

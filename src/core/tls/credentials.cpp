@@ -38,8 +38,8 @@ error openssl_error(const char* what) {
 
 error missing_keys(const char* end, const char* options) {
     return {status::unauthorized, 0,
-            fmt::format("the {} has no keys: make a pair with 'accel_keys NAME' and set {}, or ask for a connection "
-                        "without keys by name with insecure",
+            fmt::format("the {} has no keys: make a pair with 'accel_keys NAME' and set {}, or set insecure to connect "
+                        "without keys",
                         end, options)};
 }
 
@@ -119,10 +119,10 @@ error unusable(const std::string& cert_file) {
         reason == SSL_R_EE_KEY_TOO_SMALL || reason == SSL_R_CA_KEY_TOO_SMALL || reason == SSL_R_CA_MD_TOO_WEAK;
     if (weak)
         return {status::unauthorized, 0,
-                fmt::format("the certificate in cert_file '{}' is too weak ({}); have one signed for a stronger key",
+                fmt::format("the certificate in cert_file '{}' is too weak ({}); use a certificate with a stronger key",
                             cert_file, openssl_failure())};
     return {status::unauthorized, 0,
-            fmt::format("OpenSSL does not use the certificate in cert_file '{}' ({})", cert_file, openssl_failure())};
+            fmt::format("OpenSSL rejects the certificate in cert_file '{}' ({})", cert_file, openssl_failure())};
 }
 
 traffic_notes& notes_of(X509_STORE_CTX* handshake) noexcept {
@@ -205,7 +205,7 @@ result<std::shared_ptr<credentials>> credentials::load_own(const security_option
     if (!key) return key.error();
     const std::shared_ptr<credentials> made(new credentials);
     made->tls_ = new_tls(server);
-    if (made->tls_ == nullptr) return openssl_error("no TLS");
+    if (made->tls_ == nullptr) return openssl_error("cannot set up TLS");
     auto shown =
         has_authority(options) ? made->set_certificate(options, key->get()) : made->make_certificate(key->get());
     if (!shown) return shown.error();
@@ -220,7 +220,7 @@ result<void> credentials::set_certificate(const security_options& options, EVP_P
     x509_ptr own = read_certificate(memory.get());
     if (!own)
         return error{status::unauthorized, 0,
-                     fmt::format("cert_file '{}' holds no certificate (PEM)", options.cert_file)};
+                     fmt::format("cert_file '{}' does not contain a certificate (PEM)", options.cert_file)};
     if (SSL_CTX_use_certificate(tls_, own.get()) != 1) return unusable(options.cert_file);
     while (x509_ptr between = read_certificate(memory.get()))
         if (SSL_CTX_add1_chain_cert(tls_, between.get()) != 1) return unusable(options.cert_file);
@@ -242,7 +242,7 @@ result<void> credentials::load_authority(const security_options& options) {
     auto text = read_trusted_file(options.ca_file, "ca_file");
     if (!text) return text.error();
     store_.reset(X509_STORE_new());
-    if (!store_) return openssl_error("no memory for ca_file");
+    if (!store_) return openssl_error("cannot load ca_file");
     const bio_ptr memory(BIO_new_mem_buf(text->data(), static_cast<int>(text->size())));
     STACK_OF(X509_INFO)* items = PEM_X509_INFO_read_bio(memory.get(), nullptr, nullptr, nullptr);
     bool revocations = false;
@@ -258,10 +258,11 @@ result<void> credentials::load_authority(const security_options& options) {
         authority_ = described(each->x509);
     }
     sk_X509_INFO_pop_free(items, X509_INFO_free);
-    if (!taken) return openssl_error("OpenSSL does not take ca_file");
+    if (!taken) return openssl_error("OpenSSL rejects ca_file");
     ERR_clear_error();
     if (authorities_ == 0)
-        return error{status::unauthorized, 0, fmt::format("ca_file '{}' holds no certificate (PEM)", options.ca_file)};
+        return error{status::unauthorized, 0,
+                     fmt::format("ca_file '{}' does not contain a certificate (PEM)", options.ca_file)};
     if (revocations) X509_STORE_set_flags(store_.get(), X509_V_FLAG_CRL_CHECK);
     SSL_CTX_set1_cert_store(tls_, store_.get());
     SSL_CTX_set_cert_verify_callback(tls_, verify_signed, this);
@@ -274,11 +275,11 @@ result<void> credentials::make_certificate(EVP_PKEY* key) {
     const auto half = public_half(key);
     if (!half)
         return error{status::unauthorized, 0,
-                     "key_file is no Ed25519 key; make one with accel_keys, or give cert_file and ca_file"};
+                     "key_file is not an Ed25519 key; make one with accel_keys, or give cert_file and ca_file"};
     const std::string name = half->text();
     const x509_ptr made = certificate_of(key, name);
     const bool whole = made && SSL_CTX_use_certificate(tls_, made.get()) == 1 && SSL_CTX_use_PrivateKey(tls_, key) == 1;
-    if (!whole) return openssl_error("OpenSSL does not take the key");
+    if (!whole) return openssl_error("OpenSSL rejects the key");
     shown_ = name_ = name;
     add_to_digest(name);
     return {};
@@ -292,10 +293,10 @@ void credentials::pin(std::vector<public_key> trusted) {
 }
 
 std::string credentials::trusted_text() const {
-    if (authorities_ > 1) return fmt::format("trusted here are {} authorities", authorities_);
-    if (by_authority()) return fmt::format("trusted here is the authority {}", authority_);
-    if (trusted_.size() == 1) return fmt::format("only {} is", trusted_.front().text());
-    return fmt::format("{} others are", trusted_.size());
+    if (authorities_ > 1) return fmt::format("this end trusts {} authorities", authorities_);
+    if (by_authority()) return fmt::format("this end trusts the authority {}", authority_);
+    if (trusted_.size() == 1) return fmt::format("this end trusts only {}", trusted_.front().text());
+    return fmt::format("this end trusts {} other keys", trusted_.size());
 }
 
 bool credentials::trusts(const X509* certificate) const noexcept {
@@ -327,7 +328,7 @@ result<wall_time> credentials::admits_until(SSL* connection) const {
     if (!by_authority()) return trusts(certificate) ? result<wall_time>(wall_time::max()) : why;
     const std::unique_ptr<X509_STORE_CTX, decltype(&X509_STORE_CTX_free)> context(X509_STORE_CTX_new(),
                                                                                   X509_STORE_CTX_free);
-    const error no_memory{status::out_of_memory, 0, "no memory to verify its certificate"};
+    const error no_memory{status::out_of_memory, 0, "no memory is left to verify its certificate"};
     if (!context ||
         X509_STORE_CTX_init(context.get(), store_.get(), certificate, SSL_get_peer_cert_chain(connection)) != 1)
         return no_memory;
@@ -375,7 +376,8 @@ result<std::shared_ptr<const credentials>> credentials::for_server(const securit
             return error{
                 status::unauthorized, 0,
                 fmt::format(
-                    "authorized_keys '{}' holds no key, so no client could connect; add the clients' .pub files to it",
+                    "authorized_keys '{}' contains no keys, so no client could connect; add the clients' .pub files to "
+                    "it",
                     options.authorized_keys)};
         (*made)->pin(std::move(*clients));
     }

@@ -44,7 +44,7 @@ unique_fd open_at_once(const std::filesystem::path& path) {
 
 result<std::string> read_all(int fd, const std::filesystem::path& path) {
     struct stat info {};
-    if (::fstat(fd, &info) != 0) return file_error("look at", path, errno);
+    if (::fstat(fd, &info) != 0) return file_error("inspect", path, errno);
     if (static_cast<std::size_t>(info.st_size) > max_file_bytes || !S_ISREG(info.st_mode))
         return error{status::unauthorized, 0,
                      fmt::format("'{}' is not a regular file of at most 1 MiB; name the key file", path.string())};
@@ -84,25 +84,24 @@ result<void> check_folder(const std::filesystem::path& path, std::string_view op
     const std::filesystem::path folder = std::filesystem::canonical(path, failure).parent_path();
     struct stat info {};
     if (failure) return file_error("find", path, failure.value());
-    if (::stat(folder.c_str(), &info) != 0) return file_error("look at the folder of", path, errno);
+    if (::stat(folder.c_str(), &info) != 0) return file_error("inspect the folder of", path, errno);
     if (info.st_uid != ::geteuid() && info.st_uid != 0)
         return error{
             status::unauthorized, 0,
-            fmt::format("{} '{}' lies in a folder of another user, who may replace it; move it, or run: chown {} "
-                        "'{}'",
+            fmt::format("{} '{}' is in a folder of another user, who could replace it; move it, or run: chown {} '{}'",
                         option, path.string(), ::geteuid(), folder.string())};
     const mode_t others = info.st_gid == info.st_uid ? 002 : 022;
     const bool shared = (info.st_mode & others) != 0 && (info.st_mode & S_ISVTX) == 0;
     if (!shared) return {};
     return error{
         status::unauthorized, 0,
-        fmt::format("{} '{}' lies in a folder in which others may replace it (mode {:04o}); run: chmod go-w '{}'",
+        fmt::format("{} '{}' is in a folder in which other users could replace it (mode {:04o}); run: chmod go-w '{}'",
                     option, path.string(), info.st_mode & 07777U, folder.string())};
 }
 
 result<void> check_mode(int fd, const std::filesystem::path& path, std::string_view option, const file_rule& rule) {
     struct stat info {};
-    if (::fstat(fd, &info) != 0) return file_error("look at", path, errno);
+    if (::fstat(fd, &info) != 0) return file_error("inspect", path, errno);
     if (is_mounted_secret(info)) return {};
     if (info.st_uid != ::geteuid() && info.st_uid != 0)
         return error{status::unauthorized, 0,
@@ -110,7 +109,7 @@ result<void> check_mode(int fd, const std::filesystem::path& path, std::string_v
                                  ::geteuid(), path.string())};
     if ((info.st_mode & rule.forbidden) == 0) return {};
     return error{status::unauthorized, 0,
-                 fmt::format("{} '{}' may be {} by others (mode {:04o}); run: chmod {} '{}'", option, path.string(),
+                 fmt::format("{} '{}' can be {} by others (mode {:04o}); run: chmod {} '{}'", option, path.string(),
                              rule.done_by_others, info.st_mode & 07777U, rule.remedy, path.string())};
 }
 
@@ -224,7 +223,7 @@ std::string openssl_failure() {
     const unsigned long code = ERR_get_error();
     ERR_clear_error();
     const char* reason = code != 0 ? ERR_reason_error_string(code) : nullptr;
-    return reason != nullptr ? reason : "unknown failure of OpenSSL";
+    return reason != nullptr ? reason : "unknown OpenSSL failure";
 }
 
 secret_text::~secret_text() {
@@ -275,12 +274,12 @@ std::optional<public_key> public_half(const EVP_PKEY* key) noexcept {
 result<pkey_ptr> make_private_key() {
     pkey_ptr made(EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"));
     if (made) return made;
-    return error{status::system_error, 0, fmt::format("OpenSSL made no Ed25519 key: {}", openssl_failure())};
+    return error{status::system_error, 0, fmt::format("OpenSSL cannot make an Ed25519 key: {}", openssl_failure())};
 }
 
 result<void> write_key_files(const std::string& name, EVP_PKEY* key, bool overwrite) {
     const auto half = public_half(key);
-    if (!half) return error{status::invalid_argument, 0, "only Ed25519 keys are written"};
+    if (!half) return error{status::invalid_argument, 0, "only Ed25519 keys can be written"};
     auto pem = private_pem(key);
     if (!pem) return pem.error();
     const std::string label = std::filesystem::path(name).filename().string();
@@ -307,7 +306,8 @@ result<pkey_ptr> read_private_key(const std::filesystem::path& path) {
     return error{
         status::unauthorized, 0,
         fmt::format(
-            "key_file '{}' holds no private key without a pass phrase; name the .key file that accel_keys wrote",
+            "key_file '{}' does not contain a private key without a pass phrase; name the .key file that accel_keys "
+            "wrote",
             path.string())};
 }
 
@@ -326,14 +326,15 @@ result<public_key> read_server_key(const std::string& text_or_path) {
     if (text_or_path.starts_with(key_prefix))
         return error{
             status::unauthorized, 0,
-            fmt::format("server_key '{}' is no key: behind 'ed25519:' stand 43 characters of base64url", text_or_path)};
+            fmt::format("server_key '{}' is not a valid key: expected 43 characters of base64url after 'ed25519:'",
+                        text_or_path)};
     auto text = read_trusted_file(text_or_path, "server_key");
     if (!text) return text.error();
     const std::string_view line = trimmed(*text);
     if (const auto key = parse_public_key(line.substr(0, line.find_first_of(" \t\r\n")))) return *key;
-    return error{
-        status::unauthorized, 0,
-        fmt::format("server_key '{}' holds no public key; name the .pub file that accel_keys wrote", text_or_path)};
+    return error{status::unauthorized, 0,
+                 fmt::format("server_key '{}' does not contain a public key; name the .pub file that accel_keys wrote",
+                             text_or_path)};
 }
 
 result<std::vector<public_key>> read_authorized_keys(const std::filesystem::path& path) {
@@ -352,7 +353,8 @@ result<std::vector<public_key>> parse_authorized_keys(std::string_view text, con
         const auto key = parse_public_key(line.substr(0, line.find_first_of(" \t")));
         if (!key)
             return error{status::unauthorized, 0,
-                         fmt::format("line {} of authorized_keys '{}' is no public key ('ed25519:' and 43 characters)",
+                         fmt::format("line {} of authorized_keys '{}' is not a valid public key: expected 'ed25519:' "
+                                     "and 43 characters",
                                      number, path.string())};
         keys.push_back(*key);
     }
@@ -396,7 +398,7 @@ result<public_key> public_key_of_file(const std::filesystem::path& path) {
     if (const auto key = parse_public_key(line.substr(0, line.find_first_of(" \t\r\n")))) return *key;
     if (const auto key = key_in_ssh_line(line)) return *key;
     if (const auto key = key_in_pem(line)) return *key;
-    return error{status::invalid_argument, 0, fmt::format("'{}' holds no Ed25519 key", path.string())};
+    return error{status::invalid_argument, 0, fmt::format("'{}' does not contain an Ed25519 key", path.string())};
 }
 
 }  // namespace accel::core

@@ -245,11 +245,12 @@ void note_secret(const SSL* of, const char* line) noexcept {
 
 result<tls_stream> tls_stream::open(std::shared_ptr<const credentials> own, int fd) {
     ssl_ptr ssl(SSL_new(own->tls()));
-    if (!ssl) return error{status::out_of_memory, 0, fmt::format("no TLS connection: {}", openssl_failure())};
+    if (!ssl)
+        return error{status::out_of_memory, 0, fmt::format("cannot make a TLS connection: {}", openssl_failure())};
     tls_stream made(std::move(own), std::move(ssl));
     made.socket_->fd = fd;
     BIO* socket = socket_bio::over(*made.socket_);
-    if (socket == nullptr) return error{status::out_of_memory, 0, "no TLS connection: out of memory"};
+    if (socket == nullptr) return error{status::out_of_memory, 0, "cannot make a TLS connection: out of memory"};
     SSL_set_bio(made.ssl_.get(), socket, socket);
     SSL_set_app_data(made.ssl_.get(), made.notes_.get());
     SSL_set_msg_callback(made.ssl_.get(), count_record);
@@ -278,7 +279,8 @@ result<tls_stream> tls_stream::connect(std::shared_ptr<const credentials> own, i
     const bool set = SSL_set_alpn_protos(ssl, reinterpret_cast<const unsigned char*>(protocol.data()),
                                          static_cast<unsigned>(protocol.size())) == 0 &&
                      (!by_authority || expect_host(ssl, host));
-    if (!set) return error{status::out_of_memory, 0, fmt::format("no TLS connection: {}", openssl_failure())};
+    if (!set)
+        return error{status::out_of_memory, 0, fmt::format("cannot make a TLS connection: {}", openssl_failure())};
     made->notes_->key = key;
     if (key) SSL_set_psk_use_session_callback(ssl, show_session_key);
     return made;
@@ -371,13 +373,14 @@ std::string tls_stream::untrusted() const {
     const long why = SSL_get_verify_result(ssl_.get());
     const std::string trusted = own_->trusted_text();
     if (own_->by_authority())
-        return fmt::format("the other end's certificate is {} ({}): it is {}; {}",
-                           is_weak(why) ? "too weak" : "not good here", X509_verify_cert_error_string(why),
+        return fmt::format("the other end's certificate is {} ({}): {}; {}",
+                           is_weak(why) ? "too weak" : "not valid here", X509_verify_cert_error_string(why),
                            notes_->refused, trusted);
-    return fmt::format("the other end's key is not one that is trusted here: {}, and {}; {}",
-                       notes_->refused.empty() ? "no Ed25519 key" : notes_->refused, trusted,
-                       SSL_is_server(ssl_.get()) == 1 ? "add its public key to authorized_keys if it should connect"
-                                                      : "if that is the server, its public key has to be server_key");
+    return fmt::format("the other end's key is not trusted here: {}; {}; {}",
+                       notes_->refused.empty() ? "not an Ed25519 key" : notes_->refused, trusted,
+                       SSL_is_server(ssl_.get()) == 1
+                           ? "to let it connect, add its public key to authorized_keys"
+                           : "if this is the right server, set server_key to its public key");
 }
 
 /// The other end has refused this one.
@@ -385,10 +388,10 @@ std::string_view tls_stream::advice_when_refused() const noexcept {
     const bool server = SSL_is_server(ssl_.get()) == 1;
     if (own_->by_authority())
         return reason_ == SSL_R_TLSV1_ALERT_UNKNOWN_CA || reason_ == SSL_R_TLSV1_ALERT_DECRYPT_ERROR
-                   ? "; its ca_file has to hold the authority that has signed this"
+                   ? "; its ca_file must contain the authority that signed this certificate"
                    : "";
     if (reason_ != SSL_R_SSLV3_ALERT_BAD_CERTIFICATE) return "";
-    return server ? "; its server_key has to be this key" : "; add this key to authorized_keys of the server";
+    return server ? "; its server_key must be this key" : "; add this key to authorized_keys of the server";
 }
 
 std::string tls_stream::key_failure() const {
@@ -398,14 +401,14 @@ std::string tls_stream::key_failure() const {
         case SSL_R_EE_KEY_TOO_SMALL:
         case SSL_R_CA_KEY_TOO_SMALL:
         case SSL_R_CA_MD_TOO_WEAK:
-            return fmt::format("the certificate {} of this end, or one that has signed it, is too weak ({})",
-                               own_->shown(), reason_text(reason_, "weak"));
+            return fmt::format("this end's certificate {}, or one that signed it, is too weak ({})", own_->shown(),
+                               reason_text(reason_, "weak"));
         case SSL_R_WRONG_VERSION_NUMBER:
         case SSL_R_HTTP_REQUEST:
         case SSL_R_TLSV1_ALERT_ACCESS_DENIED:
             return "one end uses keys and the other does not";
         case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
-            return "the other end shows no key";
+            return "the other end has sent no key";
         case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
         case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
         case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:
@@ -422,7 +425,7 @@ std::string tls_stream::key_failure() const {
 }
 
 std::string tls_stream::failure() const {
-    if (reason_ == 0) return "the connection broke off";
+    if (reason_ == 0) return "the connection was lost";
     const bool offered = notes_->key && SSL_is_server(ssl_.get()) == 0;
     if (reason_ == SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER && offered)
         return "the other end does not know the session, which may have ended";
