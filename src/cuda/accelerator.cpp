@@ -26,7 +26,7 @@ result<memory_kind> kind_of(const void* memory) {
     }
     if (found.type == cudaMemoryTypeManaged) {
         return error{status::unsupported, 0,
-                     "managed memory moves between host and GPU; register memory of cudaMalloc or of the host"};
+                     "managed memory moves between host and GPU; register memory from cudaMalloc, or host memory"};
     }
     if (found.type == cudaMemoryTypeDevice) return memory_kind::cuda(static_cast<std::int16_t>(found.device));
     return memory_kind::host();
@@ -87,9 +87,9 @@ result<void> cuda_accelerator::check(const void* memory, std::size_t bytes, memo
     const auto found = kind_of(memory);
     if (!found) return found.error();
     if (found.value() != said) {
-        return error{
-            status::invalid_argument, 0,
-            fmt::format("this memory is {}, not {}: register it as what it is", name_of(found.value()), name_of(said))};
+        return error{status::invalid_argument, 0,
+                     fmt::format("this memory is {}, not {}: register it as the kind that it is",
+                                 name_of(found.value()), name_of(said))};
     }
     if (said == memory_kind::host()) return {};
     const auto address = reinterpret_cast<std::uintptr_t>(memory);
@@ -97,9 +97,8 @@ result<void> cuda_accelerator::check(const void* memory, std::size_t bytes, memo
     const auto all = find_allocation(address);
     if (!all) return all.error();
     if (bytes > all.value().base + all.value().bytes - address) {
-        return error{
-            status::invalid_argument, 0,
-            fmt::format("{} bytes from here end behind the GPU allocation of {} bytes", bytes, all.value().bytes)};
+        return error{status::invalid_argument, 0,
+                     fmt::format("{} bytes from here exceed the GPU allocation of {} bytes", bytes, all.value().bytes)};
     }
     return {};
 }

@@ -35,7 +35,7 @@ result<std::unique_ptr<device>> device::open(int ordinal) {
     }
     cudaDeviceProp properties{};
     if (const auto code = cudaGetDeviceProperties(&properties, ordinal); code != cudaSuccess)
-        return call_failed("no properties of the GPU", code);
+        return call_failed("cannot read the GPU's properties", code);
     const current_device current(ordinal);
     if (current.code() != cudaSuccess) return call_failed("the GPU cannot be used", current.code());
     std::unique_ptr<device> made(new device(ordinal, fmt::format("cuda:{} ({})", ordinal, properties.name)));
@@ -58,7 +58,7 @@ result<std::byte*> device::allocate(std::size_t bytes) {
     const current_device current(ordinal_);
     if (current.code() != cudaSuccess) return call_failed(name_, current.code());
     if (const auto code = cudaMalloc(&memory, size); code != cudaSuccess)
-        return call_failed(fmt::format("{} has no {} bytes of memory", name_, size), code);
+        return call_failed(fmt::format("{} does not have {} bytes of free memory", name_, size), code);
     if (auto cleared = clear(memory, size); !cleared) {
         (void)cudaFree(memory);
         return cleared.error();
@@ -143,10 +143,8 @@ result<core::dma_buf> device::export_memory(const std::byte* memory, std::size_t
     const auto address = reinterpret_cast<std::uintptr_t>(memory);
     auto all = find_allocation(address);
     if (!all) return all.error();
-    if (address + bytes > all->base + all->bytes) {
-        return error{status::invalid_argument, 0,
-                     fmt::format("{} bytes of GPU memory end behind their allocation", bytes)};
-    }
+    if (address + bytes > all->base + all->bytes)
+        return error{status::invalid_argument, 0, fmt::format("{} bytes of GPU memory exceed their allocation", bytes)};
     // A dma-buf covers whole pages; allocations do too, though they may be handed out in smaller pieces.
     constexpr std::size_t page = 4096;
     const std::uintptr_t begin = address / page * page;
@@ -170,7 +168,7 @@ result<void> device::watch() {
 result<void> device::when_ended(CUstream_st* stream, void (*done)(void*), void* argument) {
     const current_device current(ordinal_);
     if (const auto code = cudaLaunchHostFunc(stream, done, argument); code != cudaSuccess)
-        return call_failed(fmt::format("{} does not tell when a stream ends", name_), code);
+        return call_failed(fmt::format("{} does not report when a stream ends", name_), code);
     return {};
 }
 

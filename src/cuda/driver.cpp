@@ -18,7 +18,7 @@ Function* entry_point(const char* name) noexcept {
 }
 
 error too_old(const char* call) {
-    return {status::unsupported, 0, fmt::format("the CUDA driver has no {}; a newer driver does", call)};
+    return {status::unsupported, 0, fmt::format("the CUDA driver lacks {}; use a newer driver", call)};
 }
 
 /// The calling thread's; null if it has none, or where the driver has not been used.
@@ -63,7 +63,7 @@ result<allocation> find_allocation(std::uintptr_t address) {
     CUdeviceptr base = 0;
     std::size_t bytes = 0;
     if (const CUresult code = call(&base, &bytes, address); code != CUDA_SUCCESS)
-        return error{status::invalid_argument, static_cast<int>(code), "no allocation of a GPU's holds this address"};
+        return error{status::invalid_argument, static_cast<int>(code), "this address is not in a GPU allocation"};
     return allocation{static_cast<std::uintptr_t>(base), bytes};
 }
 
@@ -80,8 +80,8 @@ result<int> export_dma_buf(std::uintptr_t begin, std::size_t bytes, bool pcie) {
     const CUresult code = call(&fd, begin, bytes, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, flags);
     if (code != CUDA_SUCCESS) {
         return error{status::unsupported, static_cast<int>(code),
-                     fmt::format("the CUDA driver exports no dma-buf of this memory (CUresult {}); it needs the open "
-                                 "kernel modules of the driver and Linux 5.12",
+                     fmt::format("the CUDA driver cannot export this memory as a dma-buf (CUresult {}); that needs the "
+                                 "driver's open kernel modules and Linux 5.12",
                                  static_cast<int>(code))};
     }
     return fd;

@@ -31,9 +31,9 @@ result<std::unique_ptr<pulse>> pulse::create(int ordinal, std::string name) {
     const current_device current(ordinal);
     if (current.code() != cudaSuccess) return call_failed("no such GPU", current.code());
     if (const auto code = cudaStreamCreateWithFlags(&made->stream_, cudaStreamNonBlocking); code != cudaSuccess)
-        return call_failed("no CUDA stream", code);
+        return call_failed("cannot make a CUDA stream", code);
     if (const auto code = cudaEventCreateWithFlags(&made->event_, cudaEventDisableTiming); code != cudaSuccess)
-        return call_failed("no CUDA event", code);
+        return call_failed("cannot make a CUDA event", code);
     return made;
 }
 
@@ -48,7 +48,7 @@ core::gpu_sight pulse::look() {
     if (code == cudaSuccess) return core::gpu_sight::good;
     const error why = call_failed(name_, code);
     if (why.code != status::device_lost) {
-        core::limited_log(name_).warn("{}; it is looked at again", why.message);
+        core::limited_log(name_).warn("{}; it will be checked again", why.message);
         return core::gpu_sight::refused;
     }
     core::log().error("{}; no kernel of this process runs there any more, and its sessions end with device_lost",

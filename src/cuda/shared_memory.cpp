@@ -68,7 +68,7 @@ CUmemAllocationProp shareable_memory_of(int ordinal) noexcept {
 
 /// Whether the device shares memory by descriptors, and in which steps.
 result<std::size_t> granularity_of(int ordinal) {
-    const error cannot{status::unsupported, 0, "this GPU shares no memory with other processes"};
+    const error cannot{status::unsupported, 0, "this GPU cannot share memory with other processes"};
     if (!driver().complete()) return cannot;
     for (const CUdevice_attribute each : {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
                                           CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED}) {
@@ -78,7 +78,11 @@ result<std::size_t> granularity_of(int ordinal) {
     const CUmemAllocationProp wanted = shareable_memory_of(ordinal);
     std::size_t step = 0;
     const CUresult code = driver().granularity(&step, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
-    if (code != CUDA_SUCCESS || step == 0) return refused("the CUDA driver tells no granularity of its memory", code);
+    if (code != CUDA_SUCCESS || step == 0)
+        return refused(
+            "the CUDA driver does not report the granularity of its "
+            "memory",
+            code);
     return step;
 }
 
@@ -99,10 +103,10 @@ class handle {
 result<mapping> map_all(int ordinal, const handle& memory, std::size_t bytes) {
     CUdeviceptr at = 0;
     if (const CUresult code = driver().reserve(&at, bytes, 0, 0, 0); code != CUDA_SUCCESS)
-        return refused("the CUDA driver reserves no addresses", code);
+        return refused("the CUDA driver cannot reserve addresses", code);
     if (const CUresult code = driver().map(at, bytes, 0, memory.get(), 0); code != CUDA_SUCCESS) {
         (void)driver().free(at, bytes);
-        return refused("the CUDA driver does not map this memory", code);
+        return refused("the CUDA driver cannot map this memory", code);
     }
     CUmemAccessDesc access{};
     access.location = shareable_memory_of(ordinal).location;
@@ -111,7 +115,7 @@ result<mapping> map_all(int ordinal, const handle& memory, std::size_t bytes) {
     const CUresult code = driver().set_access(at, bytes, &access, 1);
     if (code == CUDA_SUCCESS) return made;
     unmap(made.data, made.bytes);
-    return refused("the CUDA driver gives no access to this memory", code);
+    return refused("the CUDA driver does not allow access to this memory", code);
 }
 
 std::size_t whole_steps(std::size_t bytes, std::size_t step) noexcept {
@@ -127,20 +131,21 @@ result<mapping> create(int ordinal, std::size_t bytes) {
     const CUmemAllocationProp wanted = shareable_memory_of(ordinal);
     CUmemGenericAllocationHandle made{};
     if (const CUresult code = driver().create(&made, size, &wanted, 0); code != CUDA_SUCCESS)
-        return refused(fmt::format("there are no {} bytes of memory to share", size).c_str(), code);
+        return refused(fmt::format("the GPU does not have {} bytes of memory to share", size).c_str(), code);
     const handle owned(made);
     return map_all(ordinal, owned, size);
 }
 
 result<core::unique_fd> export_descriptor(const std::byte* data) {
-    if (!driver().complete()) return error{status::unsupported, 0, "this GPU shares no memory with other processes"};
+    if (!driver().complete()) return error{status::unsupported, 0, "this GPU cannot share memory with other processes"};
     CUmemGenericAllocationHandle found{};
     if (const CUresult code = driver().retain(&found, const_cast<std::byte*>(data)); code != CUDA_SUCCESS)
         return error{status::unsupported, static_cast<int>(code), "this memory was not made to be shared"};
     const handle owned(found);
     int fd = -1;
     const CUresult code = driver().export_handle(&fd, owned.get(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-    if (code != CUDA_SUCCESS || fd < 0) return refused("the CUDA driver exports no descriptor of this memory", code);
+    if (code != CUDA_SUCCESS || fd < 0)
+        return refused("the CUDA driver cannot export a descriptor of this memory", code);
     core::unique_fd made(fd);
     (void)::fcntl(fd, F_SETFD, FD_CLOEXEC);
     return made;
@@ -152,12 +157,12 @@ result<mapping> map(int ordinal, int fd, std::size_t bytes) {
     CUmemGenericAllocationHandle found{};
     auto* const named = std::bit_cast<void*>(std::intptr_t{fd});
     const CUresult code = driver().import_handle(&found, named, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    if (code != CUDA_SUCCESS) return refused("what was passed is no memory of a GPU that this process can map", code);
+    if (code != CUDA_SUCCESS) return refused("the passed memory is not GPU memory that this process can map", code);
     const handle owned(found);
     CUmemAllocationProp of{};
     const bool known = driver().properties(&of, owned.get()) == CUDA_SUCCESS;
     if (!known || of.location.type != CU_MEM_LOCATION_TYPE_DEVICE || of.location.id != ordinal)
-        return error{status::unsupported, 0, "what was passed is another GPU's memory"};
+        return error{status::unsupported, 0, "the passed memory is on another GPU"};
     return map_all(ordinal, owned, whole_steps(bytes, step.value()));
 }
 

@@ -27,12 +27,16 @@ result<std::unique_ptr<stream>> stream::create(int ordinal, stream_priority prio
     const int level = priority == stream_priority::high ? highest : lowest;
     if (const auto code = cudaStreamCreateWithPriority(&made->stream_, cudaStreamNonBlocking, level);
         code != cudaSuccess)
-        return call_failed("no CUDA stream", code);
+        return call_failed("cannot make a CUDA stream", code);
     for (auto& event : made->events_)
-        if (const auto code = cudaEventCreate(&event); code != cudaSuccess) return call_failed("no CUDA event", code);
+        if (const auto code = cudaEventCreate(&event); code != cudaSuccess)
+            return call_failed(
+                "cannot make a CUDA "
+                "event",
+                code);
     for (auto& event : made->piece_events_)
         if (const auto code = cudaEventCreateWithFlags(&event, cudaEventDisableTiming); code != cudaSuccess)
-            return call_failed("no CUDA event", code);
+            return call_failed("cannot make a CUDA event", code);
     return made;
 }
 

@@ -48,7 +48,7 @@ core::probe_result gpu_backend::probe() {
     if (!out.usable) return out;
     const auto gpu = context_.gpus()->open(memory_kind::cuda(0));
     out.reason = gpu ? fmt::format("{}; GPU-resident services run on {}", out.reason, gpu.value()->name())
-                     : fmt::format("{}; for clients and handlers only, as this machine has no GPU for kernels: {}",
+                     : fmt::format("{}; for clients and handlers only, because this machine has no GPU for kernels: {}",
                                    out.reason, gpu.error().message);
     return out;
 }
@@ -64,7 +64,7 @@ core::probe_result gpu_backend::examine() {
     else if (chosen->engine == gpu_engine::direct)
         out.reason += ", which drives the device's queues itself (engine direct)";
     else
-        out.reason += fmt::format(", and a thread of the host posts for it (engine proxy): {}", chosen->reason);
+        out.reason += fmt::format(", and a host thread posts for it (engine proxy): {}", chosen->reason);
     return out;
 }
 

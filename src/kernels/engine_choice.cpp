@@ -32,7 +32,7 @@ std::string obstacle(const std::shared_ptr<verbs::device>& on, const std::shared
     has_queues = on->driver() != nullptr;
     if (!has_queues) {
         auto driver = verbs::mlx5_driver::of(on->context());
-        return fmt::format("{} has no queues that kernels could drive: {}", on->name(),
+        return fmt::format("kernels cannot drive the queues of {}: {}", on->name(),
                            driver ? "direct=false" : driver.error().message);
     }
     if (gpu == nullptr) return {};
@@ -56,8 +56,8 @@ result<void> admit_gpu(core::accelerator_device* gpu, bool host_slots) {
     if (gpu == nullptr) return {};
     if (!host_slots && !gpu->orders_inbound()) {
         return error{status::unsupported, 0,
-                     fmt::format("gpu: kernels on {} do not see an adapter's writes in their order, so that a request "
-                                 "may be read before it is complete; use host_slots=true, or handlers over gdr",
+                     fmt::format("gpu: kernels on {} do not see an adapter's writes in order, so they could read a "
+                                 "request before it is complete; use host_slots=true, or handlers over gdr",
                                  gpu->name())};
     }
     return gpu->watch();

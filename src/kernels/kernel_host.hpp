@@ -99,7 +99,7 @@ class kernel_backend {
 [[nodiscard]] inline error other_version(std::string_view who, std::uint32_t version) {
     return {status::unsupported, 0,
             fmt::format("gpu: {} was compiled with version {} of the headers in accel_transport/device, and this "
-                        "library with version {}; compile both with the same",
+                        "library with version {}; compile both with the same version",
                         who, version, device::detail::layout_version)};
 }
 

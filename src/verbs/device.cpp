@@ -79,7 +79,9 @@ result<wanted_device> parse_wanted(const std::string& text) {
     const auto [stop, failure] = std::from_chars(text.data() + colon + 1, end, out.port);
     if (failure != std::errc{} || stop != end || out.port == 0) {
         return error{status::invalid_argument, 0,
-                     fmt::format("option device: '{}' is not NAME or NAME:PORT, as in mlx5_0:1", text)};
+                     fmt::format("option device: '{}' is not a valid value: expected NAME or NAME:PORT, such as "
+                                 "mlx5_0:1",
+                                 text)};
     }
     return out;
 }
@@ -88,7 +90,7 @@ result<wanted_device> parse_wanted(const std::string& text) {
 std::string_view unfit(const ibv_device& candidate) noexcept {
     if (candidate.transport_type == IBV_TRANSPORT_IWARP)
         return "it is an iWARP device, which has no write with immediate data";
-    if (candidate.transport_type != IBV_TRANSPORT_IB) return "it has no reliable connections of InfiniBand's kind";
+    if (candidate.transport_type != IBV_TRANSPORT_IB) return "it has no reliable connections as InfiniBand has";
     return {};
 }
 
@@ -105,7 +107,7 @@ std::string read_attribute(const ibv_device& of, const char* name) {
 std::string_view emulation_of(const ibv_device& of) {
     if (read_attribute(of, "board_id").starts_with("SOFTNIC")) return "emulated by softnic";
     // The kernel's software devices name the network interface they stand on.
-    if (!read_attribute(of, "parent").empty()) return "in software (the kernel's, over a network interface)";
+    if (!read_attribute(of, "parent").empty()) return "in software (by the OS, over a network interface)";
     return {};
 }
 
@@ -130,11 +132,11 @@ result<std::shared_ptr<device>> open_port(ibv_device& candidate, const wanted_de
         if (core::is_shortage(failed)) return core::no_descriptor("for the RDMA device", failed);
         return error{
             status::unsupported, failed,
-            fmt::format("it cannot be opened ({}); look at the permissions of /dev/infiniband", std::strerror(failed))};
+            fmt::format("it cannot be opened ({}); check the permissions of /dev/infiniband", std::strerror(failed))};
     }
     ibv_device_attr limits{};
     if (const int failed = ibv_query_device(context.get(), &limits); failed != 0)
-        return verb_failed("it does not tell its limits", failed);
+        return verb_failed("it does not report its limits", failed);
     std::string reasons;
     std::optional<port_address> best;
     for (std::uint8_t number = 1; number <= limits.phys_port_cnt; ++number) {

@@ -28,7 +28,7 @@ unsigned flags_of(access use) noexcept {
 
 result<std::shared_ptr<domain>> domain::create(std::shared_ptr<device> on) {
     domain_handle handle(ibv_alloc_pd(&on->context()));
-    if (!handle) return verb_failed("no protection domain", errno);
+    if (!handle) return verb_failed("cannot make a protection domain", errno);
     return std::make_shared<domain>(std::move(on), std::move(handle));
 }
 

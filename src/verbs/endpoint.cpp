@@ -17,7 +17,7 @@ result<endpoint> parse_endpoint(std::span<const std::byte> bytes) {
         return error{status::protocol_error, 0, "the peer's description of its queue pair has a wrong length"};
     std::memcpy(&out, bytes.data(), bytes.size());
     if (out.format != endpoint{}.format)
-        return error{status::version_mismatch, 0, "the peer describes its queue pair in a form unknown here"};
+        return error{status::version_mismatch, 0, "the peer's description of its queue pair has an unknown form"};
     constexpr std::uint32_t limit_24_bits = 1U << 24;
     const bool layer_known = out.layer == link_layer::infiniband || out.layer == link_layer::ethernet;
     const bool sane = layer_known && out.mtu >= IBV_MTU_256 && out.mtu <= IBV_MTU_4096 &&
@@ -40,7 +40,7 @@ result<void> check_slots(const endpoint& peer, std::uint32_t slots, std::size_t 
     const bool fits = peer.slots_stride >= core::extension_room + core::header_bytes + behind_header &&
                       (!peer.apart() || peer.payloads_stride >= capacity);
     if (peer.slots == slots && fits) return {};
-    return error{status::protocol_error, 0, "the peer's slots are not those that were agreed on"};
+    return error{status::protocol_error, 0, "the peer's slots differ from the agreed ones"};
 }
 
 }  // namespace accel::verbs

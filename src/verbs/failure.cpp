@@ -61,7 +61,7 @@ error verb_failed(std::string_view what, int native) {
     const bool memory = native == ENOMEM;
     return {memory ? status::out_of_memory : status::system_error, native,
             fmt::format("{}: {}{}", what, std::strerror(native),
-                        memory ? " (the device or the limit of locked memory is exhausted)" : "")};
+                        memory ? " (the device is exhausted, or the limit of locked memory)" : "")};
 }
 
 error registration_failed(std::size_t size_bytes, int native) {

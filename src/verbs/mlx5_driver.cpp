@@ -71,10 +71,10 @@ result<mlx5_queue_pair> mlx5_driver::locate(ibv_qp& of) const {
     wanted.qp.in = &of;
     wanted.qp.out = &found;
     if (const int failed = init_object_(&wanted, MLX5DV_OBJ_QP); failed != 0)
-        return verb_failed("the driver does not tell where the queue pair lies", failed);
+        return verb_failed("the driver does not report where the queue pair is", failed);
     const bool known = found.sq.buf != nullptr && found.sq.stride == mlx5::wqebb_bytes &&
                        is_power_of_two(found.sq.wqe_cnt) && found.dbrec != nullptr && found.bf.reg != nullptr;
-    if (!known) return unsupported("the driver describes its send queue in a way unknown here; use direct=false");
+    if (!known) return unsupported("the driver's send queue has an unknown layout; use direct=false");
     mlx5_queue_pair out;
     out.sends.ring = static_cast<std::byte*>(found.sq.buf);
     out.sends.wqebbs = found.sq.wqe_cnt;
@@ -95,11 +95,11 @@ result<mlx5::completion_queue_ref> mlx5_driver::locate(ibv_cq& of) const {
     wanted.cq.in = &of;
     wanted.cq.out = &found;
     if (const int failed = init_object_(&wanted, MLX5DV_OBJ_CQ); failed != 0)
-        return verb_failed("the driver does not tell where the completion queue lies", failed);
+        return verb_failed("the driver does not report where the completion queue is", failed);
     constexpr std::uint32_t arm_register = MLX5_CQ_DOORBELL;
     const bool known = found.buf != nullptr && (found.cqe_size == 64 || found.cqe_size == 128) &&
                        is_power_of_two(found.cqe_cnt) && found.dbrec != nullptr && found.cq_uar != nullptr;
-    if (!known) return unsupported("the driver describes its completion queue in a way unknown here; use direct=false");
+    if (!known) return unsupported("the driver's completion queue has an unknown layout; use direct=false");
     mlx5::completion_queue_ref out;
     out.entries = static_cast<std::byte*>(found.buf);
     out.count = found.cqe_cnt;
@@ -116,12 +116,11 @@ result<mlx5::shared_receive_queue_ref> mlx5_driver::locate(ibv_srq& of) const {
     wanted.srq.in = &of;
     wanted.srq.out = &found;
     if (const int failed = init_object_(&wanted, MLX5DV_OBJ_SRQ); failed != 0)
-        return verb_failed("the driver does not tell where the shared receive queue lies", failed);
+        return verb_failed("the driver does not report where the shared receive queue is", failed);
     constexpr std::uint32_t min_stride = sizeof(mlx5::next_segment) + sizeof(mlx5::data_segment);
     const bool known = found.buf != nullptr && found.dbrec != nullptr && found.stride >= min_stride &&
                        found.head <= 0xffff && found.tail <= 0xffff;
-    if (!known)
-        return unsupported("the driver describes its shared receive queue in a way unknown here; use direct=false");
+    if (!known) return unsupported("the driver's shared receive queue has an unknown layout; use direct=false");
     mlx5::shared_receive_queue_ref out;
     out.ring = static_cast<std::byte*>(found.buf);
     out.stride = found.stride;

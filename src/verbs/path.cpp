@@ -57,7 +57,7 @@ ibv_ah_attr path_to(const device& on, const endpoint& peer) noexcept {
 
 result<std::uint32_t> random_psn() {
     std::uint32_t psn = 0;
-    if (::getrandom(&psn, sizeof psn, 0) != sizeof psn) return verb_failed("no random bytes for a PSN", errno);
+    if (::getrandom(&psn, sizeof psn, 0) != sizeof psn) return verb_failed("cannot get random bytes for a PSN", errno);
     return psn & 0x00ff'ffff;
 }
 

@@ -60,7 +60,7 @@ result<ibv_mtu> choose_mtu(std::uint32_t wanted_bytes, ibv_mtu active) {
     if (wanted_bytes == 0) return active;
     for (const ibv_mtu each : {IBV_MTU_256, IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_4096})
         if (mtu_bytes(each) == wanted_bytes) return std::min(each, active);
-    return error{status::invalid_argument, 0, "option mtu has to be 256, 512, 1024, 2048 or 4096"};
+    return error{status::invalid_argument, 0, "option mtu must be 256, 512, 1024, 2048 or 4096"};
 }
 
 result<ibv_gid_entry> choose_gid(const std::vector<ibv_gid_entry>& all, int wanted_index,
@@ -94,7 +94,7 @@ result<port_address> examine_port(ibv_context& context, std::uint8_t number, con
         return error{status::unsupported, failed, fmt::format("it has no port {}", number)};
     if (attributes.state != IBV_PORT_ACTIVE) {
         return error{status::unsupported, 0,
-                     fmt::format("port {} is {}, not active; look at the cable, the switch or 'ip link'", number,
+                     fmt::format("port {} is {}, not active; check the cable, the switch or 'ip link'", number,
                                  ibv_port_state_str(attributes.state))};
     }
     port_address port;

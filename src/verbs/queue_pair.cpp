@@ -39,7 +39,7 @@ result<queue_pair> queue_pair::create(const std::shared_ptr<device>& on, ibv_pd*
         wanted.cap.max_inline_data = 0;
         handle.reset(ibv_create_qp(domain, &wanted));
     }
-    if (!handle) return verb_failed("no queue pair", errno);
+    if (!handle) return verb_failed("cannot make a queue pair", errno);
     queue_sizes got = sizes;
     got.ranges = std::min({sizes.ranges, max_ranges, supported_ranges});
     got.inline_bytes = std::min(sizes.inline_bytes, wanted.cap.max_inline_data);

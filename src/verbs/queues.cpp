@@ -137,7 +137,7 @@ result<std::unique_ptr<receive_queue>> receive_queue::create(const std::shared_p
     wanted.attr.max_wr = std::min<std::uint32_t>(depth, static_cast<std::uint32_t>(on->limits().max_srq_wr));
     wanted.attr.max_sge = 1;
     srq_handle srq(ibv_create_srq((*owner)->get(), &wanted));
-    if (!srq) return verb_failed("no shared receive queue", errno);
+    if (!srq) return verb_failed("cannot make a shared receive queue", errno);
     std::uint32_t got = std::min(depth, wanted.attr.max_wr);
     mlx5::shared_receive_queue_ref direct;
     if (on->driver() != nullptr) {
@@ -160,12 +160,12 @@ std::uint32_t receive_queue::post_by_verbs(std::uint32_t count, empty_receives& 
 result<std::unique_ptr<completion_queue>> completion_queue::create(std::shared_ptr<device> on, std::uint32_t depth,
                                                                    async_listener* listener) {
     channel_handle channel(ibv_create_comp_channel(&on->context()));
-    if (!channel) return verb_failed("no completion channel", errno);
+    if (!channel) return verb_failed("cannot make a completion channel", errno);
     ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
     const int entries =
         static_cast<int>(std::min<std::uint32_t>(depth, static_cast<std::uint32_t>(on->limits().max_cqe)));
     cq_handle cq(ibv_create_cq(&on->context(), entries, listener, channel.get(), 0));
-    if (!cq) return verb_failed("no completion queue", errno);
+    if (!cq) return verb_failed("cannot make a completion queue", errno);
     mlx5::completion_queue_ref direct;
     if (on->driver() != nullptr) {
         auto located = on->driver()->locate(*cq);

@@ -76,7 +76,7 @@ class fake_device : public core::accelerator_device {
         const bool own = ::readlink(link.c_str(), name.data(), name.size() - 1) > 0 &&
                          std::string(name.data()) == "/memfd:" + shared_name() + " (deleted)";
         if (!own || ::fstat(fd, &file) != 0 || static_cast<std::size_t>(file.st_size) < size)
-            return error{status::system_error, 0, "what was passed is no memory of this fake GPU, or too little"};
+            return error{status::system_error, 0, "the passed memory is not on this fake GPU, or too short"};
         return map(core::unique_fd(::fcntl(fd, F_DUPFD_CLOEXEC, 0)), size);
     }
     void release(std::byte* memory) noexcept override {

@@ -107,7 +107,7 @@ TEST(verbs_devices, an_inactive_port_is_passed_over_and_named) {
         options.verbs.ack_retries = 1;
         auto refused = r.try_connect(options);
         ASSERT_FALSE(refused.ok());
-        EXPECT_NE(refused.error().message.find("does not reach the server's port"), std::string::npos)
+        EXPECT_NE(refused.error().message.find("cannot reach the server's port"), std::string::npos)
             << refused.error().message;
     }
     softnic_fault_clear();

@@ -43,10 +43,13 @@ core::link_description local_link::describe() const {
 result<void> local_link::attach(const core::link_grant& grant, core::nanoseconds) {
     if (role_ == core::link_role::client) return {};
     std::uint64_t key = 0;
-    if (grant.description.size() != sizeof key) return error{status::protocol_error, 0, "no local link description"};
+    if (grant.description.size() != sizeof key)
+        return error{status::protocol_error, 0,
+                     "the local link description is "
+                     "malformed"};
     std::memcpy(&key, grant.description.data(), sizeof key);
     pair_ = take_pair(key);
-    if (!pair_) return error{status::peer_lost, 0, "the client is gone"};
+    if (!pair_) return error{status::peer_lost, 0, "the client has disconnected"};
     enter(pair_->server, pair_->client);
     return {};
 }

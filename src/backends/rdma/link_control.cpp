@@ -188,7 +188,7 @@ result<void> rdma_link::connect(std::span<const std::byte> description) {
 
 /// Client: finds out whether packets reach the server and come back, rather than leave that to the first call.
 result<void> rdma_link::probe_path(core::nanoseconds deadline) {
-    if (!post_marker()) return error{status::system_error, 0, "rdma: the queue pair takes no work request"};
+    if (!post_marker()) return error{status::system_error, 0, "rdma: the queue pair accepts no work requests"};
     bool armed = false;
     while (core::now() < deadline) {
         mlx5::completion completion;
@@ -209,13 +209,13 @@ result<void> rdma_link::probe_path(core::nanoseconds deadline) {
         ibv_gid gid{};
         std::memcpy(gid.raw, peer_.gid.data(), peer_.gid.size());
         return error{verbs::meaning(completion.failure), native,
-                     fmt::format("rdma: {} does not reach the server's port at {} ({}); are both on one network? "
-                                 "device=NAME:PORT and gid_index choose another way",
+                     fmt::format("rdma: {} cannot reach the server's port at {} ({}); are both on one network? "
+                                 "device=NAME:PORT and gid_index choose another port",
                                  poller_.device()->describe(), verbs::to_text(gid), ibv_wc_status_str(native))};
     }
     return error{
         status::timed_out, 0,
-        fmt::format("rdma: {} has no answer of the server's port before the deadline", poller_.device()->describe())};
+        fmt::format("rdma: {} got no answer from the server's port before the deadline", poller_.device()->describe())};
 }
 
 /// Not on the way of a call but its first with this region: takes a lock, and the device's time.

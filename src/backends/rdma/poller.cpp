@@ -230,11 +230,11 @@ void rdma_poller::replace_queues() noexcept {
     next_fetched_ = last_fetched_ = 0;
     armed_ = false;
     if (auto made = make_queues(); !made) {
-        core::limited_log().error("rdma: no new completion queue: {}", made.error().message);
+        core::limited_log().error("rdma: cannot make a new completion queue: {}", made.error().message);
         return;
     }
     overrun_ = queue_failed_ = false;
-    core::limited_log().warn("rdma: a completion queue had failed; there is a new one");
+    core::limited_log().warn("rdma: replaced a failed completion queue");
 }
 
 // The data path; `poll` itself is in receive_datapath.cpp.

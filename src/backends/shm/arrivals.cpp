@@ -16,7 +16,7 @@ result<core::unique_fd> arrivals::admit(const memory_offer& own, core::data_conn
                          own.gpu_responses.get()};
     const std::size_t passed = own.gpu_responses.open() ? all.size() : always_passed;
     if (!send_descriptors(made.socket.get(), core::encode_data_answer(status::ok, {}), std::span(all).first(passed)))
-        return error{status::system_error, errno, "no shared memory could be passed to it"};
+        return error{status::system_error, errno, "its shared memory could not be passed"};
     return std::move(made.socket);
 }
 

@@ -23,7 +23,7 @@ class shm_backend final : public core::backend {
         // If descriptors are short, nothing can be tried; `connect` and `listen` report that.
         if (made || core::is_shortage(made.error().native))
             return {true, "memory shared by processes of one user on this host"};
-        return {false, fmt::format("no memory can be shared: {}", made.error().message)};
+        return {false, fmt::format("memory cannot be shared: {}", made.error().message)};
     }
 
     [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(const core::poller_options& options) override {

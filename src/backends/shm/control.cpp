@@ -74,7 +74,7 @@ void shm_link::share_gpu_slots(const std::shared_ptr<core::slot_memory>& request
     auto first = requests->gpu()->share(requests->payloads());
     auto second = first ? responses->gpu()->share(responses->payloads()) : result<core::unique_fd>(first.error());
     if (!second)
-        return core::limited_log().info("shm: clients reach no memory of {} by themselves: {}", requests->gpu()->name(),
+        return core::limited_log().info("shm: clients cannot reach memory of {} directly: {}", requests->gpu()->name(),
                                         second.error().message);
     shared_ = {requests, responses, std::move(*first), std::move(*second)};
 }
@@ -125,7 +125,7 @@ result<void> shm_link::attach(const core::link_grant& grant, core::nanoseconds d
     std::memcpy(&wish, grant.description.data(), sizeof wish);
     wants_gpu_slots_ = wish.maps_gpu_slots == 1;
     if (wish.format == client_wish{}.format) return {};
-    return error{status::version_mismatch, 0, "shm: the client describes its data path in a form unknown here"};
+    return error{status::version_mismatch, 0, "shm: the client's description of its data path has an unknown form"};
 }
 
 void shm_link::activate() {

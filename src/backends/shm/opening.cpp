@@ -76,7 +76,7 @@ result<opened> open_data_connection(const core::link_grant& grant, core::nanosec
     if (auto shown = show(made.socket.get(), grant); !shown) return shown.error();
     if (auto heard = hear(made, deadline); !heard) return heard.error();
     if (complete(made.descriptors)) return made;
-    return error{status::protocol_error, 0, "shm: the server passed less shared memory than a session has"};
+    return error{status::protocol_error, 0, "shm: the server passed less shared memory than the session needs"};
 }
 
 }  // namespace accel::shm

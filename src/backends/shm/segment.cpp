@@ -69,8 +69,9 @@ result<segment> segment::create(std::size_t bytes, peer_access peer) {
     rlimit files{};
     if (::getrlimit(RLIMIT_FSIZE, &files) == 0 && files.rlim_cur < bytes)
         return error{status::out_of_memory, EFBIG,
-                     fmt::format("shm: {} bytes of shared memory are a file, and files may have {} (ulimit -f)", bytes,
-                                 files.rlim_cur)};
+                     fmt::format("shm: {} bytes of shared memory are longer than the {} bytes that a file may have; "
+                                 "raise that limit (ulimit -f)",
+                                 bytes, files.rlim_cur)};
     if (::ftruncate(made.fd_.get(), static_cast<off_t>(bytes)) != 0) return cannot_map(bytes);
     made.base_ = map_shared(made.fd_.get(), bytes, peer_access::write);
     if (made.base_ == nullptr) return cannot_map(bytes);
@@ -79,7 +80,7 @@ result<segment> segment::create(std::size_t bytes, peer_access peer) {
     if (::fcntl(made.fd_.get(), F_ADD_SEALS, seals) == 0) return made;
     const int failed = errno;
     return error{status::unsupported, failed,
-                 fmt::format("shm: this kernel cannot seal memory against writers ({}); use Linux 5.1 or later",
+                 fmt::format("shm: this OS cannot seal memory against writers ({}); use Linux 5.1 or later",
                              std::strerror(failed))};
 }
 
@@ -88,8 +89,7 @@ result<segment> segment::map(core::unique_fd made, std::size_t bytes, peer_acces
     const bool sealed = is_sealed_memory(made.get(), bytes);
     if (!sealed && errno == ENOMEM) return cannot_map(bytes);
     if (!sealed)
-        return error{status::protocol_error, 0,
-                     "shm: the server passed something else than sealed memory of the size agreed"};
+        return error{status::protocol_error, 0, "shm: the server did not pass sealed memory of the agreed size"};
     segment out;
     out.bytes_ = bytes;
     out.base_ = map_shared(made.get(), bytes, own);

@@ -10,7 +10,7 @@ namespace {
 
 result<core::data_connection> admit(const connection_terms& agreed, core::data_connection& made) {
     if (agreed.encrypted != (made.tls != nullptr))
-        return error{status::unauthorized, 0, "it is not encrypted as was agreed"};
+        return error{status::unauthorized, 0, "it is not encrypted as agreed"};
     if (!core::answer_data(made, status::ok, {}))
         return error{status::peer_lost, 0, "its answer could not be sent; its client tries again"};
     return std::move(made);

@@ -27,10 +27,10 @@ class tcp_backend final : public core::backend {
             // If descriptors are short, nothing can be tried; `connect` and `listen` report that.
             const core::unique_fd made(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
             if (made.open() || core::is_shortage(made.failure()))
-                return {true, "kernel TCP sockets; payloads encrypted with TLS 1.3 where keys are used"};
+                return {true, "TCP sockets of the OS; payloads encrypted with TLS 1.3 where keys are used"};
         }
-        return {false,
-                std::string("no TCP socket can be made (") + std::strerror(errno) + "); check the network namespace"};
+        return {false, std::string("TCP sockets cannot be opened (") + std::strerror(errno) +
+                           "); check the network namespace"};
     }
 
     [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(const core::poller_options& options) override {

@@ -67,17 +67,17 @@ result<void> tcp_link::read_wish(const core::link_description& told) {
         return error{status::protocol_error, 0, "tcp: the client's description of its data path is malformed"};
     std::memcpy(&wish, told.data(), sizeof wish);
     if (wish.format != client_wish{}.format || (wish.flags & ~client_wish::encrypted) != 0)
-        return error{status::version_mismatch, 0, "tcp: the client describes its data path in a form unknown here"};
+        return error{status::version_mismatch, 0, "tcp: the client's description of its data path has an unknown form"};
     encrypted_ = (wish.flags & client_wish::encrypted) != 0;
     if (encrypted_ && !poller_.encrypts()) {
         return error{status::unsupported, 0,
                      "tcp: this server does not encrypt payloads (encrypt=off); set encrypt=off at the client as well, "
-                     "or leave it out at the server"};
+                     "or remove it at the server"};
     }
     if (!encrypted_ && poller_.has_to_encrypt()) {
         return error{
             status::unauthorized, 0,
-            "tcp: this server takes encrypted payloads only (encrypt=required); leave out encrypt=off at the client"};
+            "tcp: this server accepts only encrypted payloads (encrypt=required); remove encrypt=off at the client"};
     }
     return {};
 }

@@ -60,7 +60,7 @@ result<void> data_opening::go_on_after(core::tls_outcome outcome) {
     }
     if (tls_ == nullptr) return broken(errno);
     return error{tls_->refused() ? status::unauthorized : status::peer_lost, 0,
-                 fmt::format("tcp: no encrypted connection to the server: {}", tls_->failure())};
+                 fmt::format("tcp: cannot make an encrypted connection to the server: {}", tls_->failure())};
 }
 
 result<void> data_opening::send(std::span<const std::byte> bytes) {

@@ -28,13 +28,12 @@ class zmq_backend final : public core::backend {
         int patch = 0;
         zmq_version(&major, &minor, &patch);
         const bool curve = zmq_has("curve") != 0;
-        return {
-            true,
-            fmt::format(
-                "ZeroMQ {}.{}.{} over TCP, {}; for clients that are trusted not to harm the server (docs/security.md)",
-                major, minor, patch,
-                curve ? "payloads encrypted with CURVE where keys are used"
-                      : "insecure only: this libzmq was built without CURVE")};
+        return {true,
+                fmt::format("ZeroMQ {}.{}.{} over TCP, {}; only for clients that you trust not to harm the server "
+                            "(docs/security.md)",
+                            major, minor, patch,
+                            curve ? "payloads encrypted with CURVE where keys are used"
+                                  : "insecure only: this libzmq was built without CURVE")};
     }
 
     [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(const core::poller_options& options) override {

@@ -23,18 +23,18 @@ error explain(const monitor_event& event, const std::string& endpoint) {
     if (const int none = try_descriptors(1); none != 0) return no_descriptor(none);
     if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
         return {status::unauthorized, 0,
-                fmt::format("the data path at {} did not let us in: the session's credentials are good once, and while "
-                            "the session lives",
+                fmt::format("the data path at {} refused this client: the session's credentials are valid once, and "
+                            "only while the session is open",
                             endpoint)};
     if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
         return {status::protocol_error, 0,
-                fmt::format("what answers at {} is not the data path of our server (ZeroMQ's error {:#x}); is there a "
-                            "proxy in between?",
+                fmt::format("the process that answers at {} is not the data path of our server (ZeroMQ error {:#x}); "
+                            "is there a proxy in between?",
                             endpoint, event.value)};
     if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL)
         return {status::peer_lost, 0,
-                fmt::format("the data path at {} closed the connection in the handshake; the server has ended, is "
-                            "overloaded, or its limit of open files has to be raised",
+                fmt::format("the data path at {} closed the connection in the handshake; the server has stopped, is "
+                            "overloaded, or needs a higher limit of open files",
                             endpoint)};
     return {status::peer_lost, 0,
             fmt::format("the data path at {} is closed; is its port open in the firewall?", endpoint)};
@@ -43,8 +43,8 @@ error explain(const monitor_event& event, const std::string& endpoint) {
 error no_answer(const std::string& endpoint) {
     if (const int none = try_descriptors(1); none != 0) return no_descriptor(none);
     return {status::timed_out, 0,
-            fmt::format("the data path at {} did not answer in time; is its port open in the firewall, and has the "
-                        "server file descriptors left (ulimit -n)?",
+            fmt::format("the data path at {} did not answer in time; is its port open in the firewall, and does the "
+                        "server have file descriptors left (ulimit -n)?",
                         endpoint)};
 }
 

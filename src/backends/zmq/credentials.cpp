@@ -33,7 +33,8 @@ result<key_pair> key_pair::make() {
     wipe(std::as_writable_bytes(std::span{secret_text}));
     if (good) return made;
     return error{status::unsupported, native,
-                 fmt::format("ZeroMQ made no keys: {}; it may have been built without CURVE (Debian's libzmq5 has it)",
+                 fmt::format("ZeroMQ cannot make keys: {}; it may have been built without CURVE (Debian's libzmq5 has "
+                             "it)",
                              zmq_strerror(native))};
 }
 
@@ -52,8 +53,8 @@ key_pair& key_pair::operator=(key_pair&& other) noexcept {
 error refused_credentials() {
     const int native = zmq_errno();
     return {native == EINVAL ? status::unsupported : status::system_error, native,
-            fmt::format("ZeroMQ did not take the session's credentials: {}; it may have been built without CURVE "
-                        "(Debian's libzmq5 has it)",
+            fmt::format("ZeroMQ rejects the session's credentials: {}; it may have been built without CURVE (Debian's "
+                        "libzmq5 has it)",
                         zmq_strerror(native))};
 }
 

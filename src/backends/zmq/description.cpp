@@ -52,7 +52,7 @@ bool split(std::span<const std::byte> bytes, Layout& front, std::optional<curve_
 }
 
 error unknown(const char* who) {
-    return {status::protocol_error, 0, std::string{"the "} + who + " described its zmq data path in an unknown way"};
+    return {status::protocol_error, 0, std::string{"the "} + who + " described its zmq data path in an unknown form"};
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ result<server_description> parse_server(std::span<const std::byte> bytes) {
 
 error mixed_keys() {
     return {status::unauthorized, 0,
-            "one end of the zmq data path uses keys and the other does not; ask both for insecure, or neither"};
+            "one end of the zmq data path uses keys and the other does not; set insecure at both ends, or at neither"};
 }
 
 }  // namespace accel::zmq

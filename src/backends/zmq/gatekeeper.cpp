@@ -125,8 +125,8 @@ void gatekeeper::answer(zap_request& request) noexcept {
     if (!allow) {
         core::limited_log(request.text(zap_request::address))
             .warn(
-                "refused zmq data of a client at {}: its credentials are not (or no longer) those of an open session, "
-                "or were used before",
+                "refused zmq data from a client at {}: its credentials do not belong to an open session, or were used "
+                "before",
                 request.text(zap_request::address));
     }
     void* const to = socket_.get();

@@ -28,7 +28,7 @@ result<socket_monitor> socket_monitor::open(void* context, owned_socket& watched
         zmq_socket_monitor(watched.get(), nullptr, 0);
         if (core::is_shortage(native)) return no_descriptor(native);
         return error{status::system_error, native,
-                     fmt::format("ZeroMQ could not watch a socket: {}", zmq_strerror(native))};
+                     fmt::format("ZeroMQ cannot watch a socket: {}", zmq_strerror(native))};
     }
     socket_monitor opened;
     opened.watched_ = watched.get();

@@ -72,7 +72,7 @@ result<void> bind_paced(void* context, owned_socket& router, const std::string& 
     // ZeroMQ has told of it before it returned.
     const auto listening = monitor->next();
     if (!listening)
-        return error{status::system_error, 0, "ZeroMQ did not say where it listens: pacing is not possible"};
+        return error{status::system_error, 0, "ZeroMQ does not report where it listens, so pacing is not possible"};
     if (!core::pace_socket(static_cast<int>(listening->value), options.pacing)) return core::cannot_pace(errno);
     return {};
 }
@@ -200,7 +200,7 @@ result<void> server_link::attach(const core::link_grant& grant, core::nanosecond
     entry_ = hub_->expect(shown);
     wipe(shown.password);
     if (!entry_.empty()) return {};
-    return error{status::protocol_error, 0, "the client described a key that another session uses"};
+    return error{status::protocol_error, 0, "the client sent a key that another session already uses"};
 }
 
 void server_link::activate() {
@@ -269,8 +269,7 @@ void server_poller::drop_stranger(message_part& identity) noexcept {
     const char* const address = zmq_msg_gets(identity.raw(), "Peer-Address");
     const std::string_view from = address != nullptr ? address : "an unknown address";
     core::limited_log(from).warn(
-        "dropped zmq data of a client at {}: it names another session than it was let in for, or one that is over",
-        from);
+        "dropped zmq data from a client at {}: it names a session that is closed, or not its own", from);
     drop_rest(hub_->router.get(), identity);
 }
 

@@ -36,7 +36,7 @@ result<owned_socket> owned_socket::open(void* context, int type) {
         const int native = zmq_errno();
         if (core::is_shortage(native)) return no_descriptor(native);
         return error{status::system_error, native,
-                     fmt::format("ZeroMQ could not open a socket: {}", zmq_strerror(native))};
+                     fmt::format("ZeroMQ cannot open a socket: {}", zmq_strerror(native))};
     }
     if (!opened.set(ZMQ_LINGER, 0)) return refused_option();
     return opened;
@@ -121,7 +121,7 @@ error refused_option() {
     const int native = zmq_errno();
     return {
         status::system_error, native,
-        fmt::format("ZeroMQ refuses an option of its socket: {}; its version may be too old", zmq_strerror(native))};
+        fmt::format("ZeroMQ rejects an option of its socket: {}; its version may be too old", zmq_strerror(native))};
 }
 
 std::string host_and_port(const std::string& host, std::uint16_t port) {

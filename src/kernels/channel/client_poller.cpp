@@ -101,7 +101,7 @@ client_poller::~client_poller() {
 
 /// A driver that does not return may use the queue pair later, and its peer the slots.
 void client_poller::leave_place_behind() noexcept {
-    core::log().warn("gpu: the driver of {} does not return; the queue pair and slots of a channel are left behind",
+    core::log().warn("gpu: the driver of {} does not return; the queue pair and slots of a channel are not released",
                      device_->name());
     leave_behind(std::move(place_));
     kernel_memory_.leave_behind();
@@ -212,25 +212,25 @@ result<void> client_poller::probe_path(const device::channel_ref& channel, const
     request.remote_address = peer.slots_address;
     request.remote_key = peer.slots_key;
     const status posted = device::detail::post_and_tell(channel.sends, request);
-    if (posted != status::ok) return error{posted, 0, "gpu: the queue pair takes no work request"};
+    if (posted != status::ok) return error{posted, 0, "gpu: the queue pair accepts no work requests"};
     mlx5::completion answer;
     while (!device::detail::take(channel.completions, answer)) {
         if (core::now() >= deadline) {
             return error{
                 status::timed_out, 0,
-                fmt::format("gpu: {} has no answer of the server's port before the deadline", device_->describe())};
+                fmt::format("gpu: {} got no answer from the server's port before the deadline", device_->describe())};
         }
         core::sleep_on({}, core::now() + probe_interval);
     }
     device::detail::publish_taken(channel.completions);
     if (answer.kind == mlx5::entry_kind::request && device::detail::release(channel.sends, answer.counter)) return {};
     if (answer.failure == mlx5::syndrome::none)
-        return error{status::protocol_error, 0, "gpu: the server wrote before it was asked"};
+        return error{status::protocol_error, 0, "gpu: the server wrote before the client asked"};
     ibv_gid gid{};
     std::memcpy(gid.raw, peer.gid.data(), peer.gid.size());
     return error{status::peer_lost, static_cast<int>(answer.failure),
-                 fmt::format("gpu: {} does not reach the server's port at {} (syndrome {:#04x}); are both on one "
-                             "network? device=NAME:PORT and gid_index choose another way",
+                 fmt::format("gpu: {} cannot reach the server's port at {} (syndrome {:#04x}); are both on one "
+                             "network? device=NAME:PORT and gid_index choose another port",
                              device_->describe(), verbs::to_text(gid), static_cast<unsigned>(answer.failure))};
 }
 

@@ -157,8 +157,8 @@ result<gpu_channel> gpu_channel::open(context& ctx, std::string_view uri, const 
                                          request->peer.scheme)};
             if (request->options.reconnect)
                 return error{status::invalid_argument, 0,
-                             "kernels cannot be connected again: without reconnect, close a lost gpu_channel and "
-                             "connect another"};
+                             "a gpu_channel cannot reconnect: leave out reconnect, close a lost gpu_channel and "
+                             "connect another one"};
             if (auto good = gpu::check(wanted.kernels, request->options.verbs); !good) return good.error();
             gpu::kernel_setup kernels{context->gpus(), nullptr, 1, {}, request->options.call_timeout, wanted.kernels};
             kernels.limits = {request->options.slots, request->options.request_bytes, request->options.response_bytes};

@@ -35,7 +35,7 @@ result<std::unique_ptr<recorded_graph>> cuda_graph::record(int ordinal, const ac
     if (current.code() != cudaSuccess) return cuda::call_failed("no such GPU", current.code());
     std::unique_ptr<cuda_graph> made(new cuda_graph(ordinal));
     const auto code = cudaStreamCreateWithFlags(&made->stream_, cudaStreamNonBlocking);
-    if (code != cudaSuccess) return cuda::call_failed("no CUDA stream", code);
+    if (code != cudaSuccess) return cuda::call_failed("cannot make a CUDA stream", code);
     if (auto captured = made->capture(service, memory, work); !captured) return captured.error();
     if (auto ready = made->instantiate(waiting_kernel(memory)); !ready) return ready.error();
     return std::unique_ptr<recorded_graph>(std::move(made));
@@ -53,21 +53,21 @@ cuda_graph::~cuda_graph() {
 result<void> cuda_graph::capture(const accel::device::service_ref& service,
                                  const accel::device::detail::graph_memory& memory, const graph_work& work) {
     const auto code = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed);
-    if (code != cudaSuccess) return cuda::call_failed("nothing can be recorded", code);
+    if (code != cudaSuccess) return cuda::call_failed("the recording cannot begin", code);
     result<void> filled = fill(service, memory, work);
     const auto ended = cudaStreamEndCapture(stream_, &graph_);
     if (!filled) return filled;
-    if (ended != cudaSuccess) return refused("what was recorded is no graph", ended);
+    if (ended != cudaSuccess) return refused("the recording is not a graph", ended);
     return checked("a graph's nodes cannot be counted", cudaGraphGetNodes(graph_, nullptr, &nodes_));
 }
 
 result<void> cuda_graph::fill(const accel::device::service_ref& service,
                               const accel::device::detail::graph_memory& memory, const graph_work& work) {
     const auto begun = begin_iteration(stream_, service, memory);
-    if (begun != cudaSuccess) return cuda::call_failed("an iteration's beginning cannot be recorded", begun);
+    if (begun != cudaSuccess) return cuda::call_failed("the start of an iteration cannot be recorded", begun);
     if (auto worked = work(stream_); !worked) return worked;
     const auto ended = end_iteration(stream_, service, memory);
-    return checked("an iteration's end cannot be recorded", static_cast<cudaError_t>(ended));
+    return checked("the end of an iteration cannot be recorded", static_cast<cudaError_t>(ended));
 }
 
 /// `waits`: the kernel whose node may be launched early, or null. Not every driver launches such a graph from the GPU.
@@ -80,10 +80,10 @@ result<void> cuda_graph::instantiate(const void* waits) {
         code = cudaGraphInstantiate(&ready_, graph_, cudaGraphInstantiateFlagDeviceLaunch);
     }
     if (code != cudaSuccess)
-        return refused("a service's graph has kernels, copies and memsets on its own GPU, nothing else", code);
+        return refused("a service's graph may only have kernels, copies and memsets on the service's GPU", code);
     code = cudaGraphUpload(ready_, stream_);
     if (code == cudaSuccess) code = cudaStreamSynchronize(stream_);
-    return checked("the graph cannot be brought to the GPU", code);
+    return checked("the graph cannot be uploaded to the GPU", code);
 }
 
 result<void> cuda_graph::start() {

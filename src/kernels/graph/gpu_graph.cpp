@@ -60,14 +60,13 @@ std::size_t lay_out(std::byte* base, const gpu_graph_options& options, bool owns
 
 result<void> check(const gpu_graph_options& options) {
     if (options.batch < 1 || options.batch > max_batch || options.instances < 1 || options.instances > max_instances) {
-        return error{
-            status::invalid_argument, 0,
-            fmt::format("gpu_graph: 1 to {} requests an iteration, and 1 to {} instances", max_batch, max_instances)};
+        return error{status::invalid_argument, 0,
+                     fmt::format("gpu_graph: batch must be 1 to {}, and instances 1 to {}", max_batch, max_instances)};
     }
     const std::size_t largest = std::max(options.input_bytes, options.output_bytes);
     if (largest > wire::max_payload_bytes) {
         return error{status::invalid_argument, 0,
-                     fmt::format("gpu_graph: {} bytes are more than a message has", largest)};
+                     fmt::format("gpu_graph: {} bytes are longer than any message", largest)};
     }
     return {};
 }
@@ -175,7 +174,7 @@ result<gpu_graph> gpu_graph::start(gpu_service& service, const gpu_graph_options
     auto made = std::make_unique<state>(*service.state_);
     if (made->core->gpu() == nullptr) {
         return error{status::invalid_argument, 0,
-                     "gpu_graph: a service with its memory on a GPU is needed (server_options::memory)"};
+                     "gpu_graph: the memory of the service must be on a GPU (server_options::memory)"};
     }
     if (!made->own(*service.state_)) {
         return error{status::invalid_state, 0,

@@ -83,7 +83,7 @@ result<void> proxy_engine::make_queues() {
     completions_ = std::move(*completions);
     if (completions_->depth() <= of_receives) {
         return error{status::unsupported, 0,
-                     fmt::format("proxy: {} has completion queues of {} entries only; ask for fewer receives",
+                     fmt::format("proxy: {} has completion queues of only {} entries; ask for fewer receives",
                                  device_->name(), completions_->depth())};
     }
     sends_ = sends_left_ = std::min(completions_->depth() - of_receives, options_.sends);
@@ -110,7 +110,7 @@ result<void> proxy_engine::add(verbs::queue_pair& pair, const proxy_send_ring& r
     const std::lock_guard lock(mutex_);
     const std::uint32_t share = pair.sizes().send;
     if (device_failed_) return error{status::system_error, 0, "proxy: the device has failed"};
-    if (shares_.contains(pair.number())) return misused("the queue pair has been added before");
+    if (shares_.contains(pair.number())) return misused("the queue pair was added before");
     if (share > sends_left_) {
         return error{status::overloaded, 0,
                      fmt::format("proxy: the completion queue has room for {} more work requests, not {}; raise the "
@@ -204,7 +204,7 @@ void proxy_engine::take_commands() noexcept {
 // The thread.
 
 result<void> proxy_engine::start() {
-    if (thread_) return error{status::invalid_state, 0, "proxy: it has been started"};
+    if (thread_) return error{status::invalid_state, 0, "proxy: already started"};
     auto made = proxy_thread::start(options_.pace);
     if (!made) return made.error();
     thread_ = std::move(*made);

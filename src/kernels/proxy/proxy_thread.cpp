@@ -81,7 +81,7 @@ void proxy_thread::loop::stop() noexcept {
     stop_.store(true, std::memory_order_release);
     wake_.set();
     if (wait(max_round, [this] { return ended_.load(std::memory_order_acquire); })) return thread_.join();
-    core::log().error("proxy: a device's driver does not return; its thread is left behind");
+    core::log().error("proxy: a device's driver does not return; its thread is not joined");
     thread_.detach();
 }
 

@@ -148,7 +148,7 @@ void devx_queue_pair::remover::operator()(mlx5dv_devx_obj* object) const noexcep
 result<std::unique_ptr<devx_queue_pair>> devx_queue_pair::create(std::shared_ptr<verbs::device> on, ibv_pd& domain,
                                                                  const queue_memory& memory, std::uint32_t sends) {
     const devx::functions* const with = loaded_functions();
-    if (with == nullptr) return error{status::unsupported, 0, "libmlx5 has no DevX (rdma-core 23 has it)"};
+    if (with == nullptr) return error{status::unsupported, 0, "libmlx5 has no DevX; use rdma-core 23 or later"};
     auto psn = verbs::random_psn();
     if (!psn) return psn.error();
     std::unique_ptr<devx_queue_pair> made(new devx_queue_pair(std::move(on), domain, *with, *psn));
@@ -185,7 +185,7 @@ result<void> devx_queue_pair::take_memory(const queue_memory& memory) {
         memory_.reset(
             with_->register_memory(&context, memory.bytes.data(), memory.bytes.size(), IBV_ACCESS_LOCAL_WRITE));
     if (memory_) return {};
-    return no_devx(fmt::format("{} takes no queues in {}", device_->name(),
+    return no_devx(fmt::format("{} does not accept queues in {}", device_->name(),
                                memory.gpu != nullptr ? memory.gpu->name() : "the host's memory"),
                    errno);
 }
@@ -213,7 +213,7 @@ void devx_queue_pair::locate(std::span<std::byte> memory) noexcept {
 result<void> devx_queue_pair::make_completion_queue() {
     std::uint32_t events = 0;
     if (const int failed = with_->query_event_queue(&device_->context(), 0, &events); failed != 0)
-        return no_devx(fmt::format("{} names no event queue", device_->name()), failed);
+        return no_devx(fmt::format("{} reports no event queue", device_->name()), failed);
     devx::command command(devx::opcode::create_cq);
     const auto put = [&](devx::field where, std::uint64_t value) {
         command.set(where.in(devx::create_cq::context), value);
@@ -227,7 +227,7 @@ result<void> devx_queue_pair::make_completion_queue() {
     command.set(devx::create_cq::umem_offset, ring_bytes(log_size_));
     completion_queue_.reset(
         with_->create(&device_->context(), command.in(), command.bytes(), command.out(), command.bytes()));
-    if (!completion_queue_) return no_devx("no completion queue by DevX", errno, command.refusal());
+    if (!completion_queue_) return no_devx("cannot make a completion queue with DevX", errno, command.refusal());
     completions_.number = command.get(devx::header::object);
     return {};
 }
@@ -238,7 +238,7 @@ result<void> devx_queue_pair::make_queue_pair() {
     wanted.pd.in = domain_;
     wanted.pd.out = &found;
     if (const int failed = with_->init_object(&wanted, MLX5DV_OBJ_PD); failed != 0)
-        return no_devx("the driver does not tell the domain's number", failed);
+        return no_devx("the driver does not report the domain's number", failed);
     devx::command command(devx::opcode::create_qp);
     const auto put = [&](devx::field where, std::uint64_t value) { command.set(where.in(devx::qpc::start), value); };
     put(devx::qpc::pm_state, devx::qpc::migrated);
@@ -254,7 +254,7 @@ result<void> devx_queue_pair::make_queue_pair() {
     command.set(devx::create_qp::wq_umem_id, memory_->umem_id);
     queue_pair_.reset(
         with_->create(&device_->context(), command.in(), command.bytes(), command.out(), command.bytes()));
-    if (!queue_pair_) return no_devx("no queue pair by DevX", errno, command.refusal());
+    if (!queue_pair_) return no_devx("cannot make a queue pair with DevX", errno, command.refusal());
     sends_.queue_pair = command.get(devx::header::object);
     return {};
 }
@@ -324,7 +324,7 @@ result<void> devx_queue_pair::put_path(const verbs::endpoint& peer, devx::comman
     wanted.ah.in = address.get();
     wanted.ah.out = &found;
     if (const int failed = with_->init_object(&wanted, MLX5DV_OBJ_AH); failed != 0)
-        return verbs::verb_failed("the driver does not tell the peer's address", failed);
+        return verbs::verb_failed("the driver does not report the peer's address", failed);
     const auto path = [](devx::field where) { return where.in(devx::qpc::primary_address_path).in(devx::qpc::start); };
     step.set(path(devx::ads::vhca_port_num), attributes.port_num);
     step.set(path(devx::ads::rlid), mlx5::from_be(mlx5::be16{found.av->rlid}));

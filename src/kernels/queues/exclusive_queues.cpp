@@ -140,8 +140,8 @@ result<std::unique_ptr<queue_set>> make_exclusive_queues(std::shared_ptr<verbs::
     if (trial) {
         const std::string_view whose =
             memory.gpu() != nullptr ? std::string_view{memory.gpu()->name()} : "this process";
-        return std::unique_ptr<queue_set>(
-            new queues_with_kernels(on, fmt::format("queues in the memory of {}, by DevX", whose), std::move(*trial)));
+        return std::unique_ptr<queue_set>(new queues_with_kernels(
+            on, fmt::format("queues in the memory of {}, made with DevX", whose), std::move(*trial)));
     }
     if (wanted == queue_location::automatic)
         return on_host(fmt::format("queues on the host: {}", trial.error().message));

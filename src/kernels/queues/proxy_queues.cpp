@@ -85,7 +85,7 @@ class proxy_queues final : public queue_set {
 proxy_queues::~proxy_queues() {
     if (!engine_) return;
     if (is_shared() ? by_.threads->remove(*engine_) : engine_->stop()) return;
-    core::log().error("gpu: the driver of {} does not return; what the proxy has of it is left behind",
+    core::log().error("gpu: the driver of {} does not return; the proxy's queues there are not released",
                       device_->name());
     engine_->abandon();
     leave_behind(std::move(engine_));

@@ -30,7 +30,7 @@ result<std::unique_ptr<queue_set>> make_queue_set(gpu_engine engine, const std::
     const queue_depths got = (*made)->depths();
     if (got.receives >= sizes.in_flight() && got.sends >= wanted.sends) return made;
     return error{status::invalid_argument, 0,
-                 fmt::format("gpu: {} sessions of {} slots are more than {} has queues for ({} receives, {} work "
+                 fmt::format("gpu: {} sessions of {} slots need more queues than {} has ({} receives, {} work "
                              "requests); ask for fewer",
                              sizes.sessions, sizes.slots, on->describe(), got.receives, got.sends)};
 }

@@ -25,7 +25,7 @@ result<std::unique_ptr<core::connection>> service_link::create(service_poller& o
     if (wanted.slots > limits.slots || wanted.request_bytes > limits.request_bytes ||
         wanted.response_bytes > limits.response_bytes) {
         return error{status::message_too_large, 0,
-                     fmt::format("{} slots of {} and {} bytes asked for, this service has {} of {} and {}",
+                     fmt::format("the client asks for {} slots of {} and {} bytes; this service has {} of {} and {}",
                                  wanted.slots, wanted.request_bytes, wanted.response_bytes, limits.slots,
                                  limits.request_bytes, limits.response_bytes)};
     }
@@ -52,7 +52,7 @@ service_link::service_link(service_poller& owner, const core::link_config& confi
 service_link::~service_link() {
     poller_.remove(*this);
     if (!close() && !poller_.have_kernels_ended())
-        core::limited_log().error("gpu: a session ended while kernels hold its requests; its slots are left to them");
+        core::limited_log().error("gpu: a session ended while kernels hold its requests; its slots are never reused");
 }
 
 core::link_description service_link::describe() const {

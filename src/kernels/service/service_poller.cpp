@@ -36,7 +36,7 @@ result<std::unique_ptr<kernel_service>> service_poller::open(const core::poller_
         return error{
             status::invalid_argument, 0,
             fmt::format(
-                "gpu: a service has 1 to {} slots in all; {} sessions of {} were asked for (max_sessions, max_slots)",
+                "gpu: a service may have 1 to {} slots in all, not {} sessions of {} slots (max_sessions, max_slots)",
                 max_slots, wanted.sessions, wanted.limits.slots)};
     }
     if (auto fit = admit_gpu(wanted.gpu, wanted.options.host_slots); !fit) return fit.error();
@@ -47,7 +47,7 @@ result<std::unique_ptr<kernel_service>> service_poller::open(const core::poller_
     const auto longest = on.port().max_message_bytes;
     if (core::header_bytes + wanted.limits.response_bytes > longest) {
         return error{status::invalid_argument, 0,
-                     fmt::format("gpu: responses of at most {} bytes fit into one message of {}",
+                     fmt::format("gpu: a response must fit into one message: at most {} bytes on {}",
                                  longest - core::header_bytes, on.describe())};
     }
     const auto level = chosen->fell_back ? log_level::warning : log_level::info;
@@ -100,7 +100,7 @@ bool service_poller::discard_connections() noexcept {
     }
     connections_.clear();
     if (stuck)
-        core::log().warn("gpu: the driver of {} does not return; queue pairs and slots of a service are left behind",
+        core::log().warn("gpu: the driver of {} does not return; queue pairs and slots of a service are not released",
                          device_->name());
     return !stuck;
 }
@@ -190,12 +190,12 @@ result<std::uint32_t> service_poller::take_place() {
     }
     if (has_failed()) {
         return error{status::system_error, 0,
-                     fmt::format("gpu: {} or a queue of it has failed; start the service anew", device_->describe())};
+                     fmt::format("gpu: {} or one of its queues has failed; restart the service", device_->describe())};
     }
     const std::lock_guard lock(mutex_);
     if (free_.empty()) {
         return error{status::overloaded, 0,
-                     fmt::format("all {} sessions of this service are taken, or not yet released by its kernels",
+                     fmt::format("all {} sessions of this service are in use, or not yet released by its kernels",
                                  sizes_.sessions)};
     }
     const std::uint32_t index = free_.back();

@@ -33,7 +33,7 @@ result<std::unique_ptr<core::link>> harness_link::create(harness_poller& owner, 
     const auto longest = owner.device()->port().max_message_bytes;
     if (core::header_bytes + config.geometry.response_bytes > longest) {
         return error{status::message_too_large, 0,
-                     fmt::format("gpu: responses of at most {} bytes fit into one message of {}",
+                     fmt::format("gpu: a response must fit into one message: at most {} bytes on {}",
                                  longest - core::header_bytes, owner.device()->describe())};
     }
     auto domain = verbs::domain::create(owner.device());

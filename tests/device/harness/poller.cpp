@@ -83,7 +83,7 @@ result<void> harness_poller::admit() {
     const std::lock_guard lock(mutex_);
     if (device_failed_) {
         return error{status::system_error, 0,
-                     fmt::format("gpu: {} has failed; start the server anew", device_->describe())};
+                     fmt::format("gpu: {} has failed; restart the server", device_->describe())};
     }
     if (overrun_)
         return error{status::overloaded, 0, "gpu: the completion queue has failed and is replaced; try again"};
@@ -142,12 +142,12 @@ void harness_poller::replace_queues() noexcept {
     service_.reset();
     failures_seen_ = 0;
     if (auto made = make_queues(); !made) {
-        core::limited_log().error("gpu: no new completion queue: {}", made.error().message);
+        core::limited_log().error("gpu: cannot make a new completion queue: {}", made.error().message);
         return;
     }
     const std::lock_guard lock(mutex_);
     overrun_ = failed_ = false;
-    core::limited_log().warn("gpu: a completion queue had failed; there is a new one");
+    core::limited_log().warn("gpu: replaced a failed completion queue");
 }
 
 void harness_poller::take_commands() noexcept {

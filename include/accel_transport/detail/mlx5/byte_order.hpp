@@ -15,7 +15,7 @@ enum class be32 : std::uint32_t {};
 /// Likewise, of 64 bits.
 enum class be64 : std::uint64_t {};
 
-static_assert(std::endian::native == std::endian::little, "GPUs, x86-64 and AArch64 are");
+static_assert(std::endian::native == std::endian::little, "big-endian hosts are not supported");
 
 ACCEL_HOST_DEVICE inline std::uint32_t swapped(std::uint32_t value) noexcept {
 #if defined(__CUDA_ARCH__)
