@@ -191,7 +191,7 @@ std::string check_size(const std::string& text) {
     const std::size_t size = report::parse_size(text).value_or(0);
     return size > 0 && size % sizeof(float) == 0 && size <= (3U << 20)
                ? std::string{}
-               : "'" + text + "' is no size: write 64 or 256KiB, a multiple of 4 up to 3MiB";
+               : "'" + text + "' is not a valid size: write 64 or 256KiB, a multiple of 4 up to 3MiB";
 }
 
 std::string check_slot(const std::string& text) {

@@ -165,7 +165,8 @@ int run(const settings& chosen) {
 }
 
 std::string check_a_size(const std::string& text) {
-    return report::parse_size(text).value_or(0) > 0 ? std::string{} : "'" + text + "' is no size: write 64 or 4KiB";
+    return report::parse_size(text).value_or(0) > 0 ? std::string{}
+                                                    : "'" + text + "' is not a valid size: write 64 or 4KiB";
 }
 
 std::string check_a_duration(const std::string& text) {

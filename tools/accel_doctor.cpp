@@ -12,7 +12,7 @@
 int main(int argc, char** argv) {
     constexpr const char* name = "accel_doctor";
     std::string json;
-    CLI::App app{"Says what this machine can do, scheme by scheme, and what is missing."};
+    CLI::App app{"Reports what this machine can do, scheme by scheme, and what is missing."};
     app.footer("Examples:\n  accel_doctor\n  accel_doctor --json\n  accel_doctor --json report.json");
     app.set_version_flag("--version", "accel_doctor " + accel::report::version_text());
     CLI::Option& wants_json = *app.add_option("--json", json, "Write JSON to FILE, or to standard output without one")

@@ -52,9 +52,9 @@ int main(int argc, char** argv) {
     auto* show_file =
         app.add_option("--public", shown,
                        "prints the public key in a file: a private key (PEM), a certificate (PEM), a .pub file, or an "
-                       "ssh-ed25519 line; makes nothing");
+                       "ssh-ed25519 line; writes no files");
     make_name->excludes(show_file);
-    app.add_flag("--force", force, "replace files that exist already");
+    app.add_flag("--force", force, "replace existing files");
     app.set_version_flag(
         "--version", fmt::format("accel_keys {}.{}.{}", ACCEL_VERSION_MAJOR, ACCEL_VERSION_MINOR, ACCEL_VERSION_PATCH));
     app.footer(
@@ -66,6 +66,6 @@ int main(int argc, char** argv) {
     CLI11_PARSE(app, argc, argv);
     if (!shown.empty()) return show(shown);
     if (!name.empty()) return make(name, force);
-    fmt::print(stderr, "accel_keys: name what to make, as in 'accel_keys server'\n");
+    fmt::print(stderr, "accel_keys: give the name of the key pair, as in 'accel_keys server'\n");
     return 2;
 }

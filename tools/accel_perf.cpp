@@ -27,27 +27,36 @@ constexpr const char* examples =
     "out.json";
 
 constexpr const char* about_open_loops =
-    "Open loop (--rate): calls are due at times that are fixed beforehand, and their latency counts from then. A call\n"
-    "that is late, because --depth calls are in flight or its client is slow, is sent at once when it can be. So a\n"
-    "server that stalls is not spared the calls that come meanwhile (no coordinated omission). How late calls were\n"
-    "sent is told apart; --poll busy sends them on time to the microsecond, with a core for each client.";
+    "Open loop (--rate): calls are due at times that are fixed in advance, and latency counts from the due time. A "
+    "call\n"
+    "that is late, because --depth calls are in flight or the client is slow, is sent as soon as possible. So calls "
+    "that\n"
+    "become due while a server stalls count with their full latency (no coordinated omission). How late calls were "
+    "sent\n"
+    "is reported separately; --poll busy sends them on time to the microsecond, with one core per client.";
 
 std::string check_size(const std::string& text) {
-    return accel::report::parse_size(text) ? std::string{} : "'" + text + "' is no size: write 4096, 64K or 1M";
+    return accel::report::parse_size(text) ? std::string{}
+                                           : "'" + text + "' is not a valid size: write 4096, 64K or 1M";
 }
 
 std::string check_sizes(const std::string& text) {
-    return accel::report::parse_sizes(text) ? std::string{} : "'" + text + "' is no list of sizes: write 64,4K,1M";
+    return accel::report::parse_sizes(text) ? std::string{}
+                                            : "'" + text +
+                                                  "' is not a valid list of sizes: write "
+                                                  "64,4K,1M";
 }
 
 std::string check_mix(const std::string& text) {
     return accel::perf::size_mix::parse(text) ? std::string{}
-                                              : "'" + text + "' is no mix of sizes: write 64:70,4KiB:20,1MiB:10";
+                                              : "'" + text +
+                                                    "' is not a valid mix of sizes: write "
+                                                    "64:70,4KiB:20,1MiB:10";
 }
 
 std::string check_duration(const std::string& text) {
     return accel::report::parse_duration(text) ? std::string{}
-                                               : "'" + text + "' is no duration: write 500ms, 10s or 5m";
+                                               : "'" + text + "' is not a valid duration: write 500ms, 10s or 5m";
 }
 
 accel::poll_mode poll_of(const std::string& name) {
@@ -73,47 +82,48 @@ void add_load(CLI::App& app, settings& chosen) {
         ->check(CLI::Validator(check_sizes, "SIZE,..."));
     app.add_option_function<std::string>(
            "--response-size", [&](const std::string& text) { chosen.response_bytes = accel::report::parse_size(text); },
-           "Bytes of a response (default: as the request)")
+           "Bytes of a response (default: same as the request)")
         ->check(CLI::Validator(check_size, "SIZE"));
     app.add_option_function<std::string>(
            "--sizes", [&](const std::string& text) { chosen.mix = accel::perf::size_mix::parse(text); },
            "Requests of several sizes in one measurement, with weights: 64:70,4KiB:20,1MiB:10")
         ->check(CLI::Validator(check_mix, "SIZE:WEIGHT,..."))
         ->excludes("--size");
-    app.add_option("--count", chosen.count, "Calls of each size, of all clients (default 10000, at most 4 GiB)")
+    app.add_option("--count", chosen.count,
+                   "Calls of each size, of all clients together (default 10000, at most 4 GiB)")
         ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}));
     app.add_option_function<std::string>(
            "--duration", [&](const std::string& text) { chosen.duration = accel::report::parse_duration(text); },
-           "Send calls of each size for so long; with --count, until either")
+           "How long to send calls of each size; with --count, until either limit")
         ->check(CLI::Validator(check_duration, "TIME"));
     app.add_option("--warm-up", chosen.warm_up,
                    "Calls of each client before the measurement (default count / 10, at most 1000)");
-    app.add_option("--depth", chosen.depth, "Calls in flight, of each client (default 1; 64 with --rate)")
+    app.add_option("--depth", chosen.depth, "Calls in flight of each client (default 1; 64 with --rate)")
         ->check(CLI::Range(1, 65'536));
-    app.add_option("--clients", chosen.clients, "Clients, each with a channel and a thread")
+    app.add_option("--clients", chosen.clients, "Clients, each with its own channel and thread")
         ->check(CLI::Range(1, 1'024));
 }
 
 void add_open_loop(CLI::App& app, settings& chosen) {
     CLI::Option* const rate =
-        app.add_option("--rate", chosen.rate, "Open loop: calls due in a second, of all clients together")
+        app.add_option("--rate", chosen.rate, "Open loop: calls due per second, of all clients together")
             ->check(CLI::Range(0.001, 1e8));
     app.add_option_function<std::string>(
            "--arrivals",
            [&](const std::string& name) {
                chosen.arriving = name == "poisson" ? accel::perf::arrivals::poisson : accel::perf::arrivals::constant;
            },
-           "Open loop: distances of calls (default constant)")
+           "Open loop: how the due times are spaced (default constant)")
         ->check(CLI::IsMember({"constant", "poisson"}))
         ->needs(rate);
 }
 
 void add_results(CLI::App& app, settings& chosen) {
     app.add_flag("--check", chosen.check, "Fill every payload with a pattern and verify it at the other end");
-    app.add_option("--json", chosen.json, "Write the results to FILE; - is standard output")->type_name("FILE");
+    app.add_option("--json", chosen.json, "Write the results to FILE (-: standard output)")->type_name("FILE");
     app.add_option("--histogram", chosen.histogram,
-                   "Write the latencies to FILE in HdrHistogram's percentile format (.hgrm), in us; several "
-                   "measurements to FILE with their number, scheme and size in its name")
+                   "Write the latencies to FILE in HdrHistogram's percentile format (.hgrm), in us; with several "
+                   "measurements, to one FILE each, with number, scheme and size in its name")
         ->type_name("FILE");
 }
 
@@ -135,14 +145,18 @@ int main(int argc, char** argv) {
     app.failure_message(failure_text);
 
     CLI::App& serve = *app.add_subcommand("serve", "Answer clients until SIGINT or SIGTERM");
-    serve.add_option("URI", chosen.uris, "Where to listen, one or several")->required();
+    serve.add_option("URI", chosen.uris, "Where to listen: one URI or several")->required();
     serve
-        .add_option("--metrics", chosen.metrics, "Answer scrapes of /metrics and /healthz there; host *: every address")
+        .add_option("--metrics", chosen.metrics,
+                    "Serve /metrics and /healthz for scrapes at this address; host *: "
+                    "every address")
         ->check(CLI::Validator(accel::report::check_address, "HOST:PORT"));
     CLI::App& client = *app.add_subcommand("client", "Measure against an accel_perf server");
     client.add_option("URI", chosen.uris, "The server's URI")->required()->expected(1);
-    CLI::App& loop = *app.add_subcommand("loop", "Start a server in a process of its own and measure against it");
-    loop.add_option("URI", chosen.uris, "URIs or schemes, one after the other; without keys: insecure on loopback")
+    CLI::App& loop = *app.add_subcommand("loop", "Start a server in a separate process and measure against it");
+    loop.add_option("URI", chosen.uris,
+                    "URIs or schemes, measured one after another; without keys: insecure on "
+                    "loopback")
         ->required();
 
     for (CLI::App* each : {&serve, &client, &loop}) {

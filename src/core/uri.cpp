@@ -128,8 +128,7 @@ complaint bad_scheme(std::string_view scheme) {
     std::transform(lower.begin(), lower.end(), lower.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     return lower != scheme && is_scheme(lower) ? fmt::format("schemes are lower case: {}://", lower)
-                                               : "the scheme is "
-                                                 "missing";
+                                               : "the scheme is missing";
 }
 
 }  // namespace

@@ -77,17 +77,16 @@ std::vector<std::string> advice_for(const findings& found) {
             "libzmq has no CURVE: install one built with libsodium, or zmq works with insecure=true only");
     }
     if (found.cores == 1)
-        advice.emplace_back("one core: poll=busy at both ends of one host makes each wait for the other; use block");
+        advice.emplace_back("one core: with poll=busy at both ends on one host, each end delays the other; use block");
     if (found.open_files && *found.open_files < few_files) {
-        advice.push_back(
-            fmt::format("at most {} open files: a server of many sessions needs more (ulimit -n)", *found.open_files));
+        advice.push_back(fmt::format("at most {} open files: a server with many sessions needs more (ulimit -n)",
+                                     *found.open_files));
     }
     if (found.locked_memory_bytes && *found.locked_memory_bytes < little_locked_memory) {
         advice.push_back(
-            fmt::format("{} KiB of locked memory: rdma pins its slots, 16 MiB a session by default; allow "
-                        "more (ulimit -l "
-                        "unlimited; systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1), or ask for "
-                        "smaller slots",
+            fmt::format("{} KiB of locked memory: rdma pins its slots, 16 MiB per session by default; allow more "
+                        "(ulimit -l unlimited; systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1), or ask "
+                        "for smaller slots",
                         *found.locked_memory_bytes >> 10));
     }
     return advice;

@@ -25,7 +25,7 @@ constexpr nanoseconds longest_wait = std::chrono::milliseconds{200};
 error failed_call(const completion& done) {
     const std::string_view text{reinterpret_cast<const char*>(done.response.data()), done.response.size()};
     return {done.status, 0,
-            fmt::format("a call ended as {}{}{}", to_string(done.status), text.empty() ? "" : ": ", text)};
+            fmt::format("a call ended with {}{}{}", to_string(done.status), text.empty() ? "" : ": ", text)};
 }
 
 }  // namespace
@@ -140,11 +140,11 @@ result<void> client_run::take(const completion& done) {
     const command wanted = unpack(done.trace_id);
     if (done.response.size() != wanted.response_bytes) {
         return error{status::protocol_error, 0,
-                     fmt::format("a response has {} bytes in place of {}: is the server an accel_perf?",
+                     fmt::format("a response has {} bytes instead of {}: is the server an accel_perf?",
                                  done.response.size(), wanted.response_bytes)};
     }
     if (what_.check && !holds_pattern(done.response, response_seed(wanted.seed)))
-        return error{status::protocol_error, 0, "a response arrived with wrong bytes: this is a bug, report it"};
+        return error{status::protocol_error, 0, "a response arrived with wrong bytes: this is a bug; please report it"};
     if (recording_) latency_.record(end - nanoseconds{static_cast<std::int64_t>(done.tag)});
     response_bytes_ += done.response.size();
     to_.release(done.id);

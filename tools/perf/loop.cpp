@@ -21,7 +21,7 @@ void note(std::string_view sentence) {
 
 /// `local` joins a server and a client of one process; there is no other way to run it.
 result<std::vector<outcome>> measure_here(context& ctx, const loop_uris& ends, const settings& chosen) {
-    note("local: both ends in one process, as it cannot do two");
+    note("local: both ends must be in one process, so it cannot run in two");
     server_options options;
     options.poll = chosen.poll;
     options.workers = chosen.workers;

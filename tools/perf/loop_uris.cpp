@@ -74,8 +74,8 @@ result<loop_uris> split_for_loop(std::string_view text) {
     if (!has_security) {
         if (!is_loopback(base.substr(base.find("://") + 3))) {
             return error{status::unauthorized, 0,
-                         fmt::format("{} is not this host alone: give key_file, authorized_keys and server_key (see "
-                                     "accel_keys), or insecure=true",
+                         fmt::format("{} is reachable from other hosts: give key_file, authorized_keys and server_key "
+                                     "(see accel_keys), or insecure=true",
                                      base)};
         }
         append(server_query, "insecure=true");

@@ -131,7 +131,7 @@ std::string open_loop_text(const outcome& o) {
         size_of(o), o.what.rate, arrivals_name(o.what.arriving), microseconds(o.seen.delay.value_at(50)),
         microseconds(o.seen.delay.value_at(99)), microseconds(o.seen.delay.max()));
     if (o.seen.unsent > 0)
-        out += fmt::format("; {} calls were due and not sent: clients or server are too slow for this rate",
+        out += fmt::format("; {} calls were due but not sent: the clients or the server are too slow for this rate",
                            o.seen.unsent);
     return out + '\n';
 }

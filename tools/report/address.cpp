@@ -10,8 +10,8 @@ namespace {
 
 error bad_address(std::string_view text, std::string_view what) {
     return {status::invalid_argument, 0,
-            fmt::format("'{}': {}; write HOST:PORT, as in 127.0.0.1:9464 or [::1]:9464, or *:9464 for every address of "
-                        "this machine",
+            fmt::format("'{}' is not a valid address: {}; write HOST:PORT, such as 127.0.0.1:9464 or [::1]:9464, or "
+                        "*:9464 for every address of this machine",
                         text, what)};
 }
 
@@ -19,12 +19,12 @@ error bad_address(std::string_view text, std::string_view what) {
 
 result<listen_address> read_address(std::string_view text) {
     const std::size_t colon = text.rfind(':');
-    if (colon == std::string_view::npos) return bad_address(text, "no port");
+    if (colon == std::string_view::npos) return bad_address(text, "the port is missing");
     std::string_view host = text.substr(0, colon);
     listen_address out;
     out.bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
     if (out.bracketed) host = host.substr(1, host.size() - 2);
-    if (host.empty()) return bad_address(text, "no host");
+    if (host.empty()) return bad_address(text, "the host is missing");
     const bool v6 = host.find(':') != std::string_view::npos;
     if (v6 != out.bracketed || host.find_first_of("[], ;+") != std::string_view::npos)
         return bad_address(text, fmt::format("'{}' is not a valid host", host));

@@ -46,7 +46,8 @@ int status_of(int wait_status) {
 result<child_process> child_process::start(const std::vector<std::string>& arguments) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0)
-        return error{status::system_error, errno, fmt::format("no pipe for a child process: {}", std::strerror(errno))};
+        return error{status::system_error, errno,
+                     fmt::format("cannot make a pipe for a child process: {}", std::strerror(errno))};
     std::vector<char*> pointers;
     pointers.reserve(arguments.size() + 1);
     for (const std::string& argument : arguments) pointers.push_back(const_cast<char*>(argument.c_str()));

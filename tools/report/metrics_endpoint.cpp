@@ -219,7 +219,7 @@ result<std::unique_ptr<metrics_endpoint>> metrics_endpoint::open(const context& 
     } catch (const std::system_error&) {  // no thread
     }
     return error{status::system_error, errno,
-                 "scrapes need a thread and two descriptors, which the system refuses (ulimit -u, ulimit -n)"};
+                 "scrapes need a thread and two descriptors, which the OS refuses (ulimit -u, ulimit -n)"};
 }
 
 }  // namespace accel::report

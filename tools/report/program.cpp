@@ -82,12 +82,12 @@ void wait_for_stop_signal(const std::function<void()>& on_hangup) {
 void answer_hangup(std::string_view program, server& one, std::span<const std::string> uris) {
     const auto has_keys = [](const std::string& uri) { return uri.find("key_file=") != uri.npos; };
     if (std::ranges::none_of(uris, has_keys)) {
-        complain(program, "SIGHUP: no URI has keys, so there is nothing to read again");
+        complain(program, "SIGHUP: no URI has keys, so there are no keys to read again");
         return;
     }
     const auto read = one.reload_keys();
     complain(program, read ? "SIGHUP: read the keys of the URIs again"
-                           : fmt::format("SIGHUP: {}; the keys stay as they were", read.error().message));
+                           : fmt::format("SIGHUP: {}; the old keys stay in use", read.error().message));
 }
 
 }  // namespace accel::report

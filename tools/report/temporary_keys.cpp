@@ -44,7 +44,7 @@ result<temporary_keys> temporary_keys::make() {
     std::string folder = ((failure ? fs::path{"/tmp"} : base) / "accel.XXXXXX").string();
     if (mkdtemp(folder.data()) == nullptr) {
         return error{status::system_error, errno,
-                     fmt::format("cannot make a folder for keys in {}: set TMPDIR to one that is writable", folder)};
+                     fmt::format("cannot make a folder for keys in {}: set TMPDIR to a writable folder", folder)};
     }
     temporary_keys keys{std::move(folder)};
     for (const char* name : {"/server", "/client"})

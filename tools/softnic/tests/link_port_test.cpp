@@ -112,10 +112,11 @@ TEST(link_settings, invalid_link_settings_are_refused_with_a_sentence) {
         }
         return std::string("accepted");
     };
-    EXPECT_EQ(problem("25Gb/s"), "SOFTNIC_LINK: \"25Gb/s\" is not RATE,DELAY, as 25Gb/s,1us");
-    EXPECT_EQ(problem("25GB/s,1us"),
-              "SOFTNIC_LINK: \"25GB/s\" is not a rate: a number and b/s, kb/s, Mb/s, Gb/s or Tb/s, as 25Gb/s");
-    EXPECT_EQ(problem("25Gb/s,1"), "SOFTNIC_LINK: \"1\" is not a delay: a number and ns, us or ms, as 1us");
+    EXPECT_EQ(problem("25Gb/s"), "SOFTNIC_LINK: \"25Gb/s\" is not RATE,DELAY, such as 25Gb/s,1us");
+    EXPECT_EQ(
+        problem("25GB/s,1us"),
+        "SOFTNIC_LINK: \"25GB/s\" is not a valid rate: a number and b/s, kb/s, Mb/s, Gb/s or Tb/s, such as 25Gb/s");
+    EXPECT_EQ(problem("25Gb/s,1"), "SOFTNIC_LINK: \"1\" is not a valid delay: a number and ns, us or ms, such as 1us");
     for (const char* wrong : {"", ",", "fast,1us", "-1Gb/s,1us", "1Gb/s,-1us", "1Gb/s,1s", "nanGb/s,1us", "infGb/s,1us",
                               "1e3Gb/s,1us", "1Gb/s,1us,", "1 Gb/s,1us"})
         EXPECT_NE(problem(wrong).find(" is not "), std::string::npos) << wrong;

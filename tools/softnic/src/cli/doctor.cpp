@@ -39,8 +39,8 @@ bool check_shared_memory() {
     if (file >= 0) ::close(file);
     ::shm_unlink(name.c_str());
     return report(good, fmt::format("/dev/shm has {} MiB", shared_bytes >> 20),
-                  failed == ENOSPC ? fmt::format("/dev/shm has less than {} MiB free, and processes talk through files "
-                                                 "there (docker: --shm-size)",
+                  failed == ENOSPC ? fmt::format("/dev/shm has less than {} MiB free, and processes exchange packets "
+                                                 "through files there (docker: --shm-size)",
                                                  shared_bytes >> 20)
                                    : shared_memory_trouble(failed));
 }
@@ -53,15 +53,16 @@ bool check_library(const char* name, const char* package) {
 
 bool check_preload(const std::string& library) {
     return report(!library.empty(), fmt::format("preload library: {}", library),
-                  "libsoftnic.so is not beside this program, nor in ../lib");
+                  "libsoftnic.so is neither beside this program nor in ../lib");
 }
 
 void describe_machine() {
     const unsigned cores = std::thread::hardware_concurrency();
-    fmt::print("[info] {} cores: use --mode {}\n", cores, cores >= 4 ? "spin for latency, adaptive else" : "adaptive");
+    fmt::print("[info] {} cores: use --mode {}\n", cores,
+               cores >= 4 ? "spin for latency, otherwise adaptive" : "adaptive");
     std::error_code ignored;
     if (std::filesystem::exists("/sys/class/infiniband", ignored))
-        fmt::print("[info] the kernel has RDMA devices of its own; under softnic programs see only softnic's\n");
+        fmt::print("[info] the OS has RDMA devices of its own; under softnic, programs see only softnic's devices\n");
 }
 
 /// GPU memory is an extra: without it the rest runs.

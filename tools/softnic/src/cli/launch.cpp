@@ -66,7 +66,7 @@ void set_environment(const launch_options& options, const std::string& library) 
 int launch(const launch_options& options) {
     const std::string library = find_library();
     if (library.empty()) {
-        fmt::print(stderr, "softnic: libsoftnic.so is not beside this program, nor in ../lib\n");
+        fmt::print(stderr, "softnic: libsoftnic.so is neither beside this program nor in ../lib\n");
         return cannot_execute;
     }
     set_environment(options, library);

@@ -14,16 +14,16 @@ constexpr const char* footer =
   SOFTNIC_DEVICES   ib | roce, ports of a device joined by +, devices by comma        [ib]
   SOFTNIC_FABRIC    name of the network; processes with the same name reach each other [default]
   SOFTNIC_MODE      spin | adaptive | deterministic                                    [adaptive]
-  SOFTNIC_LINK      RATE,DELAY: a modelled link at every port, as 25Gb/s,1us            [none]
+  SOFTNIC_LINK      RATE,DELAY: a modelled link at every port, such as 25Gb/s,1us       [none]
   SOFTNIC_STRICT    1: delay and reorder what PCIe and the fabric may, trap late WQEs
-  SOFTNIC_SEED      seed of strict mode's dice                                         [1]
+  SOFTNIC_SEED      seed of strict mode's random choices                               [1]
   SOFTNIC_FAULTS    rules separated by ;
-  SOFTNIC_TRACE     file, directory (one file a process) or - for stderr
+  SOFTNIC_TRACE     file, directory (one file per process) or - for stderr
   SOFTNIC_STATS     1: a line of counters on stderr at exit
   SOFTNIC_CUDA_DMA  kernel | memcpy | off: who moves bytes of GPU memory               [kernel]
   SOFTNIC_PEER_MEMORY  0: ibv_reg_mr refuses GPU memory                                [1]
   SOFTNIC_DMABUF    0: ibv_reg_dmabuf_mr refuses everything                            [1]
-  SOFTNIC_CUDA_IDLE_US     the copy kernel leaves after this time without work         [500]
+  SOFTNIC_CUDA_IDLE_US     the copy kernel ends after this time without work           [500]
   SOFTNIC_CUDA_TIMEOUT_MS  a copy that takes longer is an error                        [2000]
   SOFTNIC_MIN_TIMEOUT_US  floor of the retry timer                                     [4000]
 Fault rules: ACTION [KEY=VALUE ...]
@@ -55,11 +55,11 @@ CLI::Validator checked_by(Parse parse) {
 
 void add_run_options(CLI::App& app, cli::launch_options& options) {
     app.add_option("--fabric", options.fabric, "network to join");
-    app.add_option("--devices", options.devices, "devices and their ports, as SOFTNIC_DEVICES")
+    app.add_option("--devices", options.devices, "devices and their ports, in the form of SOFTNIC_DEVICES")
         ->check(checked_by(accel::softnic::parse_devices));
     app.add_option("--mode", options.mode, "spin, adaptive or deterministic")
         ->check(checked_by(accel::softnic::parse_poll_mode));
-    app.add_option("--link", options.link, "rate and delay of every port's link, as 25Gb/s,1us")
+    app.add_option("--link", options.link, "rate and delay of every port's link, such as 25Gb/s,1us")
         ->check(checked_by(accel::softnic::parse_link));
     app.add_option("--seed", options.seed, "seed of strict mode")->check(CLI::NonNegativeNumber);
     app.add_option("--fault", options.faults, "fault rule; may be given several times")
@@ -86,19 +86,19 @@ int main(int count, char** arguments) {
     cli::launch_options run_options;
     auto* run = app.add_subcommand("run", "run a program with softnic's devices");
     add_run_options(*run, run_options);
-    run->add_option("--trace", run_options.trace, "trace to a file, a directory, or - for stderr");
+    run->add_option("--trace", run_options.trace, "trace to a file, a directory, or stderr (-)");
 
     cli::launch_options trace_options;
     auto* trace = app.add_subcommand("trace", "run a program and print every packet, WQE and CQE to stderr");
     add_run_options(*trace, trace_options);
 
     bool probe = false;
-    auto* doctor = app.add_subcommand("doctor", "can programs run under softnic here, and if not, why");
+    auto* doctor = app.add_subcommand("doctor", "whether programs can run under softnic here, and if not, why");
     doctor->add_flag("--probe", probe, "")->group("");
 
     std::string shown_fabric = "default";
     auto* stats =
-        app.add_subcommand("stats", "messages that a modelled link was too fast for, and the emulation's CPU time");
+        app.add_subcommand("stats", "messages that exceeded the rate of a modelled link, and the emulation's CPU time");
     stats->add_option("--fabric", shown_fabric, "network whose processes to show");
 
     CLI11_PARSE(app, count, arguments);

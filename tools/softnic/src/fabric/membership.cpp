@@ -61,7 +61,7 @@ std::unique_ptr<fabric> fabric::join(const std::string& name, std::uint64_t conf
         std::unique_ptr<fabric> joined(new fabric(file, reopen(file)));
         if (::flock(file, LOCK_EX) != 0) fail("cannot lock the fabric");
         struct stat status {};
-        if (::fstat(file, &status) != 0) fail("cannot look at the fabric");
+        if (::fstat(file, &status) != 0) fail("cannot inspect the fabric");
         if (status.st_nlink == 0) continue;  // its last process has just removed it
         joined->name_ = path;
         joined->open_segment(configuration);
@@ -105,15 +105,13 @@ fabric::~fabric() {
 /// meanwhile.
 void fabric::open_segment(std::uint64_t configuration) {
     struct stat status {};
-    if (::fstat(file_, &status) != 0) fail("cannot look at the fabric");
+    if (::fstat(file_, &status) != 0) fail("cannot inspect the fabric");
     const bool fresh = status.st_size == 0;
     if (!take_memory(file_, 0, sizeof(segment_header))) fail("no memory for the fabric");
     if (fresh && !set_length(file_, segment_bytes)) fail("cannot size the fabric");
     if (!fresh && static_cast<std::size_t>(status.st_size) != segment_bytes) {
         errno = EPROTO;
-        fail(
-            "the fabric was made by another version of softnic; remove it from /dev/shm or choose another "
-            "name");
+        fail("another version of softnic made the fabric; remove it from /dev/shm or choose another name");
     }
     void* mapping = ::mmap(nullptr, sizeof(segment_header), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
     if (mapping == MAP_FAILED) fail("cannot map the fabric");
@@ -125,13 +123,13 @@ void fabric::open_segment(std::uint64_t configuration) {
     }
     if (header_->magic != segment_magic || header_->version != segment_version) {
         errno = EPROTO;
-        fail("the fabric was made by another version of softnic");
+        fail("another version of softnic made the fabric");
     }
     if (header_->configuration != configuration) {
         errno = EINVAL;
         fail(
-            "the processes in this fabric were started with another list of devices (SOFTNIC_DEVICES) or "
-            "another link (SOFTNIC_LINK)");
+            "the processes in this fabric use another list of devices (SOFTNIC_DEVICES) or another link "
+            "(SOFTNIC_LINK)");
     }
 }
 
@@ -159,7 +157,7 @@ void fabric::take_place() {
     }
     if (node_ < 0) {
         errno = EUSERS;
-        fail(fmt::format("all {} places of the fabric are taken", max_nodes));
+        fail(fmt::format("all {} places in the fabric are taken", max_nodes));
     }
     node_record& self = record(node_);
     self.sleeping = 0;

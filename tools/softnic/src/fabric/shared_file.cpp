@@ -34,15 +34,17 @@ bool take_memory(int file, std::size_t offset, std::size_t bytes) {
 std::string shared_memory_trouble(int number) {
     switch (number) {
         case EFBIG:
-            return fmt::format("files may have {} MiB (ulimit -f), and processes talk through a file of {} MiB",
-                               longest_file() >> 20, (segment_bytes >> 20) + 1);
+            return fmt::format(
+                "files may have at most {} MiB (ulimit -f), and processes communicate through a file of "
+                "{} MiB",
+                longest_file() >> 20, (segment_bytes >> 20) + 1);
         case EROFS:
-            return "/dev/shm is read-only, and processes talk through files there";
+            return "/dev/shm is read-only, and processes communicate through files there";
         case ENOSPC:
             return "/dev/shm is full (docker: --shm-size)";
         case EACCES:
         case EPERM:
-            return fmt::format("this user must not write to /dev/shm ({})", std::strerror(number));
+            return fmt::format("this user may not write to /dev/shm ({})", std::strerror(number));
         case ENOENT:
             return "there is no /dev/shm";
         default:

@@ -114,7 +114,7 @@ bool parse_rule(std::string_view text, fault_rule& rule, std::string& problem) {
     for (auto word = next_word(text, " \t\n"); !word.empty(); word = next_word(text, " \t\n")) {
         const std::size_t equals = word.find('=');
         if (equals == std::string_view::npos || !set_key(rule, word.substr(0, equals), word.substr(equals + 1))) {
-            problem = fmt::format("fault rule: \"{}\" is not a known key with a good value", word);
+            problem = fmt::format("fault rule: \"{}\" is not a known key with a valid value", word);
             return false;
         }
     }

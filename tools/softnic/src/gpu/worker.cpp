@@ -92,15 +92,15 @@ bool worker::check(CUresult result, const char* what) {
 
 bool worker::prepare() {
     CUdevice device = 0;
-    if (!check(calls_.cuDeviceGet(&device, where_.device), "no such device")) return false;
+    if (!check(calls_.cuDeviceGet(&device, where_.device), "cannot get the device")) return false;
     if (where_.context == nullptr) {
-        if (!check(calls_.cuDevicePrimaryCtxRetain(&where_.context, device), "no context")) return false;
+        if (!check(calls_.cuDevicePrimaryCtxRetain(&where_.context, device), "cannot open a context")) return false;
     }
     if (!check(calls_.cuCtxSetCurrent(where_.context), "the context cannot be used")) return false;
     void* pinned = nullptr;
     const std::size_t bytes = lanes_bytes + bounce_bytes + copy_engine::staging_bytes;
     if (!check(calls_.cuMemHostAlloc(&pinned, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
-               "no pinned memory"))
+               "cannot allocate pinned memory"))
         return false;
     pinned_ = static_cast<std::byte*>(pinned);
     bounce_ = pinned_ + lanes_bytes;
@@ -108,7 +108,7 @@ bool worker::prepare() {
     int highest = 0;
     calls_.cuCtxGetStreamPriorityRange(&lowest, &highest);
     for (CUstream& stream : streams_)
-        if (!check(calls_.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, highest), "no stream"))
+        if (!check(calls_.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, highest), "cannot make a stream"))
             return false;
     if (!options_.copies_by_driver && !prepare_kernel()) return false;
     const std::chrono::milliseconds patience(options_.timeout_ms);
@@ -126,7 +126,7 @@ bool worker::prepare_kernel() {
     CUmodule image = nullptr;
     int threads = 0;
     return check(calls_.cuModuleLoadData(&image, softnic_copy_image), "the copy kernel cannot be loaded") &&
-           check(calls_.cuModuleGetFunction(&kernel_, image, "softnic_copy"), "no copy kernel") &&
+           check(calls_.cuModuleGetFunction(&kernel_, image, "softnic_copy"), "the copy kernel is missing") &&
            check(calls_.cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel_),
                  "the copy kernel cannot be used");
 }

@@ -42,11 +42,13 @@ double parse_quantity(std::string_view text, std::span<const link_unit> units, s
 
 link_settings parse_link(std::string_view text) {
     const std::size_t comma = text.find(',');
-    if (comma == std::string_view::npos) refuse_link(text, "is not RATE,DELAY, as 25Gb/s,1us");
-    const double rate = parse_quantity(text.substr(0, comma), link_rates,
-                                       "is not a rate: a number and b/s, kb/s, Mb/s, Gb/s or Tb/s, as 25Gb/s");
-    const double delay =
-        parse_quantity(text.substr(comma + 1), link_times, "is not a delay: a number and ns, us or ms, as 1us");
+    if (comma == std::string_view::npos) refuse_link(text, "is not RATE,DELAY, such as 25Gb/s,1us");
+    const double rate =
+        parse_quantity(text.substr(0, comma), link_rates,
+                       "is not a valid rate: a number and b/s, kb/s, Mb/s, Gb/s or Tb/s, such as 25Gb/s");
+    const double delay = parse_quantity(text.substr(comma + 1), link_times,
+                                        "is not a valid delay: a number and ns, us or ms, such as "
+                                        "1us");
     if (rate < slowest_link || rate > fastest_link) refuse_link(text, "has a rate outside 10kb/s to 100Tb/s");
     if (delay > longest_delay_ns) refuse_link(text, "has a delay of more than 1000ms");
     return {static_cast<std::uint64_t>(std::llround(rate)), static_cast<std::uint64_t>(std::llround(delay))};
