@@ -468,7 +468,7 @@ TEST(owned_client_options, queues_on_a_gpu_need_the_engine_direct) {
     const auto made = rig.try_connect();
     ASSERT_FALSE(made.ok());
     EXPECT_EQ(made.error().code, status::invalid_argument);
-    EXPECT_THAT(made.error().message, ::testing::HasSubstr("option queues has to be auto or host with engine=proxy"));
+    EXPECT_THAT(made.error().message, ::testing::HasSubstr("option queues must be auto or host with engine=proxy"));
 }
 
 TEST(owned_client_options, a_shared_channel_stays_the_default) {
