@@ -7,7 +7,7 @@ set(ACCEL_TEST_NIC "softnic" CACHE STRING "RDMA device of the tests: softnic, a 
 option(ACCEL_TESTS_OF_PARTS "Tests of single parts" ON)
 
 # How much slower than a release build the sanitized ones are; tests read it from their environment
-# (tests/conformance/patience.hpp).
+# (tests/patience.hpp).
 set(ACCEL_TEST_TIME_FACTOR 1)
 if(ACCEL_SANITIZE)
   set(ACCEL_TEST_TIME_FACTOR 4)
@@ -51,20 +51,36 @@ function(accel_nic_launcher variable fabric)
   set(${variable}_MISSING "${missing}" PARENT_SCOPE)
 endfunction()
 
-# accel_test(NAME SOURCES... [NIC] [GPU] [APART] [PART] [FILTER FILTER] [TWINS PATTERNS] [TIMEOUT SECONDS]
-# [LINK TARGETS...]): a GoogleTest program that may include the library's own headers ("core/..."); each of its suites
-# becomes a ctest test, as accel_suites() says, which ends after TIMEOUT (default 600) seconds: that is for hangs.
+# accel_house(HOUSE FOLDER...): the tests of this folder and of those below have the label HOUSE. Their sources include
+# headers of tests by their paths in FOLDERs of tests/, and in tests/ itself.
+macro(accel_house house)
+  set(CMAKE_DIRECTORY_LABELS ${house})
+  set(ACCEL_TEST_ROOTS ${ARGN})
+  list(TRANSFORM ACCEL_TEST_ROOTS PREPEND ${PROJECT_SOURCE_DIR}/tests/)
+  list(APPEND ACCEL_TEST_ROOTS ${PROJECT_SOURCE_DIR}/tests)
+endmacro()
+
+# accel_test(NAME SOURCES... [NIC] [GPU] [APART] [PART] [PREFIX PREFIX] [FILTER FILTER] [TWINS PATTERNS]
+# [TIMEOUT SECONDS] [LINK TARGETS...]): a GoogleTest program that may include the library's own headers ("core/...");
+# each of its suites becomes a ctest test PREFIX<suite> (default: NAME.), as accel_suites() says, which ends after
+# TIMEOUT (default 600) seconds: that is for hangs.
 # NIC: on an RDMA device. GPU: its kernels stay on the GPU. Nothing runs beside them, because processes share a GPU by
 # slices of time. The program is one ctest test then, because a process needs seconds to open a GPU; with APART each of
 # its cases still has a process of its own. PART: it tests a single part (ACCEL_TESTS_OF_PARTS).
 function(accel_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "NIC;GPU;APART;PART" "TIMEOUT;FILTER;TWINS" "LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NIC;GPU;APART;PART" "TIMEOUT;PREFIX;FILTER;TWINS" "LINK")
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 600)
   endif()
+  set(fabric @test@)
+  if(arg_PREFIX)
+    set(fabric ${name}_@test@)  # another program may have the same prefix
+  else()
+    set(arg_PREFIX ${name}.)
+  endif()
   find_package(GTest REQUIRED)
   add_executable(${name} ${arg_UNPARSED_ARGUMENTS})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${ACCEL_TEST_ROOTS})
   target_link_libraries(${name} PRIVATE accel_transport::accel_transport fmt::fmt ${ACCEL_OPTIONAL_LIBRARIES}
     Threads::Threads ${arg_LINK} GTest::gmock_main GTest::gtest)
   accel_warnings(${name})
@@ -74,7 +90,7 @@ function(accel_test name)
   endif()
   set(launcher "")
   if(arg_NIC)
-    accel_nic_launcher(launcher @test@)
+    accel_nic_launcher(launcher ${fabric})
     if(launcher_MISSING)
       message(STATUS "${name} is built but not run: ${launcher_MISSING}")
       return()
@@ -97,7 +113,7 @@ function(accel_test name)
   if(arg_APART)
     set(apart APART)
   endif()
-  accel_suites(${name} ${apart} PREFIX ${name}. FILTER "${arg_FILTER}" TWINS "${arg_TWINS}"
+  accel_suites(${name} ${apart} PREFIX ${arg_PREFIX} FILTER "${arg_FILTER}" TWINS "${arg_TWINS}"
     LAUNCHER ${launcher} PROPERTIES ${properties})
 endfunction()
 
@@ -111,4 +127,21 @@ function(accel_fuzz name source)
     Threads::Threads ${arg_LINK})
   accel_warnings(${name})
   accel_fuzzed(${name})
+endfunction()
+
+# accel_misuses(FOLDER): each source in FOLDER is a test that it does not compile. They are compiled without sanitizers:
+# once for each compiler is enough, and gcc's are in the release build.
+function(accel_misuses folder)
+  if(ACCEL_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    message(STATUS "misuse is not compiled: it is with the same compiler in builds without sanitizers")
+    return()
+  endif()
+  file(GLOB misuses CONFIGURE_DEPENDS ${folder}/*.cpp)
+  foreach(source IN LISTS misuses)
+    cmake_path(GET source STEM name)
+    add_test(NAME misuse.${name} COMMAND ${CMAKE_COMMAND}
+      -D COMPILER=${CMAKE_CXX_COMPILER} -D SOURCE=${source} -D INCLUDE=${PROJECT_SOURCE_DIR}/include
+      -P ${PROJECT_SOURCE_DIR}/tests/transport/interface/rejects.cmake)
+    accel_weekly(misuse.${name} BUILD sanitized)
+  endforeach()
 endfunction()

@@ -68,7 +68,7 @@ def include_offence(path, bracket, name):
         return "public headers are included with angle brackets"
     bare_subject = parts[0] == "bench" and path.name.startswith(("bare_verbs", "verbs_"))
     of_verbs = parts[:2] in {("src", "verbs"), ("tools", "softnic")} or parts[:3] == ("src", "kernels", "queues")
-    in_front_of_it = path.as_posix() == "tests/faults/failing_libraries.cpp"
+    in_front_of_it = path.as_posix() == "tests/transport/faults/failing_libraries.cpp"
     if name.startswith("infiniband/") and not bare_subject and not of_verbs and not in_front_of_it:
         return "only src/verbs and src/kernels/queues include libibverbs"
     if name.startswith("spdlog/") and path.as_posix() != "src/core/log_stderr.cpp":

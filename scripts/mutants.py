@@ -13,9 +13,9 @@ SOFTNIC = ("softnic_cli", "softnic")
 LINES_AROUND = 20  # a mutant's result is good until one of them changes
 # What a test's name begins with, and the targets that it needs.
 TARGETS = (
-    (r"unit(_tests)?\.", ("unit_tests",)),
+    (r"unit(_tests)?\.", ("unit_tests", "kernels_unit_tests")),
     (r"clients_tests\.", ("clients_tests", *SOFTNIC)),
-    (r"rdma_tests\.", ("rdma_tests", *SOFTNIC)),
+    (r"rdma_tests\.", ("rdma_tests", "kernels_rdma_tests", *SOFTNIC)),
     (r"service_tests\.", ("service_tests", *SOFTNIC)),
     (r"kernel_client_tests\.", ("kernel_client_tests", *SOFTNIC)),
     (r"conformance\.(local|tcp|zmq)\.", ("conformance_tests",)),

@@ -52,12 +52,13 @@ class TheList(unittest.TestCase):
         self.assert_problem("core.toml", "[[mutant]\n")
 
     def test_targets_follow_from_the_test(self):
-        self.assertEqual(("unit_tests",), mutants.targets_of(r"^unit_tests\.some\.test$"))
+        self.assertEqual(("unit_tests", "kernels_unit_tests"), mutants.targets_of(r"^unit_tests\.some\.test$"))
         self.assertEqual(("replay_channel",), mutants.targets_of(r"^fuzz\.replay\.channel$"))
         self.assertEqual(("softnic_replay_wqe",), mutants.targets_of(r"^softnic\.replay\.wqe$"))
         self.assertEqual(("conformance_tests",), mutants.targets_of(r"^conformance\.tcp\.slots$"))
         self.assertIn("softnic_cli", mutants.targets_of(r"^conformance\.rdma\.slots$"))
-        self.assertEqual(("replay_uri", "unit_tests"), mutants.targets_of(r"^fuzz\.replay\.uri$|^unit_tests\.uri\."))
+        self.assertEqual(("replay_uri", "unit_tests", "kernels_unit_tests"),
+                         mutants.targets_of(r"^fuzz\.replay\.uri$|^unit_tests\.uri\."))
 
     def test_patterns_select_mutants(self):
         some = [mutants.Mutant(**GOOD, list="core.toml")]

@@ -237,7 +237,8 @@ step_tsan() {
 
 # The library, and the programs that have threads of their own. --weekly builds and tests all.
 tsan_programs=(clients_tests conformance_peer conformance_tests exclusive_service_tests gateway_tests hostile_tests
-    kernel_client_tests model_server_tests owned_client_tests rdma_tests service_tests unit_tests)
+    kernel_client_tests kernels_rdma_tests kernels_unit_tests model_server_tests owned_client_tests rdma_tests
+    service_tests unit_tests)
 
 step_fuzz() {
     build_asan -- fuzz_programs
@@ -430,7 +431,7 @@ begin_rxe() {
         return
     fi
     ((status == 0)) || return "$status"
-    local programs=(rdma_tests conformance_tests conformance_peer accel_doctor)
+    local programs=(rdma_tests kernels_rdma_tests conformance_tests conformance_peer accel_doctor)
     if weekly; then
         programs+=(unit_tests accel_keys gateway gateway_tests model_server load service_tests accel_bench)
     fi
@@ -447,8 +448,8 @@ step_rxe() {
     fi
 
     rm -rf "$results"
-    $vm run --memory 4096 --timeout 1800 --results "$results" -- bash tests/rxe/job.sh "$root/build/release/bin" \
-        "$results" || status=$?
+    $vm run --memory 4096 --timeout 1800 --results "$results" -- bash tests/transport/rxe/job.sh \
+        "$root/build/release/bin" "$results" || status=$?
     cat "$results/counts" >>"$logs/rxe.counts" || status=1
     return "$status"
 }
