@@ -117,16 +117,42 @@ function(accel_test name)
     LAUNCHER ${launcher} PROPERTIES ${properties})
 endfunction()
 
-# accel_fuzz(NAME SOURCE [LINK TARGETS...]): the object library NAME, NAME being fuzz_<subject>_target, whose function
-# libFuzzer or tests/fuzz/replay_main.cpp calls.
-function(accel_fuzz name source)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "LINK")
-  add_library(${name} OBJECT ${source})
-  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(${name} PUBLIC accel_transport::accel_transport fmt::fmt ${ACCEL_OPTIONAL_LIBRARIES}
+# accel_fuzz(SUBJECT [LINK TARGETS...]): fuzz_SUBJECT.cpp of this folder, whose corpus is corpus/SUBJECT. With
+# ACCEL_BUILD_FUZZ a libFuzzer program, fuzz_SUBJECT; with ACCEL_BUILD_TESTS a test that runs the same object over the
+# corpus (tests/fuzz/replay_main.cpp).
+function(accel_fuzz subject)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LINK")
+  set(target fuzz_${subject}_target)
+  add_library(${target} OBJECT fuzz_${subject}.cpp)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests/fuzz
+    ${ACCEL_TEST_ROOTS})
+  target_link_libraries(${target} PUBLIC accel_transport::accel_transport fmt::fmt ${ACCEL_OPTIONAL_LIBRARIES}
     Threads::Threads ${arg_LINK})
-  accel_warnings(${name})
-  accel_fuzzed(${name})
+  accel_warnings(${target})
+  accel_fuzzed(${target})
+  if(ACCEL_BUILD_FUZZ)
+    add_executable(fuzz_${subject})
+    target_link_libraries(fuzz_${subject} PRIVATE ${target} ${arg_LINK})
+    target_link_options(fuzz_${subject} PRIVATE -fsanitize=fuzzer)
+    add_dependencies(fuzz_programs fuzz_${subject})
+  endif()
+  if(ACCEL_BUILD_TESTS)
+    add_executable(replay_${subject})
+    target_link_libraries(replay_${subject} PRIVATE fuzz_replay ${target} ${arg_LINK})
+    add_test(NAME fuzz.replay.${subject} COMMAND replay_${subject} ${CMAKE_CURRENT_SOURCE_DIR}/corpus/${subject})
+    set_tests_properties(fuzz.replay.${subject} PROPERTIES LABELS fuzz TIMEOUT 600)
+  endif()
+endfunction()
+
+# accel_seeds(HOUSE SOURCES...): the program HOUSE_seeds, which writes the seeds of the house's corpora.
+function(accel_seeds house)
+  if(ACCEL_BUILD_TESTS)
+    add_executable(${house}_seeds ${ARGN} ${PROJECT_SOURCE_DIR}/tests/fuzz/seeds_main.cpp)
+    target_include_directories(${house}_seeds PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests/fuzz)
+    target_link_libraries(${house}_seeds PRIVATE accel_transport::accel_transport fmt::fmt ${ACCEL_OPTIONAL_LIBRARIES}
+      Threads::Threads)
+    accel_warnings(${house}_seeds)
+  endif()
 endfunction()
 
 # accel_misuses(FOLDER): each source in FOLDER is a test that it does not compile. They are compiled without sanitizers:

@@ -244,7 +244,7 @@ step_fuzz() {
     build_asan -- fuzz_programs
     mkdir -p build/fuzz/found
     local targets ok=0
-    mapfile -t targets < <(find build/asan/bin -name 'fuzz_*' ! -name fuzz_seeds -type f -executable -printf '%f\n' |
+    mapfile -t targets < <(find build/asan/bin -name 'fuzz_*' -type f -executable -printf '%f\n' |
         sort)
     ((${#targets[@]})) || { echo "no fuzz targets"; return 1; }
     export -f fuzz_one
@@ -257,7 +257,7 @@ step_fuzz() {
 # fuzz_one fuzz_SUBJECT: from its committed corpus; new inputs and crashes stay in build/fuzz/found.
 fuzz_one() {
     local found=build/fuzz/found/$1 corpus
-    corpus=$(find tests/fuzz/corpus tools/softnic/fuzz/corpus -maxdepth 1 -name "${1#fuzz_}")
+    corpus=$(find tests/*/fuzz/corpus tools/softnic/fuzz/corpus -maxdepth 1 -name "${1#fuzz_}")
     rm -rf "$found" "$found".passed "$found".failed
     mkdir -p "$found"
     if timeout "$((fuzz_seconds + 120))" "build/asan/bin/$1" -max_total_time="$fuzz_seconds" -timeout=10 \
