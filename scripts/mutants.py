@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The list of mutants in tests/mutants: one-point changes of the code, each with the test that notices it."""
+"""The lists of mutants in tests/mutants/HOUSE: one-point changes of the code, each with the test that notices it."""
 import fnmatch
 import hashlib
 import re
@@ -88,14 +88,15 @@ def fields_of(entry, where):
 def load(folder):
     """All mutants, and sentences about what cannot be read."""
     mutants, problems = [], []
-    for path in sorted(Path(folder).glob("*.toml")):
+    for path in sorted(Path(folder).rglob("*.toml")):
+        where = path.relative_to(folder).as_posix()
         try:
             entries = tomllib.loads(path.read_text(encoding="utf-8")).get("mutant", [])
         except tomllib.TOMLDecodeError as wrong:
-            problems.append(f"{path.name}: {wrong}")
+            problems.append(f"{where}: {wrong}")
             continue
         for entry in entries:
-            made = fields_of(entry, path.name)
+            made = fields_of(entry, where)
             (mutants if isinstance(made, Mutant) else problems).append(made)
     return mutants, problems
 
@@ -133,8 +134,9 @@ def check(mutants, top):
 
 
 def select(mutants, wanted):
-    """Those whose id, file or list matches one of the patterns; all of them without a pattern."""
+    """Those whose id, file, list or house matches one of the patterns; all of them without a pattern."""
     def matches(mutant, pattern):
-        names = (mutant.id, mutant.file, mutant.list, mutant.list.removesuffix(".toml"))
+        of = Path(mutant.list)
+        names = (mutant.id, mutant.file, mutant.list, of.name, of.stem, of.parent.name)
         return any(fnmatch.fnmatch(name, pattern) for name in names)
     return [each for each in mutants if not wanted or any(matches(each, pattern) for pattern in wanted)]

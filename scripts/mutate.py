@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the tests: makes each one-point change of tests/mutants and runs the test that should notice it.
 
-    mutate.py [ID, FILE or LIST (globs)...]   runs those mutants; without any, all that have no result yet
+    mutate.py [ID, FILE, LIST or HOUSE (globs)...]   runs those mutants; without any, all that have no result yet
       --list        prints the mutants
       --check       only checks that each mutant fits the tree
       --again       runs those that have a result as well
@@ -281,7 +281,7 @@ def run_beside(benches, due, journal):
 
 def parse(arguments):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("wanted", nargs="*", metavar="ID|FILE|LIST")
+    parser.add_argument("wanted", nargs="*", metavar="ID|FILE|LIST|HOUSE")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--again", action="store_true")

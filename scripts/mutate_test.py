@@ -61,8 +61,8 @@ class TheList(unittest.TestCase):
                          mutants.targets_of(r"^fuzz\.replay\.uri$|^unit_tests\.uri\."))
 
     def test_patterns_select_mutants(self):
-        some = [mutants.Mutant(**GOOD, list="core.toml")]
-        for pattern in ("core.first", "core", "core.toml", "a.cpp", "core.*"):
+        some = [mutants.Mutant(**GOOD, list="transport/core.toml")]
+        for pattern in ("core.first", "core", "core.toml", "a.cpp", "core.*", "transport", "transport/*"):
             self.assertEqual(some, mutants.select(some, [pattern]), pattern)
         self.assertEqual([], mutants.select(some, ["tcp"]))
         self.assertEqual(some, mutants.select(some, []))
