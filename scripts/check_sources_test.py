@@ -50,7 +50,7 @@ class IncludeRules(unittest.TestCase):
         self.assert_clean("src/backends/tcp/backend.cpp", '#include "backends/tcp/link.hpp"')
         self.assert_offence("registry", "src/core/server.cpp", '#include "backends/tcp/backend.hpp"')
         self.assert_clean("src/core/registry.cpp", '#include "backends/tcp/backend.hpp"')
-        self.assert_clean("tests/unit/tcp_test.cpp", '#include "backends/tcp/backend.hpp"')
+        self.assert_clean("tests/transport/unit/tcp_test.cpp", '#include "backends/tcp/backend.hpp"')
 
     def test_only_src_verbs_includes_libibverbs(self):
         self.assert_offence("libibverbs", "src/backends/rdma/backend.cpp", "#include <infiniband/verbs.h>")
@@ -69,9 +69,25 @@ class IncludeRules(unittest.TestCase):
         self.assert_offence("neither", "src/core/a.cpp", '#include "serving/models/model.hpp"')
         self.assert_offence("public", "examples/serving/a.cpp", '#include "kernels/kernel_host.hpp"')
 
+    def test_walls_between_tests_of_houses(self):
+        ours, kernels, serving = (f"tests/{house}/a_test.cpp" for house in ("transport", "kernels", "serving"))
+        for include in ('"kernels/proxy/proxy.hpp"', "<accel_transport/device/scope.hpp>",
+                        '"kernels/gpu/fake_graph.hpp"', "<accel_transport/gpu_channel.hpp>"):
+            self.assert_offence("nothing of kernels", ours, f"#include {include}")
+        self.assert_offence("neither", ours, '#include "serving/load/run.hpp"')
+        self.assert_offence("no models", ours, '#include "digits/network.hpp"')
+        self.assert_clean(ours, '#include "core/uri.hpp"', '#include "gpu/fake_gpu.hpp"',
+                          '#include "softnic/softnic.h"')
+        self.assert_clean(kernels, '#include "kernels/proxy/proxy.hpp"', '#include "digits/network.hpp"')
+        self.assert_offence("neither", kernels, '#include "serving/load/run.hpp"')
+        self.assert_clean(serving, '#include "serving/load/run.hpp"', "#include <accel_transport/gpu_channel.hpp>")
+        self.assert_offence("public", serving, '#include "core/uri.hpp"')
+        self.assert_offence("softnic", "tools/softnic/tests/a_test.cpp", '#include "core/uri.hpp"')
+        self.assert_offence("neither", "src/core/a.cpp", '#include "softnic/softnic.h"')
+
     def test_only_sources_of_the_log_include_spdlog(self):
         self.assert_offence("spdlog", "src/core/log.hpp", HEADER, "#include <spdlog/spdlog.h>")
-        self.assert_offence("spdlog", "tests/unit/a_test.cpp", "#include <spdlog/sinks/ostream_sink.h>")
+        self.assert_offence("spdlog", "tests/transport/unit/a_test.cpp", "#include <spdlog/sinks/ostream_sink.h>")
         self.assert_clean("src/core/log_stderr.cpp", "#include <spdlog/pattern_formatter.h>")
 
     def test_a_data_path_includes_no_locks_and_no_log(self):
@@ -91,7 +107,7 @@ class IncludeRules(unittest.TestCase):
         self.assert_clean(public, HEADER, "/// Says what.", "template <class T>", "class a {", "};", "class b;")
 
     def test_sources_need_a_licence(self):
-        for path in ("src/core/a.cpp", "scripts/a.py", "tests/unit/CMakeLists.txt"):
+        for path in ("src/core/a.cpp", "scripts/a.py", "tests/transport/unit/CMakeLists.txt"):
             found = offences_of(path, "", licence=False)
             self.assertEqual(1, len(found), found)
             self.assertIn("SPDX", found[0])
@@ -101,9 +117,9 @@ class IncludeRules(unittest.TestCase):
 
     def test_names_of_tests_are_snake_case(self):
         for line in ("TEST(suite, ends_in_time) {", "TEST_P(a_suite, is_told_twice) {", "TEST_F(a,\n    b_2) {"):
-            self.assert_clean("tests/unit/a_test.cpp", line)
+            self.assert_clean("tests/transport/unit/a_test.cpp", line)
         for line in ("TEST(Suite, ends) {", "TEST_F(suite, EndsInTime) {", "TYPED_TEST(suite, endsInTime) {"):
-            self.assert_offence("snake_case", "tests/unit/a_test.cpp", line)
+            self.assert_offence("snake_case", "tests/transport/unit/a_test.cpp", line)
 
     def test_long_lines_are_refused(self):
         self.assert_clean("src/core/a.cpp", "// " + "ä" * 117)
