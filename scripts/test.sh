@@ -10,14 +10,15 @@ weekly() { [[ $ACCEL_TEST_SCOPE == weekly ]]; }
 fuzz_seconds=${ACCEL_FUZZ_SECONDS:-5}
 logs=$root/build/logs
 . "$root/scripts/progress.sh"
+. "$root/scripts/houses.sh"
 
 # In order of execution; the first ones find the most in the least time.
-all_steps=(format sources release softnic nic demo rxe asan interop tsan fuzz install tidy manual)
+all_steps=(format sources release programs nic demo rxe asan interop tsan fuzz install tidy manual)
 declare -A step_about=(
     [format]="scripts/format.py finds nothing to change: layout, braces"
     [sources]="include rules, leftovers, paths of one machine, mutants that fit the tree"
     [release]="gcc, optimised, warnings are errors; tests (--all: those of single parts are left to asan)"
-    [softnic]="stock programs on softnic: perftest, UCX, gloo, NIXL (--weekly: MPI, libfabric, Mooncake…; with loss)"
+    [programs]="stock programs on softnic: perftest, UCX, gloo, NIXL (--weekly: MPI, libfabric, Mooncake…; with loss)"
     [nic]="./run nic-test, a short selection on softnic; its report says that the device is emulated"
     [rxe]="on Soft-RoCE in a virtual machine: stock programs, rdma's tests (--weekly: services, the gateway…)"
     [demo]="every image served over every transport, at least 97 % right; the doctor"
@@ -70,13 +71,13 @@ launcher=()
 tests_at_once=$((2 * CMAKE_BUILD_PARALLEL_LEVEL))
 asan_tests_at_once=$((3 * CMAKE_BUILD_PARALLEL_LEVEL))
 
-# test_preset NAME [OPTION...]: runs ctest and counts its cases. None has a second try. What they print is kept whole
-# until the cases are read from it.
+# test_preset NAME [OPTION...]: runs ctest, for the wanted houses, and counts its cases. None has a second try. Their
+# output is kept whole until the cases are read from it.
 test_preset() {
     local preset=$1 report=$logs/$step.$1.xml ok=0
     rm -f "$report"
     "${launcher[@]}" ctest --preset "$preset" -j "$tests_at_once" --no-tests=error --timeout 600 \
-        "${whole_output[@]}" --output-junit "$report" "${@:2}" || ok=$?
+        "${whole_output[@]}" --output-junit "$report" $(house_labels) "${@:2}" || ok=$?
     count_report "$report"
     return "$ok"
 }
@@ -107,6 +108,7 @@ step_sources() {
     python3 scripts/check_sources_test.py
     python3 scripts/check_sources.py
     python3 scripts/mutate_test.py
+    python3 scripts/houses_test.py
     python3 scripts/find_tests_test.py
     python3 scripts/test_cases_test.py
     python3 scripts/test_summary_test.py
@@ -123,22 +125,28 @@ step_sources() {
 
 # Fuzz targets run over their corpus in the step asan. Continuous integration has no GPU: one architecture is enough.
 # With --all, tests of single parts and of the doors with stock clients are left to the step asan. A newcomer builds no
-# benchmarks, and waits for no stock clients.
+# benchmarks, and waits for no stock clients, but for serving alone. Benchmarks belong to no house.
 step_release() {
-    local bench=ON parts=ON gpu_bench=ON doors=()
+    local bench=ON parts=ON gpu_bench=ON doors=() targets
     case $ACCEL_TEST_SCOPE in
         newcomer) bench=OFF ;;
         all) parts=OFF gpu_bench=OFF ;;
     esac
     if [[ $bench == OFF || $parts == OFF ]]; then doors=(--exclude-regex '^example_door_'); fi
+    if [[ -n ${ACCEL_TEST_HOUSES:-} ]]; then
+        bench=OFF
+        if [[ $parts == ON ]]; then doors=(); fi
+    fi
+    targets=$(house_build house_targets)
+    targets+=${targets:+ softnic_cli}  # tests on an RDMA device run on it
     build_preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=$bench -DACCEL_TEST_CORPUS=OFF \
-        -DACCEL_TESTS_OF_PARTS=$parts -DACCEL_BUILD_GPU_BENCH=$gpu_bench ${CI:+-DCMAKE_CUDA_ARCHITECTURES=90}
+        -DACCEL_TESTS_OF_PARTS=$parts -DACCEL_BUILD_GPU_BENCH=$gpu_bench ${CI:+-DCMAKE_CUDA_ARCHITECTURES=90} $targets
     test_preset release $(left_out softnic-programs) "${doors[@]}"
 }
 
 # One after another: each of these tests is two processes that spin.
-step_softnic() {
-    build_preset release -DACCEL_BUILD_TESTS=ON
+step_programs() {
+    build_preset release -DACCEL_BUILD_TESTS=ON $(house_build house_targets)
     tests_at_once=1 test_preset release --label-regex softnic-programs $(left_out)
 }
 
@@ -198,18 +206,18 @@ build_release_softnic() {
 # The tests under AddressSanitizer, and the fuzz targets, which share the library.
 build_asan() { build_preset asan "-DACCEL_TEST_NIC=$root/$release_softnic" "$@"; }
 build_tsan() {
-    local targets=(-- "${tsan_programs[@]}")
-    if weekly; then targets=(); fi
-    build_preset tsan "-DACCEL_TEST_NIC=$root/$release_softnic" "${targets[@]}"
+    local targets
+    if weekly; then targets=$(house_build house_targets); else targets="-- $(of_houses house_tsan_programs)"; fi
+    build_preset tsan "-DACCEL_TEST_NIC=$root/$release_softnic" $targets
 }
-prepare_asan() { build_asan; }
+prepare_asan() { build_asan $(house_build house_targets house_fuzz_targets); }
 prepare_tsan() { build_tsan; }
-prepare_fuzz() { build_asan -- fuzz_programs; }
+prepare_fuzz() { build_asan -- $(fuzz_builds); }
 prepare_install() { bash tests/install/run.sh build; }
 
 step_asan() {
     build_release_softnic
-    build_asan
+    prepare_asan
     UBSAN_OPTIONS=print_stacktrace=1 tests_at_once=$asan_tests_at_once \
         test_preset asan $(left_out softnic-programs)
 }
@@ -230,22 +238,21 @@ step_tsan() {
     if (($(</proc/sys/vm/mmap_rnd_bits) > 28)); then launcher=(setarch -R); fi
     local wanted=()
     if ! weekly; then
-        wanted=(--tests-regex "^(conformance|unit|gateway|$(IFS='|' && echo "${tsan_programs[*]}"))(\.|$)")
+        wanted=(--tests-regex "^(conformance|unit|gateway|$(echo $(of_houses house_tsan_programs) | tr ' ' '|'))(\.|$)")
     fi
     test_preset tsan "${wanted[@]}" $(left_out softnic-programs)
 }
 
-# The library, and the programs that have threads of their own. --weekly builds and tests all.
-tsan_programs=(clients_tests conformance_peer conformance_tests exclusive_service_tests gateway_tests hostile_tests
-    kernel_client_tests kernels_rdma_tests kernels_unit_tests model_server_tests owned_client_tests rdma_tests
-    service_tests unit_tests)
+fuzz_builds() { if [[ -n ${ACCEL_TEST_HOUSES:-} ]]; then of_houses house_fuzz_targets; else echo fuzz_programs; fi; }
 
 step_fuzz() {
-    build_asan -- fuzz_programs
+    prepare_fuzz
     mkdir -p build/fuzz/found
-    local targets ok=0
-    mapfile -t targets < <(find build/asan/bin -name 'fuzz_*' -type f -executable -printf '%f\n' |
-        sort)
+    rm -f build/fuzz/found/*.{passed,failed}
+    local corpus targets=() ok=0
+    for corpus in $(find $(of_houses house_corpora) -mindepth 1 -maxdepth 1 | sort); do
+        if [[ -x build/asan/bin/fuzz_${corpus##*/} ]]; then targets+=("$corpus"); fi
+    done
     ((${#targets[@]})) || { echo "no fuzz targets"; return 1; }
     export -f fuzz_one
     export fuzz_seconds
@@ -254,19 +261,20 @@ step_fuzz() {
     return "$ok"
 }
 
-# fuzz_one fuzz_SUBJECT: from its committed corpus; new inputs and crashes stay in build/fuzz/found.
+# fuzz_one CORPUS: the target fuzz_SUBJECT from its committed CORPUS, whose folder is named SUBJECT; new inputs and
+# crashes stay in build/fuzz/found.
 fuzz_one() {
-    local found=build/fuzz/found/$1 corpus
-    corpus=$(find tests/*/fuzz/corpus tools/softnic/fuzz/corpus -maxdepth 1 -name "${1#fuzz_}")
-    rm -rf "$found" "$found".passed "$found".failed
+    local target=fuzz_${1##*/}
+    local found=build/fuzz/found/$target
+    rm -rf "$found"
     mkdir -p "$found"
-    if timeout "$((fuzz_seconds + 120))" "build/asan/bin/$1" -max_total_time="$fuzz_seconds" -timeout=10 \
+    if timeout "$((fuzz_seconds + 120))" "build/asan/bin/$target" -max_total_time="$fuzz_seconds" -timeout=10 \
         -rss_limit_mb=2048 -print_final_stats=1 \
-        -artifact_prefix="$found." "$found" "$corpus" >"$found.log" 2>&1; then
-        grep -E 'stat::number_of_executed_units|cov:' "$found.log" | tail -n 2 | sed "s/^/$1: /"
+        -artifact_prefix="$found." "$found" "$1" >"$found.log" 2>&1; then
+        grep -E 'stat::number_of_executed_units|cov:' "$found.log" | tail -n 2 | sed "s/^/$target: /"
         touch "$found.passed"
     else
-        echo "$1 failed:"
+        echo "$target failed:"
         tail -n 60 "$found.log"
         touch "$found.failed"
         return 1
@@ -571,7 +579,7 @@ end_step() {
 }
 
 run_tests() {
-    local steps=() names=() table=() remarks=() step number=0 all_passed=0 all_failed=0 all_skipped=0
+    local steps=() wanted=() names=() table=() remarks=() step number=0 all_passed=0 all_failed=0 all_skipped=0
     local passed failed skipped seconds scope=
     while (($#)); do
         case $1 in
@@ -580,28 +588,49 @@ run_tests() {
             --list)
                 for step in "${all_steps[@]}"; do printf '%-10s %s\n' "$step" "${step_about[$step]}"; done
                 return ;;
-            -*) end_with "test knows --all, --weekly, --list and the names of steps; not '$1'" ;;
-            *) if [[ -v step_about[$1] ]]; then steps+=("$1"); else names+=("$1"); fi ;;
+            -*) end_with "test knows --all, --weekly, --list and the names of houses and steps; not '$1'" ;;
+            *)
+                if [[ -v step_about[$1] ]]; then
+                    steps+=("$1")
+                elif [[ -v house_steps[$1] ]]; then
+                    wanted+=("$1")
+                else
+                    names+=("$1")
+                fi ;;
         esac
         shift
     done
+    if [[ -n $scope && ${#names[@]} == 1 && -z ${steps[*]}${wanted[*]} ]]; then
+        # A commit: what has changed since decides.
+        mapfile -t wanted < <(python3 "$root/scripts/houses.py" "${names[0]}" || echo unknown)
+        [[ ${wanted[*]} != *unknown ]] || end_with "'${names[0]}' is neither a house, a step nor a commit"
+        say "houses that the change since ${names[0]} can reach: ${wanted[*]:-none}"
+        if ((${#wanted[@]} == 0)); then steps=($steps_of_all); fi
+        names=()
+    fi
     if ((${#names[@]})); then
-        [[ -z ${steps[*]}$scope ]] || end_with "give names of steps, or of tests, not both: '${names[0]}' is no step"
+        [[ -z ${steps[*]}${wanted[*]}$scope ]] ||
+            end_with "name houses and steps, or tests, not both: '${names[0]}' is neither a house nor a step"
         printf -v ACCEL_TEST_NAMES '%s\n' "${names[@]}"
         export ACCEL_TEST_NAMES=${ACCEL_TEST_NAMES%$'\n'}
         steps=(named)
     fi
+    # All houses are what there is without names.
+    if ((${#wanted[@]} == ${#houses[@]})); then wanted=(); fi
+    export ACCEL_TEST_HOUSES=${wanted[*]}
     if ((${#steps[@]} == 0)); then
         case ${scope:=newcomer} in
             newcomer) steps=(release) ;;
-            *) steps=("${all_steps[@]}") ;;
+            *) mapfile -t steps < <(steps_of_houses) ;;
         esac
     fi
     export ACCEL_TEST_SCOPE=${scope:-step}
 
     case ${steps[*]} in
         gpu*) ;;  # such a machine may have no network: what is missing is said by the build
-        release | named | rxe) need_packages "${packages_for_tests[@]}" ;;
+        release | named | rxe)
+            need_packages "${packages_for_tests[@]}"
+            if [[ ${wanted[*]} == *serving* ]]; then need_packages "${packages_for_gateway[@]}" curl openssl; fi ;;
         *) need_packages "${packages_to_check[@]}" ;;
     esac
     if [[ " ${steps[*]} " == *" rxe "* ]]; then
