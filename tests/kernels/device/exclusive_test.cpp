@@ -331,8 +331,7 @@ TEST_P(exclusive_service, proxy_has_no_queues_in_the_memory_of_kernels) {
     auto refused = rig.try_listen();
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().code, status::invalid_argument);
-    EXPECT_THAT(refused.error().message,
-                ::testing::HasSubstr("option queues must be auto or host with engine=proxy"));
+    EXPECT_THAT(refused.error().message, ::testing::HasSubstr("option queues must be auto or host with engine=proxy"));
 }
 
 TEST_P(exclusive_service, the_uri_selects_exclusive_sharing) {
