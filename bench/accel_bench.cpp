@@ -249,7 +249,7 @@ int main(int argc, char** argv) {
     app.add_option("--only", chosen.only,
                    "Only rows whose subject and size ('rdma busy, 64 B') hold this text, or 'registration'")
         ->type_name("TEXT");
-    app.add_option("--json", chosen.json, "Write the results to FILE; - is standard output")->type_name("FILE");
+    app.add_option("--json", chosen.json, "Write the results to FILE (-: standard output)")->type_name("FILE");
     app.add_option("--local-instructions", chosen.local_instructions,
                    "What callgrind_local.sh counted, to be shown beside its target");
     app.add_option("--rdma-instructions", chosen.rdma_instructions, "What callgrind_rdma.sh counted, likewise");

@@ -195,7 +195,7 @@ std::string check_size(const std::string& text) {
 }
 
 std::string check_slot(const std::string& text) {
-    return report::parse_duration(text) ? std::string{} : "'" + text + "' is no duration: write 200ms or 1s";
+    return report::parse_duration(text) ? std::string{} : "'" + text + "' is not a valid duration: write 200ms or 1s";
 }
 
 }  // namespace
@@ -224,7 +224,7 @@ int main(int argc, char** argv) {
         ->check(CLI::Validator(check_slot, "DURATION"));
     app.add_option("--nginx", chosen.doors.nginx, "Where nginx is")->type_name("PATH");
     app.add_flag("--strict", chosen.strict, "Exit status 1 where ours is not the first");
-    app.add_option("--json", chosen.json, "Write the results to FILE; - is standard output")->type_name("FILE");
+    app.add_option("--json", chosen.json, "Write the results to FILE (-: standard output)")->type_name("FILE");
     CLI11_PARSE(app, argc, argv);
     return run(chosen);
 }

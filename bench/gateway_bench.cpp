@@ -170,7 +170,7 @@ std::string check_a_size(const std::string& text) {
 }
 
 std::string check_a_duration(const std::string& text) {
-    return report::parse_duration(text) ? std::string{} : "'" + text + "' is no duration: write 50us or 2ms";
+    return report::parse_duration(text) ? std::string{} : "'" + text + "' is not a valid duration: write 50us or 2ms";
 }
 
 }  // namespace
@@ -198,7 +198,7 @@ int main(int argc, char** argv) {
     app.add_option("--nginx", chosen.hops.nginx, "Where nginx is")->type_name("PATH");
     app.add_option("--nginx-stream", chosen.hops.nginx_stream, "Where its stream module is")->type_name("PATH");
     app.add_flag("--strict", chosen.strict, "Exit status 1 where the target is missed, or a rival was not measured");
-    app.add_option("--json", chosen.json, "Write the results to FILE; - is standard output")->type_name("FILE");
+    app.add_option("--json", chosen.json, "Write the results to FILE (-: standard output)")->type_name("FILE");
     CLI11_PARSE(app, argc, argv);
     return run(chosen);
 }

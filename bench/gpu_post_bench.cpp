@@ -266,7 +266,7 @@ int main(int argc, char** argv) {
     app.add_option("--device", wanted.device, "RDMA device, NAME or NAME:PORT; else the best there is");
     app.add_option("--rounds", wanted.rounds, "requests on the device, each way")
         ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{100'000}));
-    app.add_option("--json", wanted.json, "writes the rows to FILE; - is standard output");
+    app.add_option("--json", wanted.json, "writes the rows to FILE (-: standard output)");
     CLI11_PARSE(app, argc, argv);
     return bench_run(wanted).run();
 }

@@ -77,7 +77,7 @@ int serve_gpu_resident(context& ctx, const network_choice& choice, network& serv
     say(fmt::format("serves gpu {} {}", who, service->endpoint()));
     say_ready(served);
     if (graph->stop(std::chrono::seconds{10}) != status::ok)
-        return report::complain(program, "the GPU does not end its work");
+        return report::complain(program, "the GPU does not finish its work");
     say_graph_times(graph->statistics());
     return 0;
 }

@@ -37,8 +37,7 @@ std::optional<int> parse(int argc, char** argv, settings& chosen) {
         "  digits_client local://digits --serve-here");
     app.set_version_flag("--version", fmt::format("{} {}", program, accel::report::version_text()));
     app.add_option("URI", chosen.load.uri, "The server's URI")->required();
-    app.add_option("--clients", chosen.load.clients, "Channels, each with a thread of its own")
-        ->check(CLI::Range(1, 1000));
+    app.add_option("--clients", chosen.load.clients, "Channels, each with its own thread")->check(CLI::Range(1, 1000));
     app.add_option("--requests", chosen.load.requests, "Requests of each client, one after the other")
         ->check(CLI::Range(1, 10'000'000));
     app.add_option_function<std::string>(
@@ -48,7 +47,7 @@ std::optional<int> parse(int argc, char** argv, settings& chosen) {
            },
            "raw: frames that the server preprocesses (default); tensor: ready tensors")
         ->check(CLI::IsMember({"raw", "tensor"}));
-    app.add_option("--json", chosen.json, "Write the result to FILE; - is standard output")->type_name("FILE");
+    app.add_option("--json", chosen.json, "Write the result to FILE (-: standard output)")->type_name("FILE");
     app.add_flag("--progress", chosen.progress, "Print a line every 200 ms, for programs to read");
     app.add_flag("--serve-here", chosen.serve_here, "Serve the URI in this process too (local:// needs it)");
     app.add_option("--memory", chosen.memory, "With --serve-here, where to work: host, cuda:0 … or auto")
@@ -93,7 +92,7 @@ int run(accel::context& context, const settings& chosen) {
     if (!chosen.json.empty() && !accel::report::write_json(chosen.json, digits::to_json(row))) return 1;
     if (chosen.json.empty()) fmt::print("{}", digits::table_text({row}));
     if (outcome->failed == 0) return 0;
-    return accel::report::complain(program, fmt::format("{} requests were not answered; the first because: {}",
+    return accel::report::complain(program, fmt::format("{} requests were not answered; the first failed because: {}",
                                                         outcome->failed, outcome->failure));
 }
 

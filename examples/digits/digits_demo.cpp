@@ -43,7 +43,7 @@ std::optional<int> parse(int argc, char** argv, settings& chosen) {
         ->check(CLI::Range(1, 1'000'000));
     app.add_option("--only", chosen.only, "These schemes only: tcp,zmq")->delimiter(',');
     app.add_option("--host", chosen.plan.host, "Address to serve on (default 127.0.0.1)");
-    app.add_option("--json", chosen.json, "Write the table to FILE as JSON; - is standard output")->type_name("FILE");
+    app.add_option("--json", chosen.json, "Write the table to FILE as JSON (-: standard output)")->type_name("FILE");
     app.add_option("--plot", chosen.plot, "Draw the stages into FILE (SVG)")->type_name("FILE.svg");
     app.add_option("--memory", chosen.memory,
                    "Where the server works: host, cuda:0 …, or auto (default): a GPU where one is usable")

@@ -27,12 +27,12 @@ int main(int argc, char** argv) {
         "'zmq://0.0.0.0:5556'\n"
         "Further options go into the URI (workers=2, poll=busy, ...).");
     app.set_version_flag("--version", fmt::format("{} {}", program, accel::report::version_text()));
-    app.add_option("URI", uris, "Where to listen, one or several")->required();
+    app.add_option("URI", uris, "Where to listen: one URI or several")->required();
     app.add_option("--memory", memory,
                    "Where to work: host, cuda:0 …, or auto (a GPU where one is usable). Default: host")
         ->check(digits::check_memory_option);
     app.add_option("--metrics", metrics,
-                   "Answer scrapes of /metrics and /healthz there (docs/metrics.md); host *: every address")
+                   "Serve /metrics and /healthz for scrapes at this address (docs/metrics.md); host *: every address")
         ->check(CLI::Validator(accel::report::check_address, "HOST:PORT"));
     CLI11_PARSE(app, argc, argv);
 

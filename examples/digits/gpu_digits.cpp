@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     accel::report::wait_for_stop_signal();
     if (graph->stop(std::chrono::seconds{10}) != accel::status::ok)
-        return accel::report::complain(program, "the GPU does not end its work");
+        return accel::report::complain(program, "the GPU does not finish its work");
     const auto seen = graph->statistics();
     fmt::print("served {} requests, each in {} us on the GPU ({} nodes)\n", seen.requests,
                static_cast<double>(seen.mean.count()) / 1000, seen.nodes);

@@ -39,7 +39,7 @@ int serve_on_gpu(accel::context& context, const std::string& uri, std::int16_t g
     if (!graph) return accel::report::complain(program, graph.error());
     announce(service->endpoint(), model);
     if (graph->stop(std::chrono::seconds{10}) != accel::status::ok)
-        return accel::report::complain(program, "the GPU does not end its work");
+        return accel::report::complain(program, "the GPU does not finish its work");
     const auto seen = graph->statistics();
     fmt::print("served {} requests, each in {} us on the GPU ({} nodes)\n", seen.requests,
                static_cast<double>(seen.mean.count()) / 1000, seen.nodes);
@@ -73,9 +73,9 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember({"resnet50", "mobilenet_v3"}));
     app.add_flag("--half", wanted.half, "Half precision, also of images and logits");
     app.add_flag("--replay", replays, "The host launches a CUDA graph instead of one kernel after another");
-    app.add_option("--gpu", wanted.gpu, "Number of the GPU. Default: 0");
+    app.add_option("--gpu", wanted.gpu, "Number of the GPU (default 0)");
     app.add_option("--metrics", metrics,
-                   "Answer scrapes of /metrics and /healthz there (docs/metrics.md); host *: every address")
+                   "Serve /metrics and /healthz for scrapes at this address (docs/metrics.md); host *: every address")
         ->check(CLI::Validator(accel::report::check_address, "HOST:PORT"));
     CLI11_PARSE(app, argc, argv);
 

@@ -18,8 +18,8 @@ namespace {
 
 constexpr const char* program = "gateway";
 constexpr const char* about =
-    "Passes requests on, until SIGINT or SIGTERM: from any transports to any others (--listen, --to), or from clients\n"
-    "of the Open Inference Protocol (KServe v2): tritonclient, curl, perf_analyzer (--http, --grpc, --model).";
+    "Forwards requests until SIGINT or SIGTERM: from any transports to any others (--listen, --to), or from "
+    "clients\nof the Open Inference Protocol (KServe v2): tritonclient, curl, perf_analyzer (--http, --grpc, --model).";
 constexpr const char* examples =
     "Examples:\n"
     "  gateway --listen 'tcp://0.0.0.0:5555?insecure=true' --to 'digits=rdma://node1:5555?insecure=true'\n"
@@ -31,7 +31,10 @@ constexpr const char* examples =
     "Options of the servers' side go into --listen, those of the channels' side into --to and --model.";
 
 std::string check_a_duration(const std::string& text) {
-    return report::parse_duration(text) ? std::string{} : "'" + text + "' is no duration: write 50us, 2ms or 1s";
+    return report::parse_duration(text) ? std::string{}
+                                        : "'" + text +
+                                              "' is not a valid duration: write 50us, 2ms or "
+                                              "1s";
 }
 
 std::string check_destination(const std::string& text) {
@@ -45,20 +48,20 @@ void add_duration(CLI::App& app, const char* name, std::chrono::nanoseconds& to,
 }
 
 void add_ends(CLI::App& app, settings& out) {
-    app.add_option("--listen", out.listen, "Where clients connect, one URI or several");
+    app.add_option("--listen", out.listen, "Where clients connect: one URI or several");
     app.add_option_function<std::vector<std::string>>(
            "--to",
            [&out](const std::vector<std::string>& all) {
                for (const std::string& each : all) out.to.push_back(*parse_destination(each));
            },
-           "[MODEL=]URI: a server, and the model for which it is asked; without one, for requests without a target")
+           "[MODEL=]URI: a server, and the model that it serves; without MODEL, for requests without a target")
         ->check(CLI::Validator(check_destination, "[MODEL=]URI"));
 }
 
 void add_choices(CLI::App& app, reach_settings& out) {
     app.add_option_function<std::string>(
            "--balance", [&out](const std::string& name) { out.balance = *parse_balance(name); },
-           "Among the servers of a model: round-robin (default), least-loaded or sticky")
+           "How to choose among the servers of a model: round-robin (default), least-loaded or sticky")
         ->check(CLI::IsMember({"round-robin", "least-loaded", "sticky"}));
     app.add_option_function<std::string>(
            "--key",
@@ -72,15 +75,15 @@ void add_reach(CLI::App& app, reach_settings& out) {
     app.add_option("--channels", out.channels, "To each server (default 2; with --model 1)")->check(CLI::Range(1, 64));
     app.add_option("--slots", out.slots, "Calls in flight on each channel (default 32)")->check(CLI::Range(1, 4096));
     add_duration(app, "--patience", out.patience,
-                 "How long the first server may take to answer at the start (default 5s)");
+                 "How long the first server may take to answer at startup (default 5s)");
     add_duration(app, "--hold", out.hold,
-                 "How long a server may keep lent memory after a deadline, or be silent (default 2s)");
+                 "How long a server may keep lent memory after a deadline, or stay silent (default 2s)");
 }
 
 void add_limits(CLI::App& app, settings& out) {
-    app.add_option("--queue", out.queue, "Requests that wait for a free slot, at most (default 256)")
+    app.add_option("--queue", out.queue, "Most requests that wait for a free slot (default 256)")
         ->check(CLI::Range(0, 65'536));
-    add_duration(app, "--spin", out.spin, "How long it looks for work before it sleeps (default 50us)");
+    add_duration(app, "--spin", out.spin, "How long to look for work before sleeping (default 50us)");
 }
 
 std::optional<int> parse(int argc, char** argv, door_words& from, command& to) {
@@ -93,9 +96,9 @@ std::optional<int> parse(int argc, char** argv, door_words& from, command& to) {
     add_choices(app, to.doors.reach);
     add_reach(app, to.doors.reach);
     app.add_option("--metrics", to.doors.metrics,
-                   "Answer scrapes of /metrics and /healthz there (docs/metrics.md); host *: every address")
+                   "Serve /metrics and /healthz for scrapes at this address (docs/metrics.md); host *: every address")
         ->check(CLI::Validator(report::check_address, "HOST:PORT"));
-    app.add_flag("--json", to.doors.json, "One line of JSON when ready, one at the end");
+    app.add_flag("--json", to.doors.json, "Print one line of JSON when ready, and one at the end");
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& failure) {
@@ -116,10 +119,13 @@ bool wants_doors(const door_words& words, const command& from) {
 std::optional<int> check_ends(const door_words& words, const command& from) {
     const settings& ends = from.passing;
     if (ends.listen.empty() && ends.to.empty())
-        return report::complain(program, "it does not know what to do: give --listen and --to, or --model");
+        return report::complain(program, "there is nothing to do: give --listen and --to, or --model");
     if (wants_doors(words, from))
-        return report::complain(program, "--listen and --to do not go with doors: start a gateway for each");
-    if (ends.listen.empty() || ends.to.empty()) return report::complain(program, "--listen and --to go together");
+        return report::complain(program, "--listen and --to exclude doors: start a separate gateway for each");
+    if (ends.listen.empty() || ends.to.empty())
+        return report::complain(program,
+                                "--listen and --to must be given "
+                                "together");
     return std::nullopt;
 }
 
@@ -137,7 +143,7 @@ std::optional<int> read_doors(int argc, char** argv, door_words& words, command&
     }
     if (auto added = add_models(words, file, to.doors); !added) return report::complain(program, added.error());
     if (to.doors.models.empty())
-        return report::complain(program, "there is no model: give --model NAME=URI, or 'models' in --config FILE");
+        return report::complain(program, "no model is given: give --model NAME=URI, or 'models' in --config FILE");
     if (to.doors.http.empty() && to.doors.grpc.empty()) to.doors.http = "127.0.0.1:8000";
     to.opens_doors = true;
     return std::nullopt;

@@ -20,7 +20,7 @@ using serving::doors::model_place;
 namespace {
 
 std::string check_a_time(const std::string& text) {
-    return report::parse_duration(text) ? std::string{} : "'" + text + "' is no duration: write 500ms or 10s";
+    return report::parse_duration(text) ? std::string{} : "'" + text + "' is not a valid duration: write 500ms or 10s";
 }
 
 std::string check_regions(const std::string& text) {
@@ -40,66 +40,71 @@ void add_time(CLI::App& app, const char* name, std::chrono::milliseconds& to, co
 }
 
 void add_places(CLI::App& app, door_words& from, choices& to) {
-    app.add_option("--config", from.config, "FILE: what is not said here (JSON, docs/serving.md)");
+    app.add_option("--config", from.config, "FILE with options that are not given here (JSON, docs/serving.md)");
     app.add_option("--http", to.http,
-                   "HOST:PORT of the HTTP door (127.0.0.1:8000 where no door is named); host *: every address of this "
-                   "machine; port 0: any free one")
+                   "HOST:PORT of the HTTP door (default 127.0.0.1:8000 if no door is named); host *: every address of "
+                   "this machine; port 0: any free port")
         ->check(CLI::Validator(report::check_address, ""));
     app.add_option("--grpc", to.grpc, "HOST:PORT of the gRPC door, likewise")
         ->check(CLI::Validator(report::check_address, ""));
-    app.add_option("--model", from.models, "NAME=URI: a model and a server that has it, once for each pair");
-    app.add_option("--describe", from.files, "FILE: shapes of a model that the table lacks, as its metadata say them");
+    app.add_option("--model", from.models, "NAME=URI: a model and a server that has it; repeat for each pair");
+    app.add_option("--describe", from.files,
+                   "FILE: shapes of a model that the table does not have, in the form of its "
+                   "metadata");
     auto* certificate =
-        app.add_option("--tls-certificate", to.certificate, "FILE: speak TLS, with this certificate (PEM)");
-    auto* key = app.add_option("--tls-key", to.key, "FILE: the certificate's key (PEM), which others cannot read");
+        app.add_option("--tls-certificate", to.certificate, "FILE: use TLS, with this certificate (PEM)");
+    auto* key = app.add_option("--tls-key", to.key,
+                               "FILE: the certificate's key (PEM), which other users must not be "
+                               "able to read");
     certificate->needs(key);
     key->needs(certificate);
-    app.add_option("--tokens", to.tokens, "FILE: bearer tokens of the clients, one a line, which others cannot read");
+    app.add_option("--tokens", to.tokens,
+                   "FILE: bearer tokens of the clients, one per line, which other users must "
+                   "not be able to read");
     app.add_option_function<std::string>(
            "--shared-memory",
            [&to](const std::string& text) { (void)serving::shared_memory::read_permission(text, to.regions); },
-           "system, cuda or both with a comma: clients of this host may register memory (default none)")
+           "system, cuda or both with a comma: which memory clients of this host may register (default none)")
         ->check(CLI::Validator(check_regions, "KINDS"));
-    app.add_flag("--insecure", to.insecure, "Listen where other machines reach it also without TLS or tokens");
+    app.add_flag("--insecure", to.insecure, "Allow addresses that other machines can reach without TLS or tokens");
 }
 
 void add_door_limits(CLI::App& app, door_settings& to) {
-    app.add_option("--max-connections", to.max_connections, "Connections of each door at once (default 1024)")
+    app.add_option("--max-connections", to.max_connections, "Connections of each door (default 1024)")
         ->check(CLI::Range(1, 100'000));
     app.add_option("--address-connections", to.max_address_connections,
-                   "Connections of each door from one address at once (default half of --max-connections)")
+                   "Connections of each door from one address (default half of --max-connections)")
         ->check(CLI::Range(1, 100'000));
-    app.add_option("--max-calls", to.max_calls, "Calls of gRPC at once (default 1024)")->check(CLI::Range(1, 100'000));
-    app.add_option("--model-requests", to.max_model_requests,
-                   "Requests of a model at once, of each door (default 1024)")
+    app.add_option("--max-calls", to.max_calls, "Open gRPC calls (default 1024)")->check(CLI::Range(1, 100'000));
+    app.add_option("--model-requests", to.max_model_requests, "Open requests per model and door (default 1024)")
         ->check(CLI::Range(1, 1'000'000));
-    add_time(app, "--idle-timeout", to.idle_timeout, "Between two requests of a connection (default 60s)");
-    add_time(app, "--handshake-timeout", to.handshake_timeout, "For TLS to begin (default 10s)");
+    add_time(app, "--idle-timeout", to.idle_timeout, "Idle time between two requests of a connection (default 60s)");
+    add_time(app, "--handshake-timeout", to.handshake_timeout, "Time for the TLS handshake (default 10s)");
     add_time(app, "--head-timeout", to.head_timeout,
-             "For a client to send its header, the first one from its connection on (default 10s)");
-    add_time(app, "--body-timeout", to.body_timeout, "For a client to send its body (default 10s)");
+             "Time for a client to send its header; for the first one, from the connection on (default 10s)");
+    add_time(app, "--body-timeout", to.body_timeout, "Time for a client to send its body (default 10s)");
     app.add_option("--body-rate", to.body_rate,
-                   "Bytes a second that a body brings at least, in each --body-grace (default 16384; 0: any)")
+                   "Lowest rate of a body in bytes per second, in each --body-grace (default 16384; 0: any)")
         ->check(CLI::Range(0, 1 << 30));
-    add_time(app, "--body-grace", to.body_grace, "Over which --body-rate is looked at (default 2s)");
-    add_time(app, "--write-timeout", to.write_timeout, "For a client to take an answer (default 10s)");
-    add_time(app, "--part-timeout", to.part_timeout, "For the next part of an answer (default 10s)");
+    add_time(app, "--body-grace", to.body_grace, "Period over which --body-rate is measured (default 2s)");
+    add_time(app, "--write-timeout", to.write_timeout, "Time for a client to take an answer (default 10s)");
+    add_time(app, "--part-timeout", to.part_timeout, "Time for the next part of an answer (default 10s)");
     add_time(app, "--stream-timeout", to.stream_timeout,
-             "For all parts of an answer, and for the next request of a gRPC stream (default 600s)");
+             "Time for all parts of an answer, and for the next request of a gRPC stream (default 600s)");
     app.add_option("--stream-parts", to.stream_parts, "Unread parts of an answer; each holds a slot (default 4)")
         ->check(CLI::Range(std::size_t{1}, std::size_t{serving::doors::max_parts}));
-    app.add_option("--stream-requests", to.stream_requests, "Requests of a gRPC stream at once (default 8)")
+    app.add_option("--stream-requests", to.stream_requests, "Open requests of a gRPC stream (default 8)")
         ->check(CLI::Range(1, 1024));
-    add_time(app, "--slot-timeout", to.slot_timeout, "For a call to become free (default 5s)");
+    add_time(app, "--slot-timeout", to.slot_timeout, "Time until a call must become free (default 5s)");
     add_time(app, "--ping-interval", to.ping_interval,
-             "Between a gRPC client's pings, at least; a third quicker one ends its connection (default 5s)");
+             "Shortest time between a gRPC client's pings; a third quicker one ends its connection (default 5s)");
     add_time(app, "--keepalive-time", to.keepalive_time,
-             "Of silence, until the door pings a gRPC client (default 60s)");
+             "Silence after which the door pings a gRPC client (default 60s)");
     add_time(app, "--keepalive-timeout", to.keepalive_timeout,
-             "For a gRPC client to answer a ping of the door's (default 20s)");
+             "Time for a gRPC client to answer a ping of the door (default 20s)");
     add_time(app, "--drain-delay", to.drain_delay,
-             "From SIGTERM on: not ready any more, but open to all (default 0s; under Kubernetes 5s to 15s)");
-    add_time(app, "--drain-timeout", to.drain_timeout, "For open requests at the end (default 10s)");
+             "How long to stay open after SIGTERM, no longer ready (default 0s; under Kubernetes 5s to 15s)");
+    add_time(app, "--drain-timeout", to.drain_timeout, "Time for open requests at the end (default 10s)");
 }
 
 /// Models of the file that the command line does not name.

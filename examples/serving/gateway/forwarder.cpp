@@ -48,7 +48,7 @@ void forwarder::put_free(passage& done) noexcept {
 void forwarder::take(route& way, exchange one) noexcept {
     ++counts_.requests;
     counts_.request_bytes += one.request().size();
-    if (one.in_parts()) return fail(one, status::unsupported, 0, "this gateway passes on no responses in parts");
+    if (one.in_parts()) return fail(one, status::unsupported, 0, "this gateway does not forward responses in parts");
     passage* const taken = take_free();
     if (taken == nullptr) return fail(one, status::overloaded, 0, "the gateway's queue is full");
     taken->way = &way;
@@ -65,7 +65,7 @@ forwarder::sending forwarder::send(passage& one) noexcept {
     route& way = *one.way;
     std::size_t described = 0;
     if (const status told = read_tensors(*one.one, described); told != status::ok)
-        return end(one, told, "the gateway cannot read what the request says of its tensors");
+        return end(one, told, "the gateway cannot read the request's description of its tensors");
     const std::size_t first = way.first_for(way.key_of(*one.one));
     status why = status::ok;
     bool last_resort = false;
@@ -86,9 +86,9 @@ forwarder::sending forwarder::send(passage& one) noexcept {
         case offer::full:
             return sending::full;
         case offer::refused:
-            return end(one, why, "the gateway could not pass the request on");
+            return end(one, why, "the gateway could not forward the request");
         case offer::lost:
-            return end(one, status::peer_lost, "each server was lost while it was given the request");
+            return end(one, status::peer_lost, "every server was lost while the gateway was sending the request");
         case offer::away:
             break;
     }
@@ -224,7 +224,7 @@ bool forwarder::offer_again(passage& one, line& on, const completion& c) noexcep
 void forwarder::answer(exchange& one, const line& on, const completion& c) noexcept {
     const std::span<std::byte> room = one.response();
     if (c.response.size() > room.size())
-        return fail(one, status::message_too_large, 0, "the response is longer than the client takes");
+        return fail(one, status::message_too_large, 0, "the response is longer than the client accepts");
     if (!c.response.empty() && c.response.data() != room.data()) {
         std::memcpy(room.data(), c.response.data(), c.response.size());
         ++counts_.payload_copies;
@@ -234,7 +234,7 @@ void forwarder::answer(exchange& one, const line& on, const completion& c) noexc
     if (stages.preprocessing.count() > 0) one.record(stage::preprocessing, stages.preprocessing);
     if (stages.inference.count() > 0) one.record(stage::inference, stages.inference);
     if (const status told = describe_answer(one, on, c); told != status::ok)
-        return fail(one, told, 0, "the gateway cannot pass on what the answer says of its tensors");
+        return fail(one, told, 0, "the gateway cannot forward the answer's description of its tensors");
     ++counts_.answers;
     counts_.response_bytes += c.response.size();
     (void)one.reply(c.response.size());
@@ -288,7 +288,9 @@ void forwarder::drop_late(route& way) noexcept {
         *at = one.next;
         --waiting_;
         const bool late = one.one->time_left().count() == 0;
-        fail(*one.one, late ? status::timed_out : status::cancelled, 0, "it waited for a free slot of the gateway");
+        fail(*one.one, late ? status::timed_out : status::cancelled, 0,
+             "the request waited for a free slot of the "
+             "gateway");
         put_free(one);
     }
     way.youngest = last;

@@ -97,7 +97,7 @@ void summarise(const gateway::settings& chosen, const accel::server_statistics& 
                                .dump());
         return;
     }
-    fmt::print("passed on {} requests of {} sessions: {} answers, errors {}, {} retried, {} payload copies\n",
+    fmt::print("forwarded {} requests of {} sessions: {} answers, errors {}, {} retried, {} payload copies\n",
                seen.requests, front.sessions_opened, seen.answers, errors.dump(), seen.retried, seen.payload_copies);
 }
 
@@ -117,7 +117,7 @@ int serve(const gateway::settings& chosen) {
     auto front = accel::server::listen(*context, chosen.listen, services_of(passing, routes), options);
     if (!front) return accel::report::complain(program, front.error());
     if (front->event_fd() < 0)
-        return accel::report::complain(program, "its one thread serves all URIs: leave out workers=");
+        return accel::report::complain(program, "the gateway's one thread serves all URIs: leave out workers=");
     const auto scraped = accel::report::open_metrics(program, *context, chosen.metrics);
     if (scraped.failed) return 1;
     gateway::event_loop loop(passing, routes, servers, opening, chosen.spin);

@@ -63,8 +63,8 @@ result<opener::opened> opener::open(upstream& server) const {
         if (!made) return made.error();
         if (made->max_request_bytes() < server.needs().request_bytes)
             return error{status::message_too_large, 0,
-                         fmt::format("the server at {} takes requests of {} bytes, its models need {}", server.uri(),
-                                     made->max_request_bytes(), server.needs().request_bytes)};
+                         fmt::format("the server at {} accepts requests of up to {} bytes, but its models need {}",
+                                     server.uri(), made->max_request_bytes(), server.needs().request_bytes)};
         out.channels.push_back(std::move(made).value());
     }
     for (const std::string& each : server.models())

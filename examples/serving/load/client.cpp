@@ -179,7 +179,7 @@ void load_client::await_connection() {
         std::this_thread::sleep_for(between_looks);
         return;
     }
-    seen_.add_error(status::peer_lost, "the server did not come back within 10 s");
+    seen_.add_error(status::peer_lost, "the server was not reachable again within 10 s");
     over_ = true;
 }
 

@@ -73,7 +73,7 @@ result<void> fill_with_digit(std::span<std::byte> out, bool raw, std::uint64_t s
     }
     std::array<float, digits::tensor_values> values{};
     digits::to_tensor(image, values);
-    if (out.size() != sizeof values) return error{status::invalid_argument, 0, "the digits have another size"};
+    if (out.size() != sizeof values) return error{status::invalid_argument, 0, "the digits have the wrong size"};
     std::memcpy(out.data(), values.data(), sizeof values);
     return {};
 }

@@ -48,14 +48,17 @@ struct load_command {
 };
 
 std::string check_time(const std::string& text) {
-    return report::parse_duration(text) ? std::string{} : "'" + text + "' is no duration: write 500us, 10ms or 5s";
+    return report::parse_duration(text) ? std::string{}
+                                        : "'" + text +
+                                              "' is not a valid duration: write 500us, 10ms "
+                                              "or 5s";
 }
 
 std::string check_model(const std::string& name) {
     if (find_model(name) != nullptr) return {};
     std::string known;
     for (const model_shapes& each : known_models()) known += (known.empty() ? "" : ", ") + each.name;
-    return "there is no model '" + name + "': known are " + known;
+    return "there is no model '" + name + "': choose from " + known;
 }
 
 void add_time(CLI::App& app, const char* name, std::optional<std::chrono::nanoseconds>& into, const char* what) {
@@ -66,47 +69,48 @@ void add_time(CLI::App& app, const char* name, std::optional<std::chrono::nanose
 
 void add_what(CLI::App& app, load_command& chosen) {
     app.add_option("URI", chosen.load.uris, "The server's URIs; clients are spread over them")->required();
-    app.add_option("--model", chosen.model, "The model that is asked for")
+    app.add_option("--model", chosen.model, "The model to call")
         ->required()
         ->check(CLI::Validator(check_model, "NAME"));
     app.add_flag("--raw", chosen.load.raw, "Send raw images, which the server preprocesses");
     app.add_option("--expect", chosen.expect,
-                   "What answers are compared with: synthetic, digits, shape (types and shapes alone), auto")
+                   "How to check answers: synthetic, digits, shape (types and shapes only), auto")
         ->check(CLI::IsMember({"auto", "synthetic", "digits", "shape"}));
-    app.add_option("--seed", chosen.load.seed, "Of requests and arrivals (default 1)");
+    app.add_option("--seed", chosen.load.seed, "Seed of requests and arrivals (default 1)");
 }
 
 void add_closed_loop(CLI::App& app, load_command& chosen) {
-    app.add_option("--clients", chosen.load.clients, "Channels, each with a thread (default 1)")
+    app.add_option("--clients", chosen.load.clients, "Channels, each with its own thread (default 1)")
         ->check(CLI::Range(1, 1024));
-    app.add_option("--requests", chosen.load.requests, "Calls of each client at most (default 1000)")
+    app.add_option("--requests", chosen.load.requests, "Most calls of each client (default 1000)")
         ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}));
-    add_time(app, "--duration", chosen.load.duration, "Send calls for so long at most");
-    app.add_option("--at-least", chosen.load.at_least, "Calls of each client, beyond --duration as well (default 0)")
+    add_time(app, "--duration", chosen.load.duration, "Longest time to send calls");
+    app.add_option("--at-least", chosen.load.at_least,
+                   "Fewest calls of each client, even beyond --duration (default 0)")
         ->check(CLI::Range(std::uint64_t{0}, std::uint64_t{1'000'000'000}));
     app.add_option("--warm-up", chosen.load.warm_up, "Calls of each client before the measurement (default 10)");
     app.add_option_function<std::string>(
            "--settle", [&](const std::string& text) { chosen.load.settle = *report::parse_duration(text); },
-           "Repeat the warm-up, for so long at most, until two of them take the same time (within 5 %)")
+           "Repeat the warm-up for up to this time, until two of them take the same time (within 5 %)")
         ->check(CLI::Validator(check_time, "TIME"));
     app.add_option("--priority-clients", chosen.load.priority_clients,
-                   "So many of the clients have high priority; reported apart");
+                   "Number of clients with high priority; reported separately");
     app.add_option_function<std::string>(
            "--timeout", [&](const std::string& text) { chosen.load.timeout = *report::parse_duration(text); },
-           "Of a call (default 30s)")
+           "Time limit of a call (default 30s)")
         ->check(CLI::Validator(check_time, "TIME"));
 }
 
 void add_open_loop(CLI::App& app, load_command& chosen) {
     auto* const rate =
         app.add_option("--rate", chosen.load.rate,
-                       "Open loop: calls due in a second, of all clients together, at Poisson's times. Latency counts\n"
-                       "from the time at which a call was due")
+                       "Open loop: calls due per second, of all clients together, as a Poisson process. Latency "
+                       "counts\nfrom the due time")
             ->check(CLI::Range(0.001, 1e7));
-    auto* const offline = app.add_flag("--offline", chosen.offline, "All calls at once: --depth of each client");
+    auto* const offline = app.add_flag("--offline", chosen.offline, "Send all calls at once: --depth of each client");
     app.add_option_function<std::string>(
            "--find-peak", [&](const std::string& text) { chosen.peak_slo = report::parse_duration(text); },
-           "Look for the highest rate at which 99 % are answered within this time")
+           "Find the highest rate at which 99 % are answered within this time")
         ->check(CLI::Validator(check_time, "TIME"))
         ->excludes(rate)
         ->excludes(offline);
@@ -128,19 +132,19 @@ void add_open_loop(CLI::App& app, load_command& chosen) {
 void add_mlperf(CLI::App& app, load_command& chosen) {
     auto* const log =
         app.add_option("--mlperf-log", chosen.mlperf_log,
-                       "With --rate, --offline or --find-peak: write MLPerf's logs into FOLDER. --requests\n"
-                       "and --duration are then the least, and LoadGen issues the calls, where the build "
-                       "has it")
+                       "With --rate, --offline or --find-peak: write MLPerf's logs into FOLDER. --requests\nand "
+                       "--duration are then minimums, and LoadGen issues the calls, if this build\nhas it")
             ->type_name("FOLDER");
     app.add_option("--generator", chosen.generator,
-                   fmt::format("What issues them: loadgen or own (default {})", has_loadgen() ? "loadgen" : "own"))
+                   fmt::format("Which generator issues the calls: loadgen or own (default {})",
+                               has_loadgen() ? "loadgen" : "own"))
         ->check(CLI::IsMember({"loadgen", "own"}))
         ->needs(log);
 }
 
 void add_in_process(CLI::App& app, load_command& chosen) {
     auto* const here = app.add_option("--in-process", chosen.here.models,
-                                      "Serve NAME[=SPEC] at the URIs in this process too, as model_server does");
+                                      "Serve NAME[=SPEC] at the URIs in this process too, like model_server");
     app.add_option_function<std::string>(
            "--on",
            [&](const std::string& place) { chosen.here.on = place == "gpu" ? execution::gpu : execution::host; },
@@ -149,18 +153,23 @@ void add_in_process(CLI::App& app, load_command& chosen) {
         ->needs(here);
     app.add_option_function<std::string>(
            "--streams", [&](const std::string& text) { chosen.here.streams = *parse_streams(text); },
-           "As of model_server")
+           "As for model_server")
         ->check(CLI::Validator(
-            [](const std::string& text) { return parse_streams(text) ? "" : "'" + text + "' is no number of streams"; },
+            [](const std::string& text) {
+                return parse_streams(text) ? ""
+                                           : "'" + text +
+                                                 "' is not a valid number of "
+                                                 "streams";
+            },
             "N|client"))
         ->needs(here);
-    app.add_option("--synthetic-gflops", chosen.here.synthetic.gflops_per_second, "As of model_server (default 2000)")
+    app.add_option("--synthetic-gflops", chosen.here.synthetic.gflops_per_second, "As for model_server (default 2000)")
         ->check(CLI::Range(0.001, 1e9))
         ->needs(here);
 }
 
 void add_output(CLI::App& app, load_command& chosen) {
-    app.add_option("--json", chosen.json, "Write the result to FILE; - is standard output")->type_name("FILE");
+    app.add_option("--json", chosen.json, "Write the result to FILE (-: standard output)")->type_name("FILE");
     app.add_option("--csv", chosen.csv, "Write the stages to FILE, as CSV")->type_name("FILE");
     app.add_option("--gpu", chosen.load.gpu, "Which GPU NVML watches (default 0; -1: none)")->check(CLI::Range(-1, 64));
 }
@@ -173,9 +182,10 @@ std::string settle(load_command& chosen) {
     const bool waits = load.rate <= 0 && !chosen.offline && !chosen.peak_slo;
     if (!chosen.depth_given && !waits) load.depth = usual_depth;
     if (chosen.peak_slo) load.slo = *chosen.peak_slo;
-    if (load.raw && image_bytes(load.model->image) == 0) return "--raw: '" + chosen.model + "' takes no raw images";
+    if (load.raw && image_bytes(load.model->image) == 0)
+        return "--raw: '" + chosen.model + "' does not take raw images";
     if (load.at_least > load.requests) return "--at-least is more than --requests";
-    if (load.at_least > 0 && load.rate > 0) return "--at-least: an open loop ends when its time is over";
+    if (load.at_least > 0 && load.rate > 0) return "--at-least excludes an open loop, which ends when its time is over";
     if (waits && !chosen.mlperf_log.empty()) return "--mlperf-log needs --rate, --offline or --find-peak";
     if (chosen.generator == "loadgen" && !has_loadgen()) return "--generator loadgen: this build has no LoadGen";
     if (chosen.generator.empty()) chosen.generator = has_loadgen() ? "loadgen" : "own";
@@ -185,7 +195,9 @@ std::string settle(load_command& chosen) {
         load.duration.reset();
     }
     if (load.priority_clients > load.clients) return "--priority-clients: there are fewer --clients";
-    if (load.expect == expectation::digits && chosen.model != "digits") return "--expect digits: the model is another";
+    if (load.expect == expectation::digits && chosen.model != "digits")
+        return "--expect digits: the model is not "
+               "digits";
     return {};
 }
 
@@ -230,8 +242,8 @@ int present(const load_settings& load, const load_outcome& outcome, const load_c
     const measured all = outcome.all();
     if (all.wrong > 0) return report::complain(program, fmt::format("{} answers were wrong", all.wrong));
     if (all.failed() > 0) {
-        return report::complain(
-            program, fmt::format("{} calls were not answered; the first because: {}", all.failed(), all.first_error));
+        return report::complain(program, fmt::format("{} calls were not answered; the first failed because: {}",
+                                                     all.failed(), all.first_error));
     }
     return written ? 0 : 1;
 }
@@ -313,7 +325,7 @@ int present_own(const load_settings& load, const load_outcome& outcome, const lo
 int look_for_peak(const load_command& chosen, const load_runner& run) {
     auto found = find_peak(chosen.load, run);
     if (!found) return report::complain(program, found.error());
-    if (!found->at) return report::complain(program, "no rate that was tried kept the SLO");
+    if (!found->at) return report::complain(program, "no tested rate kept the SLO");
     load_settings at = chosen.load;
     at.rate = found->rate;
     auto document = load_json(at, *found->at);

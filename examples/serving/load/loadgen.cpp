@@ -90,7 +90,7 @@ result<load_outcome> run_loadgen(context& ctx, const load_settings& chosen, cons
         // No file overrides the settings.
         mlperf::StartTest(&clients, &samples, settings_of(run, chosen), logs_in(run.folder), "");
         if (!mlperf_value(run.folder, "Result is"))
-            return error{status::system_error, 0, "LoadGen has written no result into " + run.folder};
+            return error{status::system_error, 0, "LoadGen has not written a result into " + run.folder};
         return {};
     };
     return run_issued(ctx, chosen, issue, answer);

@@ -25,17 +25,25 @@ constexpr const char* examples =
     "Further options go into the URI (workers=2, poll=busy, ...).";
 
 std::string check_duration(const std::string& text) {
-    return report::parse_duration(text) ? std::string{} : "'" + text + "' is no duration: write 500us, 2ms or 1s";
+    return report::parse_duration(text) ? std::string{}
+                                        : "'" + text +
+                                              "' is not a valid duration: write 500us, 2ms or "
+                                              "1s";
 }
 
 std::string check_streams(const std::string& text) {
-    return parse_streams(text) ? std::string{} : "'" + text + "' is neither a number from 1 to 256 nor 'client'";
+    return parse_streams(text) ? std::string{}
+                               : "'" + text +
+                                     "' is not a valid value: expected a number from 1 to 256 "
+                                     "or 'client'";
 }
 
 void add_what(CLI::App& app, settings& out) {
-    app.add_option("URI", out.uris, "Where to listen, one or several")->required();
-    app.add_option("--model", out.models, "NAME[=SPEC], once or several times")->required();
-    app.add_option("--shapes", out.shapes, "A JSON file that describes a model which the table lacks; repeatable")
+    app.add_option("URI", out.uris, "Where to listen: one URI or several")->required();
+    app.add_option("--model", out.models, "NAME[=SPEC]; repeatable")->required();
+    app.add_option("--shapes", out.shapes,
+                   "A JSON file that describes a model which the table does not have; "
+                   "repeatable")
         ->check(CLI::ExistingFile);
 }
 
@@ -44,28 +52,30 @@ void add_where(CLI::App& app, settings& out) {
         {"host", execution::host}, {"gpu", execution::gpu}, {"gpu-resident", execution::gpu_resident}};
     app.add_option_function<std::string>(
            "--on", [&](const std::string& name) { out.on = places.at(name); },
-           "Who works: host (default), gpu (a stream for each request), gpu-resident (a recorded graph, over gpu://)")
+           "Where to compute: host (default), gpu (a stream for each request), gpu-resident (a recorded graph, over "
+           "gpu://)")
         ->check(CLI::IsMember({"host", "gpu", "gpu-resident"}));
     app.add_flag("--resident-raw", out.resident_raw, "gpu-resident: requests are raw images, not tensors");
-    app.add_option("--gpu", out.gpu, "Number of the GPU. Default: 0")->check(CLI::Range(0, 255));
+    app.add_option("--gpu", out.gpu, "Number of the GPU (default 0)")->check(CLI::Range(0, 255));
     app.add_option_function<std::string>(
            "--streams", [&](const std::string& text) { out.streams = *parse_streams(text); },
-           "Requests at work at once: streams of the GPU (or 'client': one for each), threads of a model on the host")
+           "Requests processed at once: streams of the GPU (or 'client': one per client), threads of a model on the "
+           "host")
         ->check(CLI::Validator(check_streams, "N|client"));
-    app.add_option("--priority-streams", out.priority_streams, "Further streams for channels of high priority")
+    app.add_option("--priority-streams", out.priority_streams, "Additional streams for channels of high priority")
         ->check(CLI::Range(0, 64));
-    app.add_option("--contexts", out.contexts, "Processes that serve beside each other, at ports next to each other")
+    app.add_option("--contexts", out.contexts, "Processes that serve in parallel, at consecutive ports")
         ->check(CLI::Range(1, 64));
 }
 
 void add_how(CLI::App& app, settings& out) {
-    app.add_option("--max-batch", out.max_batch, "Collect requests into batches of at most so many")
+    app.add_option("--max-batch", out.max_batch, "Collect requests into batches of up to this size")
         ->check(CLI::Range(1, 1024));
     app.add_option_function<std::string>(
            "--max-wait", [&](const std::string& text) { out.max_wait = *report::parse_duration(text); },
            "How long a batch's first request waits for others (default 2ms)")
         ->check(CLI::Validator(check_duration, "DURATION"));
-    app.add_option("--warm-up", out.warm_up, "Inferences of each model before it is served")
+    app.add_option("--warm-up", out.warm_up, "Inferences of each model before serving begins")
         ->check(CLI::Range(0, 100'000));
     app.add_option("--synthetic-gflops", out.synthetic.gflops_per_second, "GFLOP/s of synthetic models (default 2000)")
         ->check(CLI::Range(0.001, 1e9));
@@ -74,16 +84,16 @@ void add_how(CLI::App& app, settings& out) {
            [&](const std::string& name) {
                out.synthetic.pace = name == "busy" ? synthetic_pace::busy : synthetic_pace::wait;
            },
-           "Synthetic models on the host wait as for one accelerator (wait, default) or compute (busy)")
+           "Synthetic models on the host wait like a single accelerator (wait, default) or compute (busy)")
         ->check(CLI::IsMember({"wait", "busy"}));
 }
 
 void add_rest(CLI::App& app, settings& out) {
     app.add_option("--metrics", out.metrics,
-                   "Answer scrapes of /metrics and /healthz there (docs/metrics.md); host *: every address")
+                   "Serve /metrics and /healthz for scrapes at this address (docs/metrics.md); host *: every address")
         ->check(CLI::Validator(report::check_address, "HOST:PORT"));
     app.add_flag("--control", out.control, "Read 'load NAME[=SPEC]', 'unload NAME' and 'list' from standard input");
-    app.add_flag("--json", out.json, "One line of JSON when ready, one at the end");
+    app.add_flag("--json", out.json, "Print one line of JSON when ready, and one at the end");
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ result<report::child_process> start(const settings& chosen, std::uint32_t index)
 result<ready_line> wait_until_ready(report::child_process& child, std::uint32_t index) {
     while (const auto line = child.read_line(start_patience))
         if (auto ready = read_ready(*line)) return std::move(*ready);
-    return error{status::system_error, 0, fmt::format("context {} did not start; its own line says why", index)};
+    return error{status::system_error, 0, fmt::format("context {} did not start; its own log line says why", index)};
 }
 
 sigset_t awaited_signals() {
@@ -165,9 +165,10 @@ int run_contexts(const settings& chosen) {
     const int worst = end_all(children, sum);
     print_summary(chosen.json, sum);
     if (dead)
-        return report::complain(program_name, fmt::format("context {} has ended by itself, status {}: all were ended",
+        return report::complain(program_name, fmt::format("context {} ended by itself with status {}; all others were "
+                                                          "ended",
                                                           *dead, children[*dead].wait(milliseconds{0}).value_or(1)));
-    return worst == 0 ? 0 : report::complain(program_name, "a context did not end well; its own line says why");
+    return worst == 0 ? 0 : report::complain(program_name, "a context failed at its end; its own log line says why");
 }
 
 }  // namespace accel::examples::serving

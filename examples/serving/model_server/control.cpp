@@ -46,7 +46,7 @@ std::string obey(model_registry& models, std::string_view line) {
     const std::string_view rest = blank == std::string_view::npos ? std::string_view{} : line.substr(blank + 1);
     if (verb == "load" && !rest.empty()) return load(models, rest);
     if (verb == "unload" && !rest.empty()) return outcome(models.unload(rest), "unloaded", rest);
-    return fmt::format("error: '{}' is no command: write 'load NAME[=SPEC]', 'unload NAME' or 'list'", line);
+    return fmt::format("error: '{}' is not a valid command: write 'load NAME[=SPEC]', 'unload NAME' or 'list'", line);
 }
 
 control::control(model_registry& models, int descriptor) : stop_(::eventfd(0, EFD_CLOEXEC)) {
@@ -74,7 +74,8 @@ void control::run(model_registry& models, int descriptor) const {
             say(obey(models, std::string_view{unread}.substr(0, end)));
             unread.erase(0, end + 1);
         }
-        if (unread.size() > longest_line) return say("error: a line of more than 4096 bytes: the control ends here");
+        if (unread.size() > longest_line)
+            return say("error: a line is longer than 4096 bytes, so the control ends here");
     }
 }
 

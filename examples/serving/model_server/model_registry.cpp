@@ -48,7 +48,7 @@ result<void> model_registry::load(const model_spec& spec) {
     slot* const place = find_slot(spec.name);
     if (place == nullptr) return error{status::not_found, 0, fmt::format("there is no model '{}'", spec.name)};
     if (place->owned != nullptr)
-        return error{status::invalid_state, 0, fmt::format("'{}' is loaded already: unload it first", spec.name)};
+        return error{status::invalid_state, 0, fmt::format("'{}' is already loaded: unload it first", spec.name)};
     auto loaded = open_model(spec, place_);
     if (!loaded) return loaded.error();
     auto served = served_model::create(ctx_, std::move(*loaded), options_);

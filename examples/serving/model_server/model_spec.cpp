@@ -44,11 +44,13 @@ result<model_spec> parse_model_spec(std::string_view text) {
     else if (is_file(spec))
         out = {out.name, model_spec::source::file, std::string{spec}};
     else if (equals != std::string_view::npos && spec != "synthetic")
-        return error{status::invalid_argument, 0,
-                     fmt::format("'{}' is no source of a model: write builtin, synthetic, FILE.pt or FILE.pt2", spec)};
+        return error{
+            status::invalid_argument, 0,
+            fmt::format("'{}' is not a valid source of a model: write builtin, synthetic, FILE.pt or FILE.pt2", spec)};
     if (out.from == model_spec::source::builtin && out.name != builtin_name)
-        return error{status::invalid_argument, 0,
-                     fmt::format("'{}' is not built in, only digits is: write synthetic or a file", out.name)};
+        return error{
+            status::invalid_argument, 0,
+            fmt::format("'{}' is not built in, only digits is: write synthetic or the path of a file", out.name)};
     return out;
 }
 

@@ -107,7 +107,7 @@ bool request_check::is_described(const request_parts& request, refusal& why) con
     if (request.described == status::message_too_large) return has_count(request.count, false, why);
     short_text text;
     if (request.described == status::peer_lost) {
-        text.add("the client has gone");
+        text.add("the client has disconnected");
         why.set(status::peer_lost, text.text());
         return false;
     }
@@ -126,7 +126,7 @@ bool request_check::has_count(std::size_t count, bool raw, refusal& why) const n
     const std::size_t wanted = raw ? 1 : inputs_.size();
     if (count == wanted) return true;
     short_text text;
-    text.add("'{}' takes {} {}{}, the request has {}", shapes_.name, wanted, raw ? "image" : "tensor",
+    text.add("'{}' takes {} {}{}, but the request has {}", shapes_.name, wanted, raw ? "image" : "tensor",
              wanted == 1 ? "" : "s", count);
     why.set(status::invalid_argument, text.text());
     return false;
@@ -161,7 +161,7 @@ bool request_check::lies_rightly(const request_parts& request, refusal& why) con
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
         if (request.tensors[i].offset == first + inputs_[i].offset) continue;
         short_text text;
-        text.add("tensor {} lies at {}: '{}' takes its tensors one behind the other, this one at {}", i,
+        text.add("tensor {} is at {}: '{}' takes its tensors consecutively, this one at {}", i,
                  request.tensors[i].offset, shapes_.name, first + inputs_[i].offset);
         why.set(status::invalid_argument, text.text());
         return false;
@@ -169,15 +169,15 @@ bool request_check::lies_rightly(const request_parts& request, refusal& why) con
     // Memory that a client of the same process lends lies as the client has aligned it.
     constexpr std::uintptr_t alignment = 8;
     if (reinterpret_cast<std::uintptr_t>(request.payload + first) % alignment == 0) return true;
-    why.set(status::invalid_argument, "the tensors lie at an odd address: align them to 8 bytes");
+    why.set(status::invalid_argument, "the tensors are at an unaligned address: align them to 8 bytes");
     return false;
 }
 
 bool request_check::has_room(const request_parts& request, refusal& why) const noexcept {
     if (request.response_room >= output_bytes_) return true;
     short_text text;
-    text.add("the answer of '{}' has {} bytes, the call has room for {}: connect with response_bytes={}", shapes_.name,
-             output_bytes_, request.response_room, output_bytes_);
+    text.add("the answer of '{}' has {} bytes, but the call has room for {}: connect with response_bytes={}",
+             shapes_.name, output_bytes_, request.response_room, output_bytes_);
     why.set(status::message_too_large, text.text());
     return false;
 }

@@ -48,9 +48,9 @@ int serve(const settings& chosen, gpu_service& service, model& served) {
     if (!graph) return report::complain(program_name, graph.error());
     print_ready(chosen.json, {service.endpoint()}, {name});
     report::wait_for_stop_signal(
-        [] { report::complain(program_name, "SIGHUP: keys that change are read again by themselves"); });
+        [] { report::complain(program_name, "SIGHUP: changed keys are read again automatically"); });
     if (graph->stop(graph_patience) != status::ok)
-        return report::complain(program_name, "the GPU does not end its work");
+        return report::complain(program_name, "the GPU does not finish its work");
     print_summary(chosen.json, summary_of(*graph, service, name));
     return 0;
 }

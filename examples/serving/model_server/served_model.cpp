@@ -61,7 +61,7 @@ result<std::unique_ptr<served_model>> served_model::create(context& ctx, std::un
         return error{status::invalid_argument, 0,
                      fmt::format("'{}' takes batches of at most {}", loaded->shapes().name, loaded->max_batch())};
     if (where != memory_kind::host() && options.max_batch > 1)
-        return error{status::unsupported, 0, "batches are collected on the host: leave --max-batch out on a GPU"};
+        return error{status::unsupported, 0, "batches are collected on the host: leave out --max-batch on a GPU"};
     std::unique_ptr<served_model> made(new served_model(std::move(loaded), options));
     if (where != memory_kind::host())
         made->buffers_ = std::make_unique<stream_buffers>(ctx, where, made->check_.input_bytes());
@@ -124,11 +124,11 @@ void served_model::serve_here(exchange& request, const request_form& form) noexc
 /// Gives all work to the exchange's stream and answers without waiting for it.
 void served_model::serve_on_gpu(exchange& request, const request_form& form) noexcept {
     CUstream_st* const stream = request.stream();
-    if (stream == nullptr) return refuse(request, status::unsupported, "the model is on a GPU, its server is not");
+    if (stream == nullptr) return refuse(request, status::unsupported, "the model is on a GPU, but its server is not");
     std::span<const std::byte> input = request.request().subspan(form.offset, form.length);
     if (form.raw) {
         const std::span<std::byte> room = buffers_->of(stream);
-        if (room.empty()) return refuse(request, status::overloaded, "there is no GPU memory for one more stream");
+        if (room.empty()) return refuse(request, status::overloaded, "there is no GPU memory for another stream");
         request.mark(stage::preprocessing);
         const auto made = model_->preprocess(stream, input, room);
         if (!made) return refuse(request, made.code(), made.error().message);

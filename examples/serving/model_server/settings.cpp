@@ -22,14 +22,14 @@ std::string contradiction_in(const settings& chosen) {
     if (chosen.on != execution::host && chosen.max_batch > 1)
         return "--max-batch needs --on host: on a GPU each request has a stream of its own";
     if (chosen.on == execution::gpu_resident && (chosen.models.size() != 1 || chosen.uris.size() != 1))
-        return "--on gpu-resident serves one model at one URI: start a server for each";
+        return "--on gpu-resident serves one model at one URI: start a separate server for each";
     if (chosen.on == execution::gpu_resident && chosen.streams.per_client)
-        return "--streams client needs --on gpu: a recorded graph serves all clients, give a number of recordings";
+        return "--streams client needs --on gpu: a recorded graph serves all clients, so give a number of recordings";
     if (chosen.on == execution::gpu_resident && (chosen.control || chosen.warm_up > 0))
-        return "--control and --warm-up need --on host or gpu: a recorded graph has run before it is served";
+        return "--control and --warm-up need --on host or gpu: a recorded graph runs before it is served";
     if (chosen.on != execution::gpu_resident && chosen.resident_raw)
-        return "--resident-raw needs --on gpu-resident: others take images beside tensors";
-    if (chosen.contexts > 1 && chosen.control) return "--control needs one process: leave --contexts out";
+        return "--resident-raw needs --on gpu-resident: other servers accept images as well as tensors";
+    if (chosen.contexts > 1 && chosen.control) return "--control needs a single process: leave out --contexts";
     return {};
 }
 
@@ -39,7 +39,7 @@ result<std::vector<model_spec>> specs_of(const settings& chosen) {
         auto spec = parse_model_spec(text);
         if (!spec) return spec.error();
         if (std::ranges::any_of(out, [&](const model_spec& other) { return other.name == spec->name; }))
-            return error{status::invalid_argument, 0, fmt::format("'{}' is given twice: leave one out", spec->name)};
+            return error{status::invalid_argument, 0, fmt::format("'{}' is given twice: remove one", spec->name)};
         out.push_back(std::move(*spec));
     }
     return out;

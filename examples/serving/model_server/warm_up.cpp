@@ -27,11 +27,10 @@ struct series {
 
 result<void> end_one(channel& to, const series& what) {
     std::array<completion, 1> done;
-    if (to.wait(done, longest_first) == 0)
-        return error{status::timed_out, 0, "the warm-up waits for an answer in vain"};
+    if (to.wait(done, longest_first) == 0) return error{status::timed_out, 0, "the warm-up got no answer"};
     const auto text = done[0].response;
     const error failure{done[0].status, 0,
-                        fmt::format("the warm-up fails: {}",
+                        fmt::format("the warm-up failed: {}",
                                     std::string_view{reinterpret_cast<const char*>(text.data()), text.size()})};
     (void)to.release(done[0].id);
     if (failure.code != status::ok && what.must_succeed) return failure;
@@ -41,14 +40,14 @@ result<void> end_one(channel& to, const series& what) {
 result<void> begin_one(channel& to, const series& what) {
     call_view call;
     if (const status begun = to.begin(call); begun != status::ok)
-        return error{begun, 0, "the warm-up finds no free slot"};
+        return error{begun, 0, "the warm-up found no free slot"};
     std::memset(call.request.data(), 0, what.bytes);
     submit_options options;
     options.timeout = longest_first;
     options.target = what.model;
     options.tensors = what.tensors;
     const status sent = to.submit(call.id, what.bytes, options);
-    if (sent != status::ok) return error{sent, 0, "the warm-up cannot send"};
+    if (sent != status::ok) return error{sent, 0, "the warm-up cannot send its request"};
     return {};
 }
 

@@ -16,7 +16,7 @@ namespace {
 /// Checks lengths, because kernels do not.
 result<void> check_digits(bool good) {
     if (good) return {};
-    return error{status::invalid_argument, 0, "a payload is not as long as the digits network's"};
+    return error{status::invalid_argument, 0, "a payload does not have the length that the digits network needs"};
 }
 
 class digits_gpu_model final : public model {
@@ -34,7 +34,8 @@ class digits_gpu_model final : public model {
             return right;
         digits::gpu_scratch* const scratch = network_.scratch_for(stream);
         if (scratch == nullptr)
-            return error{status::overloaded, 0, "more streams than the digits network has scratch memory for"};
+            return error{status::overloaded, 0,
+                         "there are more streams than the digits network has scratch memory for"};
         network_.preprocess(stream, image.data(), scratch);
         return cuda_result("a frame cannot be preprocessed", launch_digits_tensor(stream, scratch, input.data()));
     }

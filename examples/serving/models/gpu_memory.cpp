@@ -31,7 +31,7 @@ void gpu_release::operator()(std::byte* memory) const noexcept {
 
 result<gpu_memory> allocate_on_gpu(std::size_t bytes) {
     void* memory = nullptr;
-    if (auto got = cuda_result("no memory on the GPU", cudaMalloc(&memory, bytes)); !got) return got.error();
+    if (auto got = cuda_result("the GPU has no memory left", cudaMalloc(&memory, bytes)); !got) return got.error();
     return gpu_memory{static_cast<std::byte*>(memory)};
 }
 

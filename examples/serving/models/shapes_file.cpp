@@ -39,7 +39,7 @@ result<data_type> type_of(const json& one) {
     const auto text = one.value("type", std::string{"float32"});
     for (const named_type& each : known_types)
         if (each.name == text) return each.type;
-    return wrong("'" + text + "' is no type of an element: write float32, float16, int64, uint8, …");
+    return wrong("'" + text + "' is not a valid element type: write float32, float16, int64, uint8, …");
 }
 
 bool is_extent(const json& one) {
@@ -49,12 +49,14 @@ bool is_extent(const json& one) {
 result<tensor> tensor_of(const json& one) {
     if (!one.is_object() || !one.contains("shape") || !one["shape"].is_array() ||
         one["shape"].size() > max_tensor_rank || (one.contains("type") && !one["type"].is_string()))
-        return wrong("a tensor reads {\"type\": \"float32\", \"shape\": [1, 3, 64, 64]}, of at most 8 dimensions");
+        return wrong(
+            "expected a tensor such as {\"type\": \"float32\", \"shape\": [1, 3, 64, 64]}, with at most 8 "
+            "dimensions");
     const auto type = type_of(one);
     if (!type) return type.error();
     tensor out{type.value(), 0, 0, {}};
     for (const json& each : one["shape"]) {
-        if (!is_extent(each)) return wrong("a shape holds numbers from 1 on");
+        if (!is_extent(each)) return wrong("a shape needs numbers of 1 or more");
         out.shape[out.rank++] = each.get<std::uint32_t>();
     }
     if (!lies_within(out, longest_payload)) return wrong("a tensor has more than 1 GiB");
@@ -64,7 +66,7 @@ result<tensor> tensor_of(const json& one) {
 result<std::vector<tensor>> tensors_of(const json& document, const char* field) {
     if (!document.contains(field) || !document[field].is_array() || document[field].empty() ||
         document[field].size() > max_tensors)
-        return wrong(std::string{field} + " has to list 1 to 64 tensors");
+        return wrong(std::string{field} + " must list 1 to 64 tensors");
     std::vector<tensor> out;
     for (const json& each : document[field]) {
         auto one = tensor_of(each);
@@ -81,7 +83,7 @@ result<void> read_image(const json& document, image_size& out) {
     constexpr std::uint64_t largest = 16'384;
     if (!size.is_array() || size.size() != 2 || !is_extent(size[0]) || !is_extent(size[1]) || size[0] > largest ||
         size[1] > largest)
-        return wrong("\"image\" reads [height, width], each at most 16384");
+        return wrong("\"image\" must be [height, width], each at most 16384");
     out = {size[0].get<std::uint32_t>(), size[1].get<std::uint32_t>()};
     return {};
 }
@@ -90,14 +92,14 @@ result<void> read_image(const json& document, image_size& out) {
 
 result<model_shapes> parse_shapes(std::string_view text) {
     const json document = json::parse(text, nullptr, false);
-    if (!document.is_object()) return wrong("this is no JSON object");
+    if (!document.is_object()) return wrong("this is not a JSON object");
     if (!document.contains("name") || !document["name"].is_string() ||
         !is_target_name(document["name"].get<std::string>()))
-        return wrong("\"name\" has to be 1 to 64 printable characters without blanks");
+        return wrong("\"name\" must be 1 to 64 printable characters without blanks");
     model_shapes out;
     out.name = document["name"].get<std::string>();
     if (document.contains("gflops") && (!document["gflops"].is_number() || document["gflops"] < 0))
-        return wrong("\"gflops\" has to be a number from 0 on");
+        return wrong("\"gflops\" must be a number of 0 or more");
     out.gflops = document.value("gflops", 0.0);
     if (auto read = read_image(document, out.image); !read) return read.error();
     auto inputs = tensors_of(document, "inputs");

@@ -82,7 +82,7 @@ class synthetic_model final : public model {
     std::size_t max_batch() const noexcept override { return 1024; }
 
     result<void> preprocess(CUstream_st*, std::span<const std::byte> image, std::span<std::byte> input) override {
-        if (!images_) return error{status::unsupported, 0, "the model '" + shapes_.name + "' takes no raw images"};
+        if (!images_) return error{status::unsupported, 0, "the model '" + shapes_.name + "' does not take raw images"};
         images_->run(image, input);
         return {};
     }

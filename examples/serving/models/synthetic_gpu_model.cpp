@@ -27,18 +27,19 @@ class synthetic_gpu_model final : public model {
     result<void> preprocess(CUstream_st* stream, std::span<const std::byte> image,
                             std::span<std::byte> input) override {
         if (!takes_images(shapes_))
-            return error{status::unsupported, 0, "the model '" + shapes_.name + "' takes no raw images"};
+            return error{status::unsupported, 0, "the model '" + shapes_.name + "' does not take raw images"};
         if (image.size() != image_bytes(shapes_.image) || input.size() < payload_bytes(shapes_.inputs))
-            return error{status::invalid_argument, 0, "an image is not as long as those of '" + shapes_.name + "'"};
+            return error{status::invalid_argument, 0,
+                         "an image does not have the length of those of '" + shapes_.name + "'"};
         return cuda_result("an image cannot be preprocessed",
                            launch_image(stream, image.data(), shapes_.image, reinterpret_cast<float*>(input.data()),
                                         tensor_image(shapes_)));
     }
 
     result<void> infer(CUstream_st* stream, std::span<const model_job> batch) override {
-        if (batch.size() > batch_limit) return error{status::invalid_argument, 0, "a batch of too many requests"};
+        if (batch.size() > batch_limit) return error{status::invalid_argument, 0, "the batch has too many requests"};
         const auto slot = slots_.of(stream);
-        if (!slot) return error{status::overloaded, 0, "more streams than the model has scratch memory for"};
+        if (!slot) return error{status::overloaded, 0, "there are more streams than the model has scratch memory for"};
         auto* const sums = reinterpret_cast<std::uint64_t*>(sums_.get()) + *slot * batch_limit;
         return cuda_result("a synthetic inference cannot be launched", launch(stream, batch, sums));
     }

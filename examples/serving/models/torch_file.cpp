@@ -185,7 +185,7 @@ void torch_file_model::warm_up() {
 result<void> torch_file_model::try_out() {
     const c10::InferenceMode mode;
     auto one = with_torch(status::invalid_argument, [&] { warm_up(); });
-    if (!one) return error{one.error().code, 0, "it is no " + shapes_.name + ": " + one.error().message};
+    if (!one) return error{one.error().code, 0, "it is not a " + shapes_.name + ": " + one.error().message};
     const auto two = with_torch(status::unsupported, [&] {
         const auto stream = gpu_ < 0 ? nullptr : c10::cuda::getStreamFromPool(false, index()).stream();
         const torch_scope here(gpu_, stream);
@@ -199,9 +199,10 @@ result<void> torch_file_model::try_out() {
 result<void> torch_file_model::preprocess(CUstream_st* stream, std::span<const std::byte> image,
                                           std::span<std::byte> input) {
     if (!takes_images(shapes_))
-        return error{status::unsupported, 0, "the model '" + shapes_.name + "' takes no raw images"};
+        return error{status::unsupported, 0, "the model '" + shapes_.name + "' does not take raw images"};
     if (image.size() != image_bytes(shapes_.image) || input.size() < payload_bytes(shapes_.inputs))
-        return error{status::invalid_argument, 0, "an image is not as long as those of '" + shapes_.name + "'"};
+        return error{status::invalid_argument, 0,
+                     "an image does not have the length of those of '" + shapes_.name + "'"};
     if (images_) {
         images_->run(image, input);
         return {};
@@ -220,7 +221,8 @@ void torch_file_model::run(std::span<const model_job> batch) {
 result<void> torch_file_model::infer(CUstream_st* stream, std::span<const model_job> batch) {
     for (const model_job& each : batch)
         if (each.input.size() < payload_bytes(shapes_.inputs) || each.output.size() < payload_bytes(shapes_.outputs))
-            return error{status::invalid_argument, 0, "a payload is not as long as those of '" + shapes_.name + "'"};
+            return error{status::invalid_argument, 0,
+                         "a payload does not have the length of those of '" + shapes_.name + "'"};
     return with_torch(status::system_error, [&] {
         const torch_scope here(gpu_, stream);
         if (batches_) return run(batch);

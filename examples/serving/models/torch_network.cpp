@@ -77,10 +77,10 @@ result<std::unique_ptr<torch_network>> read_torch_network(const std::string& pat
     const std::string kind = std::filesystem::path(path).extension();
     if (kind != ".pt" && kind != ".pt2")
         return error{status::invalid_argument, 0,
-                     path + " is neither TorchScript (.pt) nor a package of AOTInductor (.pt2)"};
+                     path + " is neither TorchScript (.pt) nor an AOTInductor package (.pt2)"};
     if (!std::filesystem::is_regular_file(path)) return error{status::invalid_argument, 0, "there is no file " + path};
     if (kind == ".pt2" && gpu < 0)
-        return error{status::unsupported, 0, path + " is compiled for a GPU; on the host only TorchScript (.pt) runs"};
+        return error{status::unsupported, 0, path + " is compiled for a GPU; on the host, only TorchScript (.pt) runs"};
     std::unique_ptr<torch_network> network;
     auto done = with_torch(status::invalid_argument, [&] { network = read(path, kind == ".pt2", gpu); });
     if (!done) return error{done.error().code, 0, path + " cannot be loaded: " + done.error().message};

@@ -69,10 +69,11 @@ TEST(access_tokens, everybody_is_allowed_without_a_list) {
 }
 
 TEST(access_tokens, an_invalid_token_is_named_by_its_line) {
-    EXPECT_EQ(refused("good\n#\ntwo words\n"), "line 3 is no token: up to 256 visible ASCII characters");
+    EXPECT_EQ(refused("good\n#\ntwo words\n"),
+              "line 3 is not a valid token: expected up to 256 visible ASCII characters");
     EXPECT_EQ(refused(std::string(token_list::longest + 1, 'a')).substr(0, 6), "line 1");
     EXPECT_EQ(refused("\x7f").substr(0, 6), "line 1");
-    EXPECT_EQ(refused("# nothing\n\n"), "there is no token: write one a line");
+    EXPECT_EQ(refused("# nothing\n\n"), "the file has no tokens: write one per line");
 }
 
 TEST(access_private_file, a_file_that_others_can_read_or_change_is_refused) {
@@ -97,8 +98,8 @@ TEST(access_private_file, a_trusted_file_that_others_can_change_is_refused) {
 }
 
 TEST(access_private_file, folders_and_endless_files_are_refused) {
-    EXPECT_NE(read_private_file("/tmp").error().message.find("is no file"), std::string::npos);
-    EXPECT_NE(read_private_file("/dev/zero").error().message.find("is no file"), std::string::npos);
+    EXPECT_NE(read_private_file("/tmp").error().message.find("is not a file"), std::string::npos);
+    EXPECT_NE(read_private_file("/dev/zero").error().message.find("is not a file"), std::string::npos);
     EXPECT_NE(read_private_file("/nothing/here").error().message.find("cannot be read"), std::string::npos);
     const secret_file large{std::string((std::size_t{1} << 20) + 1, 'a')};
     EXPECT_NE(read_private_file(large.path()).error().message.find("longer than 1 MiB"), std::string::npos);
@@ -106,7 +107,8 @@ TEST(access_private_file, folders_and_endless_files_are_refused) {
 
 TEST(access_private_file, a_list_of_tokens_names_its_file) {
     const secret_file file{"# nothing\n"};
-    EXPECT_EQ(token_list::read(file.path()).error().message, file.path() + ": there is no token: write one a line");
+    EXPECT_EQ(token_list::read(file.path()).error().message,
+              file.path() + ": the file has no tokens: write one per line");
     EXPECT_TRUE(token_list::read(secret_file{"a\n"}.path()).value().allow("Bearer a"));
 }
 

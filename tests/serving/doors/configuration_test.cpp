@@ -84,15 +84,15 @@ TEST(door_configuration, options_missing_from_the_file_keep_their_values) {
 }
 
 TEST(door_configuration, an_unknown_key_is_refused_with_the_nearest_known_one) {
-    EXPECT_EQ(refused(R"({"htp": "a:1"})"), "etc/door.json: htp: there is no such key; the nearest is 'http'");
+    EXPECT_EQ(refused(R"({"htp": "a:1"})"), "etc/door.json: htp: this key is unknown; the nearest known key is 'http'");
     EXPECT_EQ(refused(R"({"limits": {"idle-timeout": "1s"}})"),
-              "etc/door.json: limits.idle-timeout: there is no such key; the nearest is 'idle_timeout'");
+              "etc/door.json: limits.idle-timeout: this key is unknown; the nearest known key is 'idle_timeout'");
     EXPECT_EQ(refused(R"({"tls": {"cert": "a"}})"),
-              "etc/door.json: tls.cert: there is no such key; the nearest is 'key'");
+              "etc/door.json: tls.cert: this key is unknown; the nearest known key is 'key'");
     EXPECT_EQ(refused(R"({"models": {"m": {"url": "tcp://a:1"}}})"),
-              "etc/door.json: models.m.url: there is no such key; the nearest is 'uri'");
+              "etc/door.json: models.m.url: this key is unknown; the nearest known key is 'uri'");
     EXPECT_EQ(refused(R"({"models": {"m": {"inputs": [{"dtype": "FP32"}]}}})"),
-              "etc/door.json: models.m.inputs.dtype: there is no such key; the nearest is 'datatype'");
+              "etc/door.json: models.m.inputs.dtype: this key is unknown; the nearest known key is 'datatype'");
 }
 
 TEST(door_configuration, an_error_for_a_wrong_value_says_what_is_expected) {
@@ -119,7 +119,7 @@ TEST(door_configuration, an_error_for_a_wrong_value_says_what_is_expected) {
              {R"({"models": {"m": {"target": "a"}}})", "models.m.uri: write the URI of the model's server"},
              {R"({"models": {"m": {"uri": "a", "inputs": {}}}})", "models.m.inputs: write a list of tensors"},
              {R"({"models": {"m": {"uri": "a", "inputs": []}}})", "models.m: the description has no list of outputs"},
-             {R"({"models": {"m": {"uri": "a", "target": 7}}})", "models.m: the target is no text"},
+             {R"({"models": {"m": {"uri": "a", "target": 7}}})", "models.m: the target is not a string"},
              {R"([])", "write an object"}})
         EXPECT_EQ(refused(text).rfind(std::string{"etc/door.json: "} + wanted, 0), 0U) << text << ": " << refused(text);
 }
@@ -127,8 +127,7 @@ TEST(door_configuration, an_error_for_a_wrong_value_says_what_is_expected) {
 TEST(door_configuration, text_that_is_not_json_is_refused_with_its_line) {
     EXPECT_NE(refused("{\n\"http\" 1}").find("etc/door.json: parse error at line 2"), std::string::npos)
         << refused("{\n\"http\" 1}");
-    EXPECT_EQ(refused(R"({"models": {"a": "x", "a": "y"}})"),
-              "etc/door.json: a: this key is there twice in one object");
+    EXPECT_EQ(refused(R"({"models": {"a": "x", "a": "y"}})"), "etc/door.json: a: this key occurs twice in one object");
     const std::string deep = std::string(100, '[') + std::string(100, ']');
     EXPECT_EQ(refused(deep), "etc/door.json: it is nested deeper than 16 levels");
     EXPECT_NE(refused("{} {}").find("parse error"), std::string::npos);

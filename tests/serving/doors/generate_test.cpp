@@ -67,20 +67,20 @@ TEST(oip_generate, each_mistake_has_a_sentence) {
     for (const auto& [text, word] : std::vector<std::pair<std::string, std::string>>{
              {"[]", "400 the request is not a JSON object"},
              {R"({"prompt":"a"})", "400 the request gives 1 of the model's 3 inputs"},
-             {R"({"id":7})", "400 the id is no text of at most 256 bytes"},
-             {R"({"parameters":{"sequence_id":7}})", "501 this door knows no sequences of requests"}})
+             {R"({"id":7})", "400 the id is not a string of at most 256 bytes"},
+             {R"({"parameters":{"sequence_id":7}})", "501 this door does not support sequences of requests"}})
         EXPECT_EQ(generate_refusal(text), word);
     for (const auto& [text, word] : std::vector<std::pair<std::string, std::string>>{
              {R"({"top_k":3})", "taken"},
              {R"({"prompt":"123456789"})", "400 input 'prompt': the text is longer than 8 bytes"},
-             {R"({"prompt":[1,2,3,4,5,6,7,8]})", "400 input 'prompt': it is a text, in quotes"},
+             {R"({"prompt":[1,2,3,4,5,6,7,8]})", "400 input 'prompt': it must be a string, in quotes"},
              {R"({"pair":1})",
-              "400 input 'pair': the data are not the 2 elements of the shape, flat or nested like it"},
+              "400 input 'pair': the data does not have the 2 elements of the shape, flat or nested in the same way"},
              {R"({"pair":["1","2"]})", "400 input 'pair': a value of the data is no FP32"},
              {R"({"pair":"12345678"})",
-              "400 input 'pair': the data are not the 2 elements of the shape, flat or nested like it"},
+              "400 input 'pair': the data does not have the 2 elements of the shape, flat or nested in the same way"},
              {R"({"seed":{}})",
-              "400 input 'seed': the data are not the 1 elements of the shape, flat or nested like it"},
+              "400 input 'seed': the data does not have the 1 elements of the shape, flat or nested in the same way"},
              {R"({"seed":"1"})", "400 input 'seed': a value of the data is no INT32"}})
         EXPECT_EQ(field_refusal(text), word);
 }

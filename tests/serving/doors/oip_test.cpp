@@ -163,23 +163,23 @@ TEST(oip_request, each_mistake_has_a_status_and_a_sentence) {
     EXPECT_TRUE(has(refused_with("/inputs/0/name", "z"), "400 model 'm' has no input 'z'"));
     EXPECT_TRUE(has(refused_with("/inputs/0/name", 7), "400 an input has no name"));
     EXPECT_TRUE(has(refused_with("/inputs/1/name", "a"), "400 input 'a': the datatype"));
-    EXPECT_TRUE(has(refused_with("/inputs/0/datatype", "FP64"), "is FP32, not 'FP64'"));
-    EXPECT_TRUE(has(refused_with("/inputs/0/shape", {2}), "the shape is [1,2]"));
+    EXPECT_TRUE(has(refused_with("/inputs/0/datatype", "FP64"), "must be FP32, not 'FP64'"));
+    EXPECT_TRUE(has(refused_with("/inputs/0/shape", {2}), "the shape must be [1,2]"));
     EXPECT_TRUE(has(refused_with("/inputs/0/shape", {-1, 2}), "negative"));
-    EXPECT_TRUE(has(refused_with("/inputs/0/shape", {9223372036854775808U, 2}), "the shape is [1,2]"));
-    EXPECT_TRUE(has(refused_with("/inputs/0/shape", {1e300, 2}), "no whole number"));
+    EXPECT_TRUE(has(refused_with("/inputs/0/shape", {9223372036854775808U, 2}), "the shape must be [1,2]"));
+    EXPECT_TRUE(has(refused_with("/inputs/0/shape", {1e300, 2}), "not a whole number"));
     EXPECT_TRUE(has(refused_with("/inputs/0/data", {1}), "2 elements"));
     EXPECT_TRUE(has(refused_with("/inputs/0/data", {{1}, {2}}), "2 elements"));
     EXPECT_TRUE(has(refused_with("/inputs/0/data", {1, "a"}), "no FP32"));
     EXPECT_TRUE(has(refused_with("/inputs/0/data", {1, 1e39}), "no FP32"));
-    EXPECT_TRUE(has(refused_with("/inputs/1/parameters/binary_data_size", 4), "binary_data_size has to be 3"));
-    EXPECT_TRUE(has(refused_with("/inputs/1/parameters/binary_data_size", -3), "binary_data_size has to be 3"));
-    EXPECT_TRUE(has(refused_with("/inputs/1/data", {1, 2, 3}), "several of data, a binary_data_size"));
+    EXPECT_TRUE(has(refused_with("/inputs/1/parameters/binary_data_size", 4), "binary_data_size must be 3"));
+    EXPECT_TRUE(has(refused_with("/inputs/1/parameters/binary_data_size", -3), "binary_data_size must be 3"));
+    EXPECT_TRUE(has(refused_with("/inputs/1/data", {1, 2, 3}), "more than one of data, binary_data_size"));
     EXPECT_TRUE(
         has(refused_with("/inputs/0/parameters", {{"shared_memory_region", "r"}}), "needs shared_memory_region"));
     EXPECT_TRUE(
         has(refused_with("/inputs/0/parameters", {{"shared_memory_region", "r"}, {"shared_memory_byte_size", 8}}),
-            "several of data, a binary_data_size and a shared_memory_region"));
+            "more than one of data, binary_data_size and shared_memory_region"));
     EXPECT_TRUE(has(refused_with("/id", 7), "400 the id"));
     EXPECT_TRUE(has(refused_with("/outputs", {{{"name", "z"}}}), "no output 'z'"));
     EXPECT_TRUE(has(refused_with("/outputs", {{{"name", "y"}}, {{"name", "y"}}}), "twice"));
@@ -187,8 +187,8 @@ TEST(oip_request, each_mistake_has_a_status_and_a_sentence) {
     EXPECT_TRUE(has(refused_with("/parameters", {{"timeout", -1}}), "400 the timeout"));
     for (const json& wrong : {json(-1), json(0.5), json("1"), json(true)})
         EXPECT_TRUE(has(refused_with("/parameters", {{"priority", wrong}}), "400 the priority")) << wrong;
-    EXPECT_TRUE(has(refused_with("/parameters", {{"binary_data_output", 1}}), "neither true nor false"));
-    EXPECT_TRUE(has(refused(good_request(), 2), "3 bytes of binary data, and the body 2"));
+    EXPECT_TRUE(has(refused_with("/parameters", {{"binary_data_output", 1}}), "must be true or false"));
+    EXPECT_TRUE(has(refused(good_request(), 2), "3 bytes of binary data, but the body has 2"));
     json lacking = good_request();
     lacking["inputs"].erase(1);
     EXPECT_TRUE(has(refused(lacking, 0), "1 of the model's 2 inputs"));

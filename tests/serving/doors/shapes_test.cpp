@@ -114,8 +114,8 @@ TEST(oip_shapes, mistakes_have_a_sentence) {
     EXPECT_TRUE(says(refused(model, open_request("[9223372036854775808,2]", "[]", two)), "larger than the 64 bytes"));
     EXPECT_TRUE(says(refused(model, open_request("[2,2]", "[[1,2,3],[4]]", two)), "the 4 elements"));
     EXPECT_TRUE(says(refused(model, open_request("[1,2]", "[1,2]", R"(["a"])")), "the 2 elements"));
-    EXPECT_TRUE(says(refused(model, open_request("[1,2]", "[1,2]", R"(["a",1])")), "no string"));
-    EXPECT_TRUE(says(refused(model, open_request("[1,2]", "[1,2]", "[\"a\",\"\xff\"]")), "no string of UTF-8"));
+    EXPECT_TRUE(says(refused(model, open_request("[1,2]", "[1,2]", R"(["a",1])")), "not a string"));
+    EXPECT_TRUE(says(refused(model, open_request("[1,2]", "[1,2]", "[\"a\",\"\xff\"]")), "not a string of UTF-8"));
     EXPECT_TRUE(says(refused(model, open_request("[1,2]", "[1,2]", R"(["a",")" + std::string(100, 'b') + "\"]")),
                      "more than 100 bytes"));
     for (const char* numbers : {"[1,2", "[1,,2]", "[1,2],3]", "[1 2]", "[01,2]", "[1,.5]", "[1,+2]", "[1,2e]",

@@ -96,7 +96,7 @@ TEST(oip_stock, a_sequence_id_of_0_means_no_sequence) {
     for (const char* one : {R"({"sequence_id":1})", R"({"sequence_id":"a"})", R"({"sequence_start":true})",
                             R"({"sequence_id":0,"sequence_end":true})", R"({"sequence_id":-1})",
                             R"({"sequence_id":null})", R"({"sequence_start":0})"})
-        EXPECT_EQ(refused_parameters(json::parse(one)), "501 this door knows no sequences of requests") << one;
+        EXPECT_EQ(refused_parameters(json::parse(one)), "501 this door does not support sequences of requests") << one;
 }
 
 TEST(oip_stock, a_wrong_shape_is_reported_beside_the_expected_one) {
@@ -105,9 +105,9 @@ TEST(oip_stock, a_wrong_shape_is_reported_beside_the_expected_one) {
                                  R"(,"parameters":{"binary_data_size":1}}]})";
         return read_infer_head(text, 1, stock_model()).error().message;
     };
-    EXPECT_EQ(refused("[3]"), "input 'n': the shape is [-1,2], not [3]");
-    EXPECT_EQ(refused("[1,3,5]"), "input 'n': the shape is [-1,2], not [1,3,5]");
-    EXPECT_EQ(refused("[1,18446744073709551615]"), "input 'n': the shape is [-1,2], not [1,18446744073709551615]");
+    EXPECT_EQ(refused("[3]"), "input 'n': the shape must be [-1,2], not [3]");
+    EXPECT_EQ(refused("[1,3,5]"), "input 'n': the shape must be [-1,2], not [1,3,5]");
+    EXPECT_EQ(refused("[1,18446744073709551615]"), "input 'n': the shape must be [-1,2], not [1,18446744073709551615]");
 }
 
 TEST(oip_stock, an_output_without_elements_is_an_answer) {

@@ -184,14 +184,14 @@ TEST(wire_request, requests_that_do_not_fit_the_model_are_refused_with_a_sentenc
     EXPECT_TRUE(has(with([](built& b) { b.version = "2"; }), "5 model 'm' has no version '2'"));
     EXPECT_TRUE(has(with([](built& b) { b.a_name = "z"; }), "3 model 'm' has no input 'z'"));
     EXPECT_TRUE(has(with([](built& b) { b.a_type = "INT32"; }), "not 'INT32'"));
-    EXPECT_TRUE(has(with([](built& b) { b.a_shape = {2, 1}; }), "the shape is [1,2]"));
-    EXPECT_TRUE(has(with([](built& b) { b.a_shape = {1, 2, 1}; }), "the shape is [1,2]"));
+    EXPECT_TRUE(has(with([](built& b) { b.a_shape = {2, 1}; }), "the shape must be [1,2]"));
+    EXPECT_TRUE(has(with([](built& b) { b.a_shape = {1, 2, 1}; }), "the shape must be [1,2]"));
     EXPECT_TRUE(has(with([](built& b) { b.a_shape = {1, ~std::uint64_t{0}}; }), "negative"));
     EXPECT_TRUE(has(with([](built& b) { b.a_shape = {1, std::uint64_t{1} << 63}; }), "negative"));
-    EXPECT_TRUE(has(with([](built& b) { b.a_shape = {1, (std::uint64_t{1} << 32) + 2}; }), "the shape is [1,2]"));
+    EXPECT_TRUE(has(with([](built& b) { b.a_shape = {1, (std::uint64_t{1} << 32) + 2}; }), "the shape must be [1,2]"));
     EXPECT_TRUE(has(with([](built& b) { b.a_shape.assign(9, 1); }), "more than 8 dimensions"));
     EXPECT_TRUE(has(with([](built& b) { b.raw.pop_back(); }), "input 'b': its raw contents are missing"));
-    EXPECT_TRUE(has(with([](built& b) { b.raw[0].pop_back(); }), "raw contents has to be 8, not 7"));
+    EXPECT_TRUE(has(with([](built& b) { b.raw[0].pop_back(); }), "raw contents must be 8, not 7"));
     EXPECT_TRUE(has(with([](built& b) { b.raw.clear(); }), "fp32_contents does not have the 2 elements"));
     EXPECT_TRUE(has(with([](built& b) { b.more = field_of(6, built::tensor_of("z", "", {})); }), "no output 'z'"));
 }
@@ -200,7 +200,7 @@ TEST(wire_request, an_input_or_output_is_given_once) {
     built one;
     const std::string twice = field_of(6, built::tensor_of("y", "", {}));
     one.more = twice + twice;
-    EXPECT_TRUE(has(refused(one.text()), "asked for twice"));
+    EXPECT_TRUE(has(refused(one.text()), "requested twice"));
     one.more = field_of(5, built::tensor_of("a", "FP32", {1, 2}));
     one.raw.emplace_back(8, '\2');
     EXPECT_TRUE(has(refused(one.text()), "input 'a': it is given twice"));
@@ -209,7 +209,7 @@ TEST(wire_request, an_input_or_output_is_given_once) {
 TEST(wire_request, classification_and_sequences_are_unsupported) {
     built one;
     one.more = field_of(4, named_parameter("sequence_id", int64_param, 1));
-    EXPECT_TRUE(has(refused(one.text()), "12 this door knows no sequences"));
+    EXPECT_TRUE(has(refused(one.text()), "12 this door does not support sequences"));
     for (const char* none : {"sequence_id", "sequence_start", "sequence_end"}) {
         one.more = field_of(4, named_parameter(none, int64_param, 0));
         EXPECT_EQ(refused(one.text()), "taken") << none;
@@ -218,7 +218,7 @@ TEST(wire_request, classification_and_sequences_are_unsupported) {
     more.text(1, "y");
     more.message(2, named_parameter("classification", int64_param, 1));
     one.more = field_of(6, more);
-    EXPECT_TRUE(has(refused(one.text()), "12 this door classifies nothing"));
+    EXPECT_TRUE(has(refused(one.text()), "12 this door does not classify"));
 }
 
 TEST(wire_request, contents_beside_raw_contents_are_a_contradiction) {

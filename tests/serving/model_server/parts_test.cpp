@@ -41,7 +41,8 @@ TEST(model_spec, a_model_spec_names_a_model_and_its_source) {
 
 TEST(model_spec, an_error_says_what_is_wrong_with_a_model_spec) {
     EXPECT_THAT(parse_model_spec("alexnet").error().message, HasSubstr("there is no model 'alexnet': choose from"));
-    EXPECT_THAT(parse_model_spec("resnet50=onnx").error().message, HasSubstr("'onnx' is no source of a model"));
+    EXPECT_THAT(parse_model_spec("resnet50=onnx").error().message,
+                HasSubstr("'onnx' is not a valid source of a model"));
     EXPECT_THAT(parse_model_spec("resnet50=builtin").error().message, HasSubstr("is not built in"));
 }
 
@@ -115,14 +116,15 @@ TEST(shapes_file, an_error_names_the_wrong_field) {
     };
     const std::string tail = R"("inputs": [{"shape": [1]}], "outputs": [{"shape": [1]}]})";
     EXPECT_EQ(sentence(R"({"name": "m", )" + tail), "");
-    EXPECT_THAT(sentence("{"), HasSubstr("no JSON object"));
+    EXPECT_THAT(sentence("{"), HasSubstr("not a JSON object"));
     EXPECT_THAT(sentence(R"({"name": "a b", )" + tail), HasSubstr("\"name\""));
     EXPECT_THAT(sentence(R"({"name": "m", "gflops": -1, )" + tail), HasSubstr("\"gflops\""));
     EXPECT_THAT(sentence(R"({"name": "m", "image": [1], )" + tail), HasSubstr("\"image\""));
-    EXPECT_THAT(sentence(R"({"name": "m", "inputs": [], "outputs": []})"), HasSubstr("inputs has to list"));
+    EXPECT_THAT(sentence(R"({"name": "m", "inputs": [], "outputs": []})"), HasSubstr("inputs must list"));
     EXPECT_THAT(sentence(R"({"name": "m", "inputs": [{"type": "f4", "shape": [1]}], "outputs": []})"),
-                HasSubstr("'f4' is no type"));
-    EXPECT_THAT(sentence(R"({"name": "m", "inputs": [{"shape": [0]}], "outputs": []})"), HasSubstr("from 1 on"));
+                HasSubstr("'f4' is not a valid element type"));
+    EXPECT_THAT(sentence(R"({"name": "m", "inputs": [{"shape": [0]}], "outputs": []})"),
+                HasSubstr("numbers of 1 or more"));
     EXPECT_THAT(sentence(R"({"name": "m", "inputs": [{"shape": [65536, 65536]}], "outputs": []})"),
                 HasSubstr("more than 1 GiB"));
 }
@@ -198,10 +200,10 @@ TEST_P(model_control, control_lines_load_and_unload_models) {
     serve({"digits"});
     EXPECT_EQ(obey(*registry, "list"), "models: digits");
     EXPECT_EQ(obey(*registry, "load resnet50=synthetic\r"), "loaded resnet50");
-    EXPECT_THAT(obey(*registry, "load resnet50"), HasSubstr("error: 'resnet50' is loaded already"));
+    EXPECT_THAT(obey(*registry, "load resnet50"), HasSubstr("error: 'resnet50' is already loaded"));
     EXPECT_EQ(obey(*registry, "unload resnet50"), "unloaded resnet50");
     EXPECT_EQ(obey(*registry, "unload resnet50"), "error: 'resnet50' is not loaded");
-    EXPECT_THAT(obey(*registry, "drop digits"), HasSubstr("is no command"));
+    EXPECT_THAT(obey(*registry, "drop digits"), HasSubstr("is not a valid command"));
     EXPECT_EQ(obey(*registry, ""), "");
 }
 

@@ -38,8 +38,8 @@ enum class closed_to : std::uint8_t { change, read_and_change };
 
 /// Empty: good.
 std::string wrong_with(const struct stat& about, closed_to others) {
-    if (!S_ISREG(about.st_mode)) return "is no file";
-    if (about.st_uid != geteuid() && about.st_uid != 0) return "belongs to another user, who can change it";
+    if (!S_ISREG(about.st_mode)) return "is not a file";
+    if (about.st_uid != geteuid() && about.st_uid != 0) return "belongs to another user, who could change it";
     if (others == closed_to::read_and_change && (about.st_mode & (S_IRWXO | S_IWGRP)) != 0)
         return "other users can read or change these secrets: run chmod 600 on the file";
     if ((about.st_mode & (S_IWOTH | S_IWGRP)) != 0) return "other users can change it: run chmod go-w on the file";

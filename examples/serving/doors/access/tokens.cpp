@@ -38,10 +38,12 @@ result<token_list> token_list::parse(std::string_view text) {
         text.remove_prefix(std::min(end + 1, text.size()));
         if (one.empty() || one.front() == '#') continue;
         if (!is_token(one))
-            return no_tokens("line " + std::to_string(line) + " is no token: up to 256 visible ASCII characters");
+            return no_tokens("line " + std::to_string(line) +
+                             " is not a valid token: expected up to 256 visible ASCII "
+                             "characters");
         std::ranges::copy(one, out.tokens_.emplace_back().begin());
     }
-    if (out.empty()) return no_tokens("there is no token: write one a line");
+    if (out.empty()) return no_tokens("the file has no tokens: write one per line");
     return out;
 }
 

@@ -18,7 +18,7 @@ uInt fitting(std::size_t size) {
 error broken_body(content_coding what, const char* how) {
     return {.code = status::invalid_argument,
             .native = 0,
-            .message = "the compressed data are " + std::string{how} + ", or not " + std::string{name_of(what)}};
+            .message = "the compressed data is " + std::string{how} + ", or not " + std::string{name_of(what)}};
 }
 
 /// The memory before it is given back when its bytes are in the new one. False: there is none.
@@ -69,7 +69,11 @@ result<std::string> inflate_all(content_coding from, std::span<const std::span<c
         while (now == inflater::progress::goes_on && (!rest.empty() || full)) {
             if (used > limit) break;
             if (used == out.size() && !enlarge(out, limit, memory))
-                return error{.code = status::overloaded, .native = 0, .message = "there is no memory for it now"};
+                return error{.code = status::overloaded,
+                             .native = 0,
+                             .message =
+                                 "there is no memory for it now: try "
+                                 "again"};
             std::span<std::byte> room = std::as_writable_bytes(std::span{out}).subspan(used);
             now = reader.step(rest, room);
             used = out.size() - room.size();

@@ -40,7 +40,7 @@ result<json> parse(std::string_view text, const place& at) {
     twin_finder twins;
     try {
         json out = json::parse(text, std::ref(twins), true, true);
-        if (!twins.twin().empty()) return wrong(at.of(twins.twin()), "this key is there twice in one object");
+        if (!twins.twin().empty()) return wrong(at.of(twins.twin()), "this key occurs twice in one object");
         return out;
     } catch (const json::exception& failure) {         // a parse_error, or an out_of_range: 1e999
         const std::string_view what = failure.what();  // "[its name] parse error at line 1, column 2: …"

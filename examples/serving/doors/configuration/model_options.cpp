@@ -25,7 +25,7 @@ result<std::vector<oip::model_description>> read_descriptions(std::span<const st
 result<model_place> read_model_place(const std::string& text) {
     const std::size_t end = text.find('=');
     if (end == std::string::npos || end == 0 || end + 1 == text.size())
-        return oip::refusal(status::invalid_argument, oip::in_quotes(text) + " is not NAME=URI");
+        return oip::refusal(status::invalid_argument, oip::in_quotes(text) + " is not valid: expected NAME=URI");
     return model_place{text.substr(0, end), text.substr(end + 1)};
 }
 

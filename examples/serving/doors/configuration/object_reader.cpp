@@ -53,7 +53,8 @@ result<void> read_object(const json& from, const place& at, std::span<const entr
     for (const auto& [key, value] : from.items()) {
         const auto found = std::ranges::find(known, std::string_view{key}, &entry::name);
         if (found == known.end())
-            return wrong(at.of(key), "there is no such key; the nearest is '" + std::string{nearest(key, known)} + "'");
+            return wrong(at.of(key),
+                         "this key is unknown; the nearest known key is '" + std::string{nearest(key, known)} + "'");
         if (auto read = found->read(value, at.of(key)); !read) return read;
     }
     return {};

@@ -89,7 +89,7 @@ class family_writer {
     /// Only statuses that were answered.
     void answers() {
         metric_family& to =
-            begin("accel_door_requests_total", "Requests answered, by the protocol's status.", metric_kind::counter);
+            begin("accel_door_requests_total", "Answered requests, by the protocol's status.", metric_kind::counter);
         each_row([&](const door_metrics& door, std::size_t i) {
             for (std::size_t s = 0; s < door.statuses_.size(); ++s)
                 if (metric one = counted(door.rows_[i]->answers[s]); one.value > 0)
@@ -98,8 +98,8 @@ class family_writer {
     }
 
     void stages() {
-        metric_family& to = begin("accel_door_stage_seconds", "Stages of requests for inference that came to a slot.",
-                                  metric_kind::histogram);
+        metric_family& to =
+            begin("accel_door_stage_seconds", "Stages of inference requests that got a slot.", metric_kind::histogram);
         each_row([&](const door_metrics& door, std::size_t i) {
             for (std::size_t s = 0; s < request_stages && i >= door_metrics::first_model; ++s)
                 put_row(to, door, i, door.rows_[i]->stages[s].read(), {{"stage", stage_names[s]}});
@@ -139,19 +139,20 @@ std::vector<metric_family> door_families(std::span<const door_metrics* const> do
     family_writer out{doors};
     const auto row_of = [](auto what) { return [what](const model_metrics& row) { return counted(row.*what); }; };
     out.answers();
-    out.of_models("accel_door_request_seconds", "From a request's first byte until its answer was written.", histogram,
+    out.of_models("accel_door_request_seconds", "From a request's first byte until the answer was written.", histogram,
                   [](const model_metrics& row) { return row.whole.read(); });
     out.stages();
-    out.of_models("accel_door_requests_in_flight", "Requests without an answer yet.", gauge,
+    out.of_models("accel_door_requests_in_flight", "Requests that are not answered yet.", gauge,
                   row_of(&model_metrics::in_flight));
-    out.of_models("accel_door_cancelled_total", "Requests whose client left first.", counter,
+    out.of_models("accel_door_cancelled_total", "Requests whose client disconnected before the answer.", counter,
                   row_of(&model_metrics::cancelled));
     out.of_models("accel_door_received_bytes_total", "Bytes of requests' bodies.", counter,
                   row_of(&model_metrics::received_bytes));
     out.of_models("accel_door_sent_bytes_total", "Bytes of answers.", counter, row_of(&model_metrics::sent_bytes));
-    out.of_doors("accel_door_connections", "Connections of clients.", gauge, &door_metrics::open_connections);
-    out.of_doors("accel_door_connections_total", "Connections ever taken.", counter, &door_metrics::connections);
-    out.of_doors("accel_door_failed_handshakes_total", "Connections that came to no TLS.", counter,
+    out.of_doors("accel_door_connections", "Open connections of clients.", gauge, &door_metrics::open_connections);
+    out.of_doors("accel_door_connections_total", "Connections accepted since the start.", counter,
+                 &door_metrics::connections);
+    out.of_doors("accel_door_failed_handshakes_total", "Connections whose TLS handshake failed.", counter,
                  &door_metrics::failed_handshakes);
     out.memory();
     return out.take();

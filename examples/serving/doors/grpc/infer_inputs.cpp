@@ -148,7 +148,7 @@ result<void> add_inputs(const infer_message& message, const oip::model_descripti
         if (auto added = add_input(each, raw, !message.raw.empty(), model, to); !added) return added;
     if (!raw.empty())
         return oip::refusal(status::invalid_argument, "the request has " + std::to_string(message.inputs.size()) +
-                                                          " inputs, and raw contents of " +
+                                                          " inputs, but its raw contents are of " +
                                                           std::to_string(message.raw.size()));
     const std::size_t given = to.inputs.size() + to.regions.size();
     if (given == model.inputs.size()) return {};

@@ -54,7 +54,7 @@ result<void> keep_place(const field& from, const char* what, std::vector<cursor>
 
 result<void> keep_parameter(const field& from, std::vector<parameter>& to) {
     if (add_parameter(to, from.bytes)) return {};
-    return oip::refusal(status::invalid_argument, "the parameters are malformed, or more than 64");
+    return oip::refusal(status::invalid_argument, "the parameters are malformed, or there are more than 64");
 }
 
 result<void> keep_field(const field& from, infer_message& to) {
@@ -111,7 +111,7 @@ result<infer_message> read_infer_message(std::span<const slice> slices) {
 }
 
 error malformed_message() {
-    return oip::refusal(status::invalid_argument, "the message is no protobuf of the protocol, or is cut");
+    return oip::refusal(status::invalid_argument, "the message is not a protobuf of this protocol, or is incomplete");
 }
 
 }  // namespace accel::examples::serving::wire

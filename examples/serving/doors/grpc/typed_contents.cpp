@@ -139,14 +139,14 @@ result<std::uint64_t> check_contents(const cursor& input, const tensor& what) {
     const typed_list list = list_of(what.type);
     if (list.number == 0)
         return oip::refusal(status::unsupported,
-                            std::string{oip::name_of(what.type)} + " has no list of contents: send raw contents");
+                            std::string{oip::name_of(what.type)} + " has no typed list of contents: send raw contents");
     std::uint64_t count = 0;
     bool in_range = true;
     const auto seen = walk_input(input, list, [&](std::uint64_t value) {
         in_range = fits(value, what.type);
         return in_range && ++count <= count_of(what);
     });
-    if (!in_range) return mistake("a value of the contents is no " + std::string{oip::name_of(what.type)});
+    if (!in_range) return mistake("a value of the contents is not a valid " + std::string{oip::name_of(what.type)});
     if (seen.other) return mistake(std::string{"its contents are not in "} + list.name);
     if (seen.good && count == count_of(what)) return size_bytes(what);
     return other_count(list.name, count_of(what));

@@ -63,7 +63,7 @@ void connection::on_handshake(const error_code& failed) {
     stream_.go_plain();
     keep_alive_ = false;
     unread_ = true;
-    reply(400, "this port speaks HTTPS: ask for https://");
+    reply(400, "this port only speaks HTTPS: use https://");
 }
 
 void connection::enter(stage next, std::chrono::milliseconds patience) {
@@ -241,7 +241,7 @@ void connection::refuse_head(const error_code& failed) {
     if (failed == http::error::header_limit || failed == http::error::buffer_overflow)
         return reply(431, "the header is longer than 8 KiB");
     const bool not_http = failed.category() == http::make_error_code(http::error::bad_method).category();
-    if (not_http) return reply(400, "this is not HTTP/1.1: " + failed.message());
+    if (not_http) return reply(400, "this is not a valid HTTP/1.1 request: " + failed.message());
     close();
 }
 
@@ -249,7 +249,7 @@ void connection::dispatch() {
     const auto& head = parser_->get();
     if (!has_one_host(head)) {
         keep_alive_ = false;
-        return reply(400, "a request of HTTP/1.1 has one Host");
+        return reply(400, "an HTTP/1.1 request must have exactly one Host");
     }
     const auto to = oip::find_route({head.target().data(), head.target().size()});
     const bool health = to && (to.value().what == oip::action::live || to.value().what == oip::action::ready);
@@ -257,8 +257,8 @@ void connection::dispatch() {
     if (!to) return refuse(to.error());
     const bool asks = oip::method_of(to.value().what) == "GET";
     if (!(asks ? head.method() == http::verb::get || head_only_ : head.method() == http::verb::post))
-        return asks ? reply(405, "the method is GET or HEAD", "Allow: GET, HEAD\r\n")
-                    : reply(405, "the method is POST", "Allow: POST\r\n");
+        return asks ? reply(405, "the method must be GET or HEAD", "Allow: GET, HEAD\r\n")
+                    : reply(405, "the method must be POST", "Allow: POST\r\n");
     what_ = to.value().what;
     if (what_ >= oip::action::region_status) return begin_regions(to.value());
     if (!asks) return begin_infer(to.value());
@@ -269,7 +269,7 @@ bool connection::check_token(bool open_to_all) {
     const auto field = parser_->get()["Authorization"];
     if (open_to_all || door_.tokens().allow({field.data(), field.size()})) return true;
     if (field.empty())
-        reply(401, "a token is needed: send Authorization: Bearer TOKEN", "WWW-Authenticate: Bearer\r\n");
+        reply(401, "a token is required: send Authorization: Bearer TOKEN", "WWW-Authenticate: Bearer\r\n");
     else
         reply(401, "this token is not known here", "WWW-Authenticate: Bearer error=\"invalid_token\"\r\n");
     return false;
@@ -277,7 +277,7 @@ bool connection::check_token(bool open_to_all) {
 
 void connection::answer_ready(bool ready, std::string document) {
     if (door_.leaving()) return reply(503, "the door is closing");
-    if (!ready) return reply(503, "no server has the model and takes requests");
+    if (!ready) return reply(503, "no server has this model and accepts requests now");
     reply_document(std::move(document));
 }
 

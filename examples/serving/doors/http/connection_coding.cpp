@@ -39,7 +39,7 @@ bool connection::plan_coded_body(std::optional<std::string_view> length) {
     coded_left_ = *parser_->content_length();
     // Where tensors follow the JSON, that says what is wrong with long ones.
     if (plan_.json_bytes <= max_json && (length || coded_left_ <= longest_coded(plain_limit_))) return true;
-    reply(413, "the body, or its Inference-Header-Content-Length, is longer than this model may need");
+    reply(413, "the body, or its Inference-Header-Content-Length, is longer than this model needs");
     return false;
 }
 
@@ -73,13 +73,13 @@ void connection::inflate_some() {
     coded_left_ -= ahead - input.size();
     plain_bytes_ = plain_.size() - room.size();
     if (plain_bytes_ > plain_limit_) return refuse_long();
-    if (now == inflater::progress::broken) return reply(400, "the body is not what its Content-Encoding says");
+    if (now == inflater::progress::broken) return reply(400, "the body does not match its Content-Encoding");
     if (now == inflater::progress::whole && coded_left_ > 0)
         return reply(400, "other bytes follow the compressed body");
     if (now == inflater::progress::whole) return on_plain();
     if (room.empty() || !input.empty())
         return asio::post(stream_.get_executor(), [self = shared_from_this()] { self->inflate_some(); });
-    if (coded_left_ == 0) return reply(400, "the compressed body is cut");
+    if (coded_left_ == 0) return reply(400, "the compressed body is incomplete");
     stream_.async_read_some(read_ahead_.prepare(std::min<std::uint64_t>(coded_piece, coded_left_)),
                             [self = shared_from_this()](const error_code& failed, std::size_t size) {
                                 self->read_ahead_.commit(size);
@@ -96,7 +96,7 @@ void connection::refuse_long() {
         drop_json_text();
         if (!said) return refuse(said.error());
     }
-    reply(413, "the body is longer than this model takes, once it is inflated");
+    reply(413, "the body is longer than this model accepts, after decompression");
 }
 
 void connection::on_coded(const error_code& failed) {

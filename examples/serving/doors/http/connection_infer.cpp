@@ -43,16 +43,16 @@ void connection::begin_infer(const oip::route& to) {
     model_ = &found->second;
     if (what_ == oip::action::infer && model_->description.decoupled) return refuse(oip::answers_in_parts(to.model));
     if (counted_.of_its_model() > door_.settings().max_model_requests)
-        return reply(429, "too many requests of this model are open", "Retry-After: 1\r\n");
+        return reply(429, "too many requests for this model are open", "Retry-After: 1\r\n");
     const auto& head = parser_->get();
     const auto coding = coding::coding_of(view_of(head["Content-Encoding"]));
-    if (!coding) return reply(415, "this door knows gzip and deflate alone", "Accept-Encoding: gzip, deflate\r\n");
+    if (!coding) return reply(415, "this door only knows gzip and deflate", "Accept-Encoding: gzip, deflate\r\n");
     coding_ = *coding;
-    if (parser_->chunked() || !parser_->content_length()) return reply(411, "a request has a Content-Length");
+    if (parser_->chunked() || !parser_->content_length()) return reply(411, "a request needs a Content-Length");
     if (!plan_body()) return;
     const auto expected = head["Expect"];
     if (expected.empty()) return read_payload();
-    if (!is_text(expected, "100-continue")) return reply(417, "this door knows no expectation but 100-continue");
+    if (!is_text(expected, "100-continue")) return reply(417, "this door knows no expectation except 100-continue");
     enter_body(stage::json);
     asio::async_write(stream_, asio::buffer(go_on), [self = shared_from_this()](const error_code& failed, std::size_t) {
         if (failed || self->stage_ != stage::json) return self->close();
@@ -188,10 +188,10 @@ void connection::on_slot(status got, const call_slot& slot) {
     if (got == status::ok) slot_ = slot;
     if (!waits) return abandon();
     returned_.time().end_wait();
-    if (got != status::ok) return reply(oip::http_status_of(got), "the model's server is out of reach");
+    if (got != status::ok) return reply(oip::http_status_of(got), "the model's server cannot be reached");
     if (slot.request.size() < request_.payload.bytes()) {
         abandon();
-        return reply(500, "the model's server takes shorter requests than the model's description says");
+        return reply(500, "the model's server accepts only shorter requests than the model's description says");
     }
     if (!returned_.is_kept()) return read_body();
     returned_.move_to(slot);

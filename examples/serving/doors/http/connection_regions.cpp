@@ -43,8 +43,11 @@ void connection::begin_regions(oip::route to) {
         return refuse(shared_memory::no_regions());
     const auto field = parser_->get()["Content-Encoding"];
     coding_ = coding::coding_of({field.data(), field.size()}).value_or(coding::content_coding::gzip);
-    if (coding_ != coding::content_coding::identity) return reply(415, "requests for shared memory are not compressed");
-    if (parser_->chunked()) return reply(411, "a request has a Content-Length");
+    if (coding_ != coding::content_coding::identity)
+        return reply(415,
+                     "requests for shared memory must not be "
+                     "compressed");
+    if (parser_->chunked()) return reply(411, "a request needs a Content-Length");
     plan_ = {.json_bytes = parser_->content_length().value_or(0)};
     if (plan_.json_bytes > longest_registration) return reply(413, "the body is longer than 4096 bytes");
     of_regions_ = std::move(to);

@@ -17,7 +17,7 @@ namespace {
 error unusable(const std::string& path, const char* what, const error_code& why) {
     return {.code = status::invalid_argument,
             .native = why.value(),
-            .message = path + " is no " + what + " in PEM: " + why.message()};
+            .message = path + " is not a valid " + what + " in PEM: " + why.message()};
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 result<tensor> promised_tensor(const model_description& model, const named_tensor& declared,
                                std::size_t payload_bytes) {
     if (declared.is_fixed()) return declared.what;
-    const error unknown = refusal(status::protocol_error, "its size is not said");
+    const error unknown = refusal(status::protocol_error, "its size is unknown");
     if (model.outputs.size() > 1) return unknown;
     if (declared.strings) return serialized_strings(payload_bytes);
     const std::uint64_t each = declared.what.type.bits / 8U;

@@ -27,7 +27,7 @@ result<body_plan> plan_body(std::uint64_t body_bytes, std::optional<std::string_
     const auto json = number_of(*header_length);
     if (!json || *json > body_bytes)
         return refusal(status::invalid_argument,
-                       "Inference-Header-Content-Length is no number up to the body's length");
+                       "Inference-Header-Content-Length is not a number up to the body's length");
     return body_plan{*json, body_bytes - *json};
 }
 
@@ -35,7 +35,7 @@ result<void> check_body(const body_plan& plan, const model_description& model, s
     const std::uint64_t json = json_input_bytes(model, max_json);
     if (plan.json_bytes > json)
         return refusal(status::message_too_large,
-                       "the JSON is longer than the " + std::to_string(json) + " bytes that this model may need");
+                       "the JSON is longer than the " + std::to_string(json) + " bytes that this model needs");
     const std::uint64_t tensors = binary_input_bytes(model);
     if (plan.is_raw() && plan.binary_bytes > tensors)
         return refusal(status::message_too_large,

@@ -27,7 +27,7 @@ result<std::size_t> find_output(const model_description& model, std::string_view
 
 result<void> check_datatype(const named_tensor& input, std::string_view name) {
     if (name == datatype_of(input)) return {};
-    return mistake_in(input, "the datatype is " + std::string{datatype_of(input)} + ", not " + in_quotes(name));
+    return mistake_in(input, "the datatype must be " + std::string{datatype_of(input)} + ", not " + in_quotes(name));
 }
 
 result<void> check_version(std::string_view model, std::string_view version) {
@@ -42,7 +42,7 @@ error other_shape(const named_tensor& input, std::span<const std::uint64_t> said
         text += std::to_string(each);
     }
     if (said.size() > max_tensor_rank) text += ",…";
-    return mistake_in(input, "the shape is " + shape_text(input.what) + ", not [" + text + ']');
+    return mistake_in(input, "the shape must be " + shape_text(input.what) + ", not [" + text + ']');
 }
 
 error too_many_bytes(const named_tensor& input) {
@@ -51,7 +51,7 @@ error too_many_bytes(const named_tensor& input) {
 
 error other_strings(const named_tensor& input, std::uint64_t elements) {
     return mistake_in(input, "it is not " + std::to_string(elements) +
-                                 " elements of BYTES, each behind its length of 4 bytes, little-endian");
+                                 " elements of BYTES, each after its length (4 bytes, little-endian)");
 }
 
 error negative_dimension(const named_tensor& input) {
@@ -68,19 +68,19 @@ error inputs_lacking(std::size_t given, const model_description& model) {
 }
 
 error output_twice() {
-    return refusal(status::invalid_argument, "an output is asked for twice");
+    return refusal(status::invalid_argument, "an output is requested twice");
 }
 
 error bad_region_part() {
     return refusal(status::invalid_argument,
-                   "a tensor in shared memory needs shared_memory_region, a text, and shared_memory_byte_size, a whole "
-                   "number; shared_memory_offset is one as well");
+                   "a tensor in shared memory needs shared_memory_region (a string) and shared_memory_byte_size (a "
+                   "whole number); shared_memory_offset must be a whole number as well");
 }
 
 result<void> check_bytes(const named_tensor& input, const tensor& shape, std::uint64_t bytes, const std::string& what) {
     const std::uint64_t wanted = size_bytes(shape);
     if (!input.strings && bytes != wanted)
-        return mistake_in(input, what + " has to be " + std::to_string(wanted) + ", not " + std::to_string(bytes));
+        return mistake_in(input, what + " must be " + std::to_string(wanted) + ", not " + std::to_string(bytes));
     if (!input.strings) return {};
     if (bytes > input.max_bytes) return too_many_bytes(input);
     if (bytes < wanted * string_length_bytes) return other_strings(input, wanted);
@@ -88,19 +88,19 @@ result<void> check_bytes(const named_tensor& input, const tensor& shape, std::ui
 }
 
 error no_classification() {
-    return refusal(status::unsupported, "this door classifies nothing: ask for the whole output");
+    return refusal(status::unsupported, "this door does not classify: ask for the whole output");
 }
 
 error no_sequences() {
-    return refusal(status::unsupported, "this door knows no sequences of requests");
+    return refusal(status::unsupported, "this door does not support sequences of requests");
 }
 
 error bad_timeout() {
-    return refusal(status::invalid_argument, "the timeout is no whole number of microseconds up to an hour");
+    return refusal(status::invalid_argument, "the timeout is not a whole number of microseconds up to an hour");
 }
 
 error bad_priority() {
-    return refusal(status::invalid_argument, "the priority is not a whole number from 0 on");
+    return refusal(status::invalid_argument, "the priority is not a whole number of 0 or more");
 }
 
 error answers_in_parts(std::string_view model) {

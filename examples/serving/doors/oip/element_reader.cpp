@@ -200,14 +200,15 @@ error element_reader::sentence_of(mistake what) const {
     switch (what) {
         case mistake::element:
             return refusal(status::invalid_argument,
-                           write_ == nullptr ? "an element of the data is no string of UTF-8"
-                                             : "a value of the data is no " + std::string{name_of(what_.type)});
+                           write_ == nullptr
+                               ? "an element of the data is not a string of UTF-8"
+                               : "a value of the data is not a valid " + std::string{name_of(what_.type)});
         case mistake::too_long:
             return refusal(status::invalid_argument,
                            "the strings have more than " + std::to_string(max_bytes_) + " bytes, with their lengths");
         default:
-            return refusal(status::invalid_argument, "the data are not the " + std::to_string(count_) +
-                                                         " elements of the shape, flat or nested like it");
+            return refusal(status::invalid_argument, "the data does not have the " + std::to_string(count_) +
+                                                         " elements of the shape, flat or nested in the same way");
     }
 }
 
@@ -231,7 +232,7 @@ std::uint64_t count_elements(std::string_view text) noexcept {
 result<std::string> read_string(std::string_view text) {
     const nlohmann::json read = nlohmann::json::parse(text, nullptr, false);
     if (read.is_string()) return read.get<std::string>();
-    return refusal(status::invalid_argument, "it is a text, in quotes");
+    return refusal(status::invalid_argument, "it must be a string, in quotes");
 }
 
 }  // namespace accel::examples::serving::oip

@@ -77,8 +77,8 @@ result<bool> element_writer::step(std::size_t characters, std::string& to) {
         begun_ = true;
         if (!append_(to, left_))
             return refusal(status::invalid_argument,
-                           strings_ ? "a string is no UTF-8, which JSON cannot say: ask for binary data"
-                                    : "a number is infinite or none, which JSON cannot say: ask for binary data");
+                           strings_ ? "a string is not UTF-8, which JSON requires: ask for binary data"
+                                    : "a number is infinite or NaN, which JSON cannot represent: ask for binary data");
         if (to.size() >= end && !left_.empty()) return true;
     }
     to += ']';

@@ -55,7 +55,7 @@ result<void> read_fields(const split_object& document, const model_description& 
         // Clients send fields that other servers know (temperature, stream).
         unused += held->text.size();
         if (unused > max_json_frame)
-            return refusal(status::invalid_argument, "the JSON has more than 64 KiB beside its inputs");
+            return refusal(status::invalid_argument, "the JSON has more than 64 KiB besides its inputs");
         if (!json::accept(held->text)) return refusal(status::invalid_argument, "the request is not JSON");
     }
     return {};

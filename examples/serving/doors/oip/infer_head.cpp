@@ -23,17 +23,17 @@ error mistake(std::string sentence) {
 
 result<void> check_type(const json& from, const named_tensor& input) {
     const json* type = member(from, "datatype");
-    if (type == nullptr || !type->is_string()) return mistake_in(input, "there is no datatype");
+    if (type == nullptr || !type->is_string()) return mistake_in(input, "its datatype is missing");
     return check_datatype(input, type->get_ref<const std::string&>());
 }
 
 result<tensor> read_shape(const json& from, const named_tensor& input) {
     const json* shape = member(from, "shape");
-    if (shape == nullptr || !shape->is_array()) return mistake_in(input, "there is no shape");
+    if (shape == nullptr || !shape->is_array()) return mistake_in(input, "its shape is missing");
     std::vector<std::uint64_t> said;
     for (const json& each : *shape) {
         if (each.is_number_integer() && !each.is_number_unsigned()) return negative_dimension(input);
-        if (!each.is_number_unsigned()) return mistake_in(input, "a dimension is no whole number below 2^64");
+        if (!each.is_number_unsigned()) return mistake_in(input, "a dimension is not a whole number below 2^64");
         said.push_back(each.get<std::uint64_t>());
     }
     return with_shape(input, said);
@@ -91,8 +91,8 @@ result<void> add_input(const json& from, const held_value* data, const model_des
     const auto binary = binary_size(from, input, one->shape);
     if (!binary) return binary.error();
     const int ways = (binary.value() ? 1 : 0) + (*region ? 1 : 0) + (data != nullptr ? 1 : 0);
-    if (ways > 1) return mistake_in(input, "it has several of data, a binary_data_size and a shared_memory_region");
-    if (ways == 0) return mistake_in(input, "there are neither data nor a binary_data_size");
+    if (ways > 1) return mistake_in(input, "it has more than one of data, binary_data_size and shared_memory_region");
+    if (ways == 0) return mistake_in(input, "it has neither data nor a binary_data_size");
     if (*region) {
         to.payload.set(input, one->index, one->shape, (*region)->bytes);
         to.regions.push_back({one->index, **std::move(region)});
@@ -122,17 +122,17 @@ result<void> read_inputs(const split_object& document, const model_description& 
     const std::size_t given = to.inputs.size() + to.regions.size();
     if (given != model.inputs.size()) return inputs_lacking(given, model);
     if (sum == binary_bytes) return {};
-    return mistake("the inputs have " + std::to_string(sum) + " bytes of binary data, and the body " +
+    return mistake("the inputs have " + std::to_string(sum) + " bytes of binary data, but the body has " +
                    std::to_string(binary_bytes));
 }
 
 /// BYTES say themselves how many they are, but nobody has read them yet: only a fixed shape does for them.
 result<tensor> raw_shape(const named_tensor& input, std::uint64_t bytes) {
     const bool open = variable_dimensions(input.what) > 0;
-    if (input.strings && open) return mistake_in(input, "a raw binary request of BYTES is for a shape without -1");
+    if (input.strings && open) return mistake_in(input, "a raw binary request with BYTES needs a shape without -1");
     if (!open) return input.what;
     const std::uint64_t each = input.what.type.bits / 8U;
-    if (bytes % each != 0) return mistake_in(input, "the body is no whole number of its elements");
+    if (bytes % each != 0) return mistake_in(input, "the body is not a whole number of its elements");
     return with_elements(input, bytes / each);
 }
 
@@ -159,7 +159,7 @@ result<infer_request> read_infer_head(std::string_view head, std::uint64_t binar
 }
 
 result<infer_request> raw_infer_request(std::uint64_t binary_bytes, const model_description& model) {
-    if (model.inputs.size() != 1) return mistake("a raw binary request is for models with one input alone");
+    if (model.inputs.size() != 1) return mistake("a raw binary request needs a model with exactly one input");
     const named_tensor& input = model.inputs.front();
     infer_request out;
     out.payload = request_payload{model};

@@ -48,7 +48,7 @@ class splitter {
             step();
             if (too_deep_) return refusal(status::invalid_argument, "the JSON is nested deeper than 16 levels");
             if (rest_.size() > max_json_frame)
-                return refusal(status::invalid_argument, "the JSON has more than 64 KiB beside its data");
+                return refusal(status::invalid_argument, "the JSON has more than 64 KiB besides its data");
         }
         json tree = json::parse(rest_, nullptr, false);
         if (tree.is_discarded()) return refusal(status::invalid_argument, "the request is not JSON");

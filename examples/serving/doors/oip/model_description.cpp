@@ -26,12 +26,13 @@ error of_tensor(const std::string& name, const std::string& what) {
 }
 
 result<void> read_shape(const json& from, const std::string& name, tensor& to) {
-    if (!from.is_array() || from.size() > max_tensor_rank) return of_tensor(name, "a shape is up to 8 numbers");
+    if (!from.is_array() || from.size() > max_tensor_rank) return of_tensor(name, "a shape may have up to 8 numbers");
     for (const json& each : from) {
         const bool variable = each.is_number_integer() && each == -1;
         const bool fits = each.is_number_unsigned() && each.get<std::uint64_t>() > 0 &&
                           each.get<std::uint64_t>() <= std::numeric_limits<std::uint32_t>::max();
-        if (!fits && !variable) return of_tensor(name, "a dimension is a whole number from 1 to 4294967295, or -1");
+        if (!fits && !variable)
+            return of_tensor(name, "a dimension must be a whole number from 1 to 4294967295, or -1");
         to.shape[to.rank++] = variable ? 0 : each.get<std::uint32_t>();
     }
     return {};
@@ -41,14 +42,14 @@ result<bool> read_flag(const json& from, const char* name) {
     const json* value = member(from, name);
     if (value == nullptr) return false;
     if (value->is_boolean()) return value->get<bool>();
-    return refusal(status::invalid_argument, in_quotes(name) + " is neither true nor false");
+    return refusal(status::invalid_argument, in_quotes(name) + " must be true or false");
 }
 
 result<void> read_max_bytes(const json& from, named_tensor& to) {
     const json* bytes = member(from, "max_bytes");
     if (bytes == nullptr) return {};
     if (!bytes->is_number_unsigned() || bytes->get<std::uint64_t>() > max_payload_bytes)
-        return of_tensor(to.name, "max_bytes is a whole number up to 1073741824");
+        return of_tensor(to.name, "max_bytes must be a whole number up to 1073741824");
     to.max_bytes = bytes->get<std::uint64_t>();
     return {};
 }
@@ -58,12 +59,14 @@ result<named_tensor> read_tensor(const json& from) {
     const json* type = member(from, "datatype");
     const json* shape = member(from, "shape");
     const bool whole = name != nullptr && name->is_string() && type != nullptr && type->is_string() && shape != nullptr;
-    if (!whole) return refusal(status::invalid_argument, "a tensor has a name, a datatype and a shape");
+    if (!whole) return refusal(status::invalid_argument, "a tensor needs a name, a datatype and a shape");
     named_tensor out{name->get<std::string>(), {}, false};
     out.strings = *type == "BYTES";
     const auto known = type_of(out.strings ? "UINT8" : type->get_ref<const std::string&>());
     if (!known)
-        return of_tensor(out.name, in_quotes(type->get_ref<const std::string&>()) + " is no datatype of a payload");
+        return of_tensor(out.name, in_quotes(type->get_ref<const std::string&>()) +
+                                       " is not a valid datatype of a "
+                                       "payload");
     out.what.type = *known;
     if (auto read = read_max_bytes(from, out); !read) return read.error();
     if (auto read = read_shape(*shape, out.name, out.what); !read) return read.error();
@@ -71,7 +74,7 @@ result<named_tensor> read_tensor(const json& from) {
     if (!text) return of_tensor(out.name, text.error().message);
     out.text = text.value();
     if (out.text && (out.strings || out.what.type != data_type{type_code::unsigned_integer, 8, 1}))
-        return of_tensor(out.name, "a text has the datatype UINT8");
+        return of_tensor(out.name, "a text needs the datatype UINT8");
     return out;
 }
 
@@ -92,20 +95,21 @@ result<void> check_names(std::span<const named_tensor> list) {
     for (std::size_t i = 0; i < list.size(); ++i) {
         if (list[i].name.empty()) return refusal(status::invalid_argument, "a tensor has no name");
         for (std::size_t k = 0; k < i; ++k)
-            if (list[k].name == list[i].name) return of_tensor(list[i].name, "there are two of this name");
+            if (list[k].name == list[i].name) return of_tensor(list[i].name, "this name occurs twice");
     }
     return {};
 }
 
 /// Says how many bytes it has at most.
 result<void> check_bytes(named_tensor& one) {
-    if (!detail::is_sane(one.what)) return of_tensor(one.name, "it is no tensor, or is larger than a payload");
+    if (!detail::is_sane(one.what)) return of_tensor(one.name, "it is not a valid tensor, or is larger than a payload");
     if (one.is_fixed()) one.max_bytes = size_bytes(one.what);
     if (one.max_bytes == 0)
-        return of_tensor(one.name, "a dimension of -1, or BYTES, needs max_bytes, the most that its elements have");
-    if (one.text && !one.is_fixed()) return of_tensor(one.name, "a text has no dimension of -1");
+        return of_tensor(one.name, "a dimension of -1, or BYTES, needs max_bytes, the largest size of its elements");
+    if (one.text && !one.is_fixed()) return of_tensor(one.name, "a text must not have a dimension of -1");
     if (one.strings && variable_dimensions(one.what) > 1)
-        return of_tensor(one.name, "BYTES has one dimension of -1 at most: a message says how many strings there are");
+        return of_tensor(one.name,
+                         "BYTES may have only one dimension of -1: a message says how many strings there are");
     return {};
 }
 
@@ -129,7 +133,7 @@ result<std::size_t> place(std::span<named_tensor> list) {
 
 result<std::size_t> check_tensors(std::span<named_tensor> list) {
     if (list.empty() || list.size() > max_tensors)
-        return refusal(status::invalid_argument, "a model has 1 to 64 inputs, and as many outputs");
+        return refusal(status::invalid_argument, "a model must have 1 to 64 inputs, and 1 to 64 outputs");
     if (auto good = check_names(list); !good) return good.error();
     return place(list);
 }
@@ -147,12 +151,12 @@ bool named_tensor::is_fixed() const noexcept {
 result<model_description> checked(model_description model) {
     if (!is_model_name(model.name))
         return refusal(status::invalid_argument, in_quotes(model.name) +
-                                                     " is not a valid name of a model: 1 to 64 bytes of UTF-8, without "
-                                                     "blanks");
+                                                     " is not a valid name of a model: expected 1 to 64 bytes of UTF-8 "
+                                                     "without blanks");
     if (!is_target_name(model.target))
         return refusal(status::invalid_argument, in_quotes(model.target) +
-                                                     " is not a valid target: 1 to 64 printable ASCII characters, "
-                                                     "without blanks");
+                                                     " is not a valid target: expected 1 to 64 printable ASCII "
+                                                     "characters without blanks");
     const auto inputs = check_tensors(model.inputs);
     if (!inputs) return inputs.error();
     const auto outputs = check_tensors(model.outputs);
@@ -168,7 +172,8 @@ result<model_description> read_description(std::string_view text) {
     const json* name = member(document.value(), "name");
     if (name == nullptr || !name->is_string()) return refusal(status::invalid_argument, "the description has no name");
     const json* target = member(document.value(), "target");
-    if (target != nullptr && !target->is_string()) return refusal(status::invalid_argument, "the target is no text");
+    if (target != nullptr && !target->is_string())
+        return refusal(status::invalid_argument, "the target is not a string");
     auto inputs = read_tensors(document.value(), "inputs");
     if (!inputs) return inputs.error();
     auto outputs = read_tensors(document.value(), "outputs");
@@ -235,7 +240,7 @@ result<tensor> with_elements(const named_tensor& declared, std::uint64_t count, 
     const bool whole = rest > 0 && some && count % rest == 0 && (open != shape.end() || count == rest);
     if (!whole)
         return mistake_in(declared, "its shape is " + shape_text(declared.what) + ", which no " +
-                                        std::to_string(count) + " elements have");
+                                        std::to_string(count) + " elements cannot have");
     if (open != shape.end()) *open = count / rest;
     return with_shape(declared, shape, may_be_empty);
 }

@@ -20,7 +20,7 @@ result<bool> flag_of(const json& owner, const char* name, bool usual) {
     const json* value = parameters == nullptr ? nullptr : member(*parameters, name);
     if (value == nullptr) return usual;
     if (value->is_boolean()) return value->get<bool>();
-    return refusal(status::invalid_argument, std::string{"the parameter "} + name + " is neither true nor false");
+    return refusal(status::invalid_argument, std::string{"the parameter "} + name + " must be true or false");
 }
 
 result<output_choice> chosen_output(const json& from, const model_description& model, bool usual) {
@@ -49,7 +49,7 @@ result<std::vector<output_choice>> chosen_outputs(const json& request, const mod
     std::vector<output_choice> out;
     const json* list = member(request, "outputs");
     if (list != nullptr && !list->is_array())
-        return refusal(status::invalid_argument, "the outputs of the request are no list");
+        return refusal(status::invalid_argument, "the outputs of the request are not a list");
     if (list == nullptr || list->empty()) {
         for (std::size_t i = 0; i < model.outputs.size(); ++i) out.push_back({i, usual.value()});
         return out;

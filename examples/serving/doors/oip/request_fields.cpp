@@ -43,14 +43,14 @@ result<std::string> read_id(const json& document) {
     const json* id = member(document, "id");
     if (id == nullptr) return std::string{};
     if (!id->is_string() || id->get_ref<const std::string&>().size() > max_id_bytes)
-        return wrong_field("the id is no text of at most 256 bytes");
+        return wrong_field("the id is not a string of at most 256 bytes");
     return id->get<std::string>();
 }
 
 result<std::chrono::nanoseconds> read_parameters(const json& document) {
     const json* parameters = member(document, "parameters");
     if (parameters == nullptr) return std::chrono::nanoseconds{};
-    if (!parameters->is_object()) return wrong_field("the parameters are no object");
+    if (!parameters->is_object()) return wrong_field("the parameters are not an object");
     if (is_of_sequence(*parameters)) return no_sequences();
     const json* priority = member(*parameters, "priority");
     if (priority != nullptr && !priority->is_number_unsigned()) return bad_priority();

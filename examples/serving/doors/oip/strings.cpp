@@ -8,7 +8,7 @@
 namespace accel::examples::serving::oip {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "lengths are copied as they lie");
+static_assert(std::endian::native == std::endian::little, "lengths are little-endian, and are copied");
 
 std::uint32_t length_at(std::span<const std::byte> bytes) noexcept {
     std::uint32_t out = 0;

@@ -36,7 +36,7 @@ std::string missing_protection(const choices& chosen, const std::string& where) 
     const bool no_tls = chosen.certificate.empty();
     const bool no_tokens = chosen.tokens.empty();
     if (chosen.insecure || (!no_tls && !no_tokens)) return {};
-    return fmt::format("other machines reach {}: give {}, or a loopback address, or --insecure", where,
+    return fmt::format("{} is reachable from other machines: give {}, or a loopback address, or --insecure", where,
                        no_tls && no_tokens ? "--tls-certificate, --tls-key and --tokens"
                        : no_tls            ? "--tls-certificate and --tls-key"
                                            : "--tokens");
@@ -68,8 +68,8 @@ bool fit_connections(const char* program, std::uint64_t descriptors, choices& ch
         report::complain(program, fmt::format("{} descriptors are too few: {}", descriptors, advice));
         return false;
     }
-    fmt::print(stderr, "{}: {} descriptors allow {} connections of each door, and not {}: {}\n", program, descriptors,
-               most, wanted, advice);
+    fmt::print(stderr, "{}: {} descriptors allow {} connections of each door, not {}: {}\n", program, descriptors, most,
+               wanted, advice);
     chosen.limits.max_connections = most;
     return true;
 }
@@ -162,7 +162,7 @@ void door_set::await_hangup() {
 void door_set::renew() {
     const auto access = open_access(chosen_);
     if (!access) {
-        fmt::print(stderr, "SIGHUP: {}; certificate and tokens stay as they were\n", access.error().message);
+        fmt::print(stderr, "SIGHUP: {}; the old certificate and tokens stay in use\n", access.error().message);
         return;
     }
     for (const auto& each : doors_) each->renew(access.value());
@@ -247,7 +247,8 @@ void door_set::say_summary() const {
                                .dump());
     else
         fmt::print(
-            "answered {} requests of {} connections, {} with an error; {} clients left before; {:.2f} s of CPU\n",
+            "answered {} requests of {} connections, {} with an error; {} clients disconnected before; {:.2f} s of "
+            "CPU\n",
             sum.requests, sum.connections, sum.errors, sum.cancelled, cpu_s);
 }
 

@@ -51,7 +51,7 @@ result<std::vector<model_description>> describe(const std::string& name, std::sp
     if (shapes == nullptr)
         return oip::refusal(status::not_found,
                             "the shapes of " + oip::in_quotes(name) +
-                                " are not known: give them by --describe FILE, or in the configuration");
+                                " are unknown: give them with --describe FILE, or in the configuration");
     std::vector<model_description> out;
     for (model_description& each : from_table(*shapes)) {
         auto good = oip::checked(std::move(each));

@@ -29,7 +29,7 @@ std::uint32_t parts_of(const served_model& model, const door_settings& settings)
 
 error failure_of(const served_model& model, const completion& from) {
     const status told = from.unseen() ? model.to->without_server(from.status) : from.status;
-    if (told != from.status) return oip::refusal(told, "no server that has the model is connected");
+    if (told != from.status) return oip::refusal(told, "no connected server has this model");
     std::string out = "the model's server answered " + std::string{to_string(from.status)};
     const auto text = from.response;
     if (!text.empty()) out += ": " + std::string(reinterpret_cast<const char*>(text.data()), text.size());

@@ -12,7 +12,7 @@ namespace {
 error too_short(const oip::named_tensor& output, std::uint64_t bytes, std::uint64_t room) {
     return oip::refusal(status::invalid_argument, "output " + oip::in_quotes(output.name) + " has " +
                                                       std::to_string(bytes) +
-                                                      " bytes, and shared_memory_byte_size is " + std::to_string(room));
+                                                      " bytes, but shared_memory_byte_size is " + std::to_string(room));
 }
 
 }  // namespace
@@ -96,8 +96,7 @@ result<void> call_regions::copy_out(const oip::model_description& model, std::sp
 result<void> call_regions::check_kept() const {
     const bool lost = lent_ && std::ranges::any_of(inputs_, [](const use& each) { return each.where->lost(); });
     if (!lost) return {};
-    return oip::refusal(status::invalid_argument,
-                        "the shared memory became shorter during the call: register it again");
+    return oip::refusal(status::invalid_argument, "the shared memory was shortened during the call: register it again");
 }
 
 void call_regions::clear() {

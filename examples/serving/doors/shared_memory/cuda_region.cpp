@@ -83,7 +83,7 @@ class cuda_region final : public region {
         const cudaError_t chosen = cudaSetDevice(device_);
         const cudaError_t done = chosen == cudaSuccess ? stream_.copy(to, from, bytes) : chosen;
         if (done == cudaSuccess) return {};
-        return cuda_error(status::device_lost, "the GPU refused to copy", done);
+        return cuda_error(status::device_lost, "the GPU cannot copy", done);
     }
 
     int device_;
@@ -96,7 +96,7 @@ class cuda_region final : public region {
 result<int> choose_device(std::int64_t device) {
     int count = 0;
     const cudaError_t counted = cudaGetDeviceCount(&count);
-    if (counted != cudaSuccess) return cuda_error(status::unsupported, "there is no GPU that works", counted);
+    if (counted != cudaSuccess) return cuda_error(status::unsupported, "there is no usable GPU", counted);
     if (device < 0 || device >= count)
         return oip::refusal(status::invalid_argument, "there is no device_id " + std::to_string(device) +
                                                           ": this host has " + std::to_string(count) + " GPUs");
@@ -109,8 +109,9 @@ result<int> choose_device(std::int64_t device) {
 result<opened_memory> open_memory(std::string_view handle) {
     cudaIpcMemHandle_t native;
     if (handle.size() != sizeof native)
-        return oip::refusal(status::invalid_argument,
-                            "raw_handle has " + std::to_string(handle.size()) + " bytes, and a cudaIpcMemHandle_t 64");
+        return oip::refusal(status::invalid_argument, "raw_handle has " + std::to_string(handle.size()) +
+                                                          " bytes, but a cudaIpcMemHandle_t has "
+                                                          "64");
     std::memcpy(&native, handle.data(), sizeof native);
     void* at = nullptr;
     const cudaError_t opened = cudaIpcOpenMemHandle(&at, native, cudaIpcMemLazyEnablePeerAccess);

@@ -25,7 +25,7 @@ bool read_number(const json& from, const char* name, std::uint64_t& to) {
 
 result<description> read_system(const json& from, description out) {
     const json* key = oip::member(from, "key");
-    if (key == nullptr || !key->is_string()) return lacking("a key, the name of the shared memory object");
+    if (key == nullptr || !key->is_string()) return lacking("a key: the name of the shared memory object");
     out.key = key->get<std::string>();
     if (from.contains("offset") && !read_number(from, "offset", out.offset)) return lacking("a whole number as offset");
     return out;
@@ -39,7 +39,7 @@ result<description> read_cuda(const json& from, description out) {
     if (!decoded) return lacking("a raw_handle in base64");
     std::uint64_t device = 0;
     if (!read_number(from, "device_id", device) || !std::in_range<std::int64_t>(device))
-        return lacking("a device_id, a whole number");
+        return lacking("a device_id: a whole number");
     out.handle = *std::move(decoded);
     out.device = static_cast<std::int64_t>(device);
     return out;
@@ -63,7 +63,7 @@ result<description> read_registration(memory kind, const std::string& name, std:
     if (!from) return from.error();
     description out;
     out.name = name;
-    if (!read_number(from.value(), "byte_size", out.bytes)) return lacking("a byte_size, a whole number");
+    if (!read_number(from.value(), "byte_size", out.bytes)) return lacking("a byte_size: a whole number");
     return kind == memory::system ? read_system(from.value(), std::move(out)) : read_cuda(from.value(), std::move(out));
 }
 

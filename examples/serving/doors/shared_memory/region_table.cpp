@@ -23,7 +23,7 @@ error mistake(std::string sentence) {
 }
 
 error not_allowed(memory kind) {
-    return oip::refusal(status::unsupported, std::string{"this door takes no "} + name_of(kind) +
+    return oip::refusal(status::unsupported, std::string{"this door accepts no "} + name_of(kind) +
                                                  " shared memory: start it with --shared-memory " +
                                                  (kind == memory::system ? "system" : "cuda"));
 }
@@ -41,7 +41,7 @@ claim::~claim() {
 }
 
 error no_regions() {
-    return oip::refusal(status::unsupported, "this door takes no shared memory: start it with --shared-memory");
+    return oip::refusal(status::unsupported, "this door accepts no shared memory: start it with --shared-memory");
 }
 
 result<void> read_permission(std::string_view text, permission& to) {
@@ -55,7 +55,7 @@ result<void> read_permission(std::string_view text, permission& to) {
         else if (one == "cuda")
             out.cuda = true;
         else
-            return mistake(oip::in_quotes(one) + " is no shared memory: write system, cuda or system,cuda");
+            return mistake(oip::in_quotes(one) + " is not a kind of shared memory: write system, cuda or system,cuda");
     }
     if (!out.system && !out.cuda) return mistake("write system, cuda or system,cuda");
     to = out;
@@ -65,7 +65,7 @@ result<void> read_permission(std::string_view text, permission& to) {
 result<std::shared_ptr<region_table>> region_table::open(context& ctx, const permission& may, bool lends) {
     if (may.cuda)
         if (auto there = check_cuda(); !there)
-            return oip::refusal(there.code(), "no CUDA shared memory: " + there.error().message);
+            return oip::refusal(there.code(), "CUDA shared memory cannot be used: " + there.error().message);
     return std::make_shared<region_table>(ctx, may, lends);
 }
 
@@ -74,18 +74,18 @@ region_table::region_table(context& ctx, const permission& may, bool lends) : ct
 result<void> region_table::check_new(memory kind, const description& what) const {
     if (!may_.of(kind)) return not_allowed(kind);
     if (what.name.empty() || what.name.size() > max_name_bytes)
-        return mistake("the name of a region has 1 to 256 bytes");
+        return mistake("the name of a region must have 1 to 256 bytes");
     if (regions_.contains(what.name))
         return mistake("the region " + oip::in_quotes(what.name) + " is registered already: unregister it first");
-    if (what.bytes == 0) return mistake("a region has at least 1 byte");
+    if (what.bytes == 0) return mistake("a region must have at least 1 byte");
     if (what.offset > longest_file || what.bytes > longest_file - what.offset)
         return mistake("the region ends beyond any memory");
     if (taken_->regions >= may_.max_regions)
-        return oip::refusal(status::overloaded, "there are " + std::to_string(may_.max_regions) +
-                                                    " regions already, and no more are taken");
+        return oip::refusal(status::overloaded,
+                            "there are already " + std::to_string(may_.max_regions) + " regions, which is the limit");
     if (what.bytes > may_.max_bytes - taken_->bytes)
         return oip::refusal(status::overloaded,
-                            "all regions together have at most " + std::to_string(may_.max_bytes) + " bytes");
+                            "all regions together may have at most " + std::to_string(may_.max_bytes) + " bytes");
     return {};
 }
 
@@ -131,8 +131,8 @@ result<use> region_table::find(std::size_t tensor, const oip::region_part& part)
     if (found == regions_.end()) return mistake("there is no region " + oip::in_quotes(part.region));
     const std::uint64_t bytes = found->second.what.bytes;
     if (part.offset > bytes || part.bytes > bytes - part.offset)
-        return mistake("region " + oip::in_quotes(part.region) + " has " + std::to_string(bytes) + " bytes, and " +
-                       std::to_string(part.bytes) + " from " + std::to_string(part.offset) + " on do not lie in it");
+        return mistake("region " + oip::in_quotes(part.region) + " has " + std::to_string(bytes) + " bytes, but " +
+                       std::to_string(part.bytes) + " from " + std::to_string(part.offset) + " on are not within it");
     return use{tensor, found->second.where, part.offset, part.bytes};
 }
 

@@ -54,17 +54,20 @@ bool is_open_to_us(const struct stat& seen) noexcept {
 }
 
 result<file> open_object(std::string_view key, std::uint64_t end) {
-    if (!is_shared_name(key)) return bad_object(key, "is no name: write letters, digits, '.', '_' and '-' alone");
+    if (!is_shared_name(key)) return bad_object(key, "is not a valid name: use only letters, digits, '.', '_' and '-'");
     std::string name{key};
     if (name.front() != '/') name.insert(name.begin(), '/');
     file out{shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0)};
     if (out.number() < 0) return bad_object(key, "cannot be opened: " + std::string{std::strerror(errno)});
     struct stat seen {};
-    if (fstat(out.number(), &seen) != 0 || !S_ISREG(seen.st_mode)) return bad_object(key, "is no memory");
-    if (!is_open_to_us(seen)) return bad_object(key, "belongs to another user, and is not open to all");
+    if (fstat(out.number(), &seen) != 0 || !S_ISREG(seen.st_mode))
+        return bad_object(key,
+                          "is not a shared memory "
+                          "object");
+    if (!is_open_to_us(seen)) return bad_object(key, "belongs to another user, and is not open to everyone");
     if (static_cast<std::uint64_t>(seen.st_size) < end)
         return bad_object(
-            key, "has " + std::to_string(seen.st_size) + " bytes, and the region ends at " + std::to_string(end));
+            key, "has " + std::to_string(seen.st_size) + " bytes, but the region ends at " + std::to_string(end));
     return out;
 }
 
@@ -102,7 +105,7 @@ class system_region final : public region {
             if (put < 0 && errno == EINTR) continue;
             if (put <= 0)
                 return oip::refusal(status::invalid_argument,
-                                    "the shared memory takes no more: " + std::string{std::strerror(errno)});
+                                    "the shared memory cannot be written: " + std::string{std::strerror(errno)});
             offset += static_cast<std::uint64_t>(put);
             from = from.subspan(static_cast<std::size_t>(put));
         }

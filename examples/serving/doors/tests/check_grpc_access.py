@@ -36,7 +36,7 @@ def talk(address, certificate, token):
     expect(client.is_server_live() and client.is_server_ready(), "health is open to all")
     for call in (lambda **more: client.infer("double", [x], **more), lambda **more: client.get_server_metadata(**more),
                  lambda **more: client.get_system_shared_memory_status(**more)):
-        refused("UNAUTHENTICATED] a token is needed", call)
+        refused("UNAUTHENTICATED] a token is required", call)
         for wrong in (f"Bearer {token}x", f"Bearer {token[:-1]}", f"Basic {token}", token):
             refused("this token is not known", lambda c=call, w=wrong: c(headers={"authorization": w}))
     client.close()
@@ -69,7 +69,7 @@ def main():
             expect(talk_to("second") and not talk_to(TOKEN), "SIGHUP: the tokens are read again")
             for options in ((), files.tls, ("--tokens", files.tokens)):
                 said = pair.refusal("--grpc", "0.0.0.0:0", *options)
-                expect("other machines reach" in said, f"{options}: {said}")
+                expect("reachable from other machines" in said, f"{options}: {said}")
     return 0
 
 

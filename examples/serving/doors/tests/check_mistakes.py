@@ -40,7 +40,7 @@ def check_refused(pair):
         (400, "shared_memory_byte_size", numbers(parameters={"shared_memory_region": "r"})),
         (500, "on fire", binary_request("failing", VALUES)),
         (500, "not the outputs", binary_request("short", VALUES)),
-        (400, "JSON cannot say", post("nan", json.dumps({"inputs": [good]}).encode())),
+        (400, "JSON cannot represent", post("nan", json.dumps({"inputs": [good]}).encode())),
     ]:
         with pair.connect() as one:
             answer = one.ask(request)

@@ -74,13 +74,14 @@ def check_host(pair):
 def check_shapes(pair):
     """Tensors that are longer than the model's: what is wrong with them, and not that they are long."""
     doubles = struct.pack("<8d", *VALUES)
-    for word, changes, data in [("the datatype is FP32, not 'FP64'", {"datatype": "FP64"}, doubles),
-                                ("the shape is [8], not [16]", {"shape": [16]}, struct.pack("<16f", *VALUES, *VALUES)),
-                                ("has to be 32, not 64", {"parameters": {"binary_data_size": 64}}, doubles),
-                                ("32 bytes of binary data, and the body 64", {}, doubles),
+    for word, changes, data in [("the datatype must be FP32, not 'FP64'", {"datatype": "FP64"}, doubles),
+                                ("the shape must be [8], not [16]", {"shape": [16]},
+                                 struct.pack("<16f", *VALUES, *VALUES)),
+                                ("must be 32, not 64", {"parameters": {"binary_data_size": 64}}, doubles),
+                                ("32 bytes of binary data, but the body has 64", {}, doubles),
                                 ("no input 'z'", {"name": "z"}, doubles)]:
         tensor = {"name": "x", "datatype": "FP32", "shape": [8],
-                  "parameters": {"binary_data_size": len(data) if "and the body" not in word else 32}, **changes}
+                  "parameters": {"binary_data_size": len(data) if "but the body" not in word else 32}, **changes}
         head = json.dumps({"inputs": [tensor]}).encode()
         with pair.connect() as one:
             status, _, body = one.ask(post("double", head + data, [f"Inference-Header-Content-Length: {len(head)}"]))

@@ -98,7 +98,7 @@ def check_streams(grpc, client, memory):
             expect([one.as_numpy("y")[0] for one in results[:-1]] == list(range(10, 10 + first)), f"parts: {error}")
             stream.ask("parts", x, outputs=y)
             _, error = stream.until_final()
-            expect("no place in shared memory" in str(error), f"parts have no region: {error}")
+            expect("cannot go into shared memory" in str(error), f"parts have no region: {error}")
             stream.ask("double", tensors(grpc, ("nobody", 0))[0])
             _, error = stream.until_final()
             expect("no region 'nobody'" in str(error), f"an unknown region: {error}")
@@ -135,22 +135,22 @@ def check_registrations(client, memory):
     most = 2**63
     for word, name, key, size, offset in [
         ("registered already", "r", memory.key, BYTES, 0),
-        ("bytes, and the region ends", "a", memory.key, memory.bytes + 4096, 0),
-        ("bytes, and the region ends", "a", memory.key, memory.bytes, 4096),
+        ("bytes, but the region ends", "a", memory.key, memory.bytes + 4096, 0),
+        ("bytes, but the region ends", "a", memory.key, memory.bytes, 4096),
         ("beyond any memory", "a", memory.key, 2 * most - 8, 16),
         ("beyond any memory", "a", memory.key, 16, most),
         ("at least 1 byte", "a", memory.key, 0, 0),
         ("all regions together", "a", memory.key, 2**40, 0),
         ("cannot be opened", "a", "/accel_door_nothing", BYTES, 0),
-        ("is no name", "a", "", BYTES, 0),
-        ("is no name", "a", "/../../etc/passwd", BYTES, 0),
-        ("is no name", "a", "..", BYTES, 0),
-        ("is no name", "a", "/a/b", BYTES, 0),
-        ("is no name", "a", memory.key + "\0", BYTES, 0),
-        ("is no name", "a", "/" + "x" * 250 + "/", BYTES, 0),
+        ("is not a valid name", "a", "", BYTES, 0),
+        ("is not a valid name", "a", "/../../etc/passwd", BYTES, 0),
+        ("is not a valid name", "a", "..", BYTES, 0),
+        ("is not a valid name", "a", "/a/b", BYTES, 0),
+        ("is not a valid name", "a", memory.key + "\0", BYTES, 0),
+        ("is not a valid name", "a", "/" + "x" * 250 + "/", BYTES, 0),
     ]:
         refused(word, lambda n=name, k=key, s=size, o=offset: client.register_system_shared_memory(n, k, s, o))
-    refused("takes no CUDA shared memory", lambda: client.get_cuda_shared_memory_status())
+    refused("accepts no CUDA shared memory", lambda: client.get_cuda_shared_memory_status())
 
 
 def check_owners(client, memory):
@@ -181,12 +181,12 @@ def check_parts(kind, client, memory):
     for word, source, target in [
         ("no region 'nobody'", ("nobody", 0), None),
         ("no region 'nobody'", None, ("nobody", 0)),
-        ("shared_memory_byte_size has to be 32", ("r", 0, 28), None),
-        ("has to be 32, not 64", ("r", 0, 64), None),
-        ("do not lie in it", ("r", memory.bytes - BYTES + 1), None),
-        ("do not lie in it", ("r", most), None),
-        ("do not lie in it", None, ("r", most)),
-        ("do not lie in it", None, ("r", 8, most)),
+        ("shared_memory_byte_size must be 32", ("r", 0, 28), None),
+        ("must be 32, not 64", ("r", 0, 64), None),
+        ("are not within it", ("r", memory.bytes - BYTES + 1), None),
+        ("are not within it", ("r", most), None),
+        ("are not within it", None, ("r", most)),
+        ("are not within it", None, ("r", 8, most)),
         ("output 'y' has 32 bytes", None, ("r", 0, 28)),
     ]:
         x, y = tensors(kind, source, target)
@@ -278,7 +278,7 @@ def check_many(client, memory):
     """Regions are few, and those that are gone make room."""
     for n in range(255):
         client.register_system_shared_memory(f"many{n}", memory.key, BYTES)
-    refused("256 regions already", lambda: client.register_system_shared_memory("more", memory.key, BYTES))
+    refused("already 256 regions", lambda: client.register_system_shared_memory("more", memory.key, BYTES))
     client.unregister_system_shared_memory()
     client.register_system_shared_memory("r", memory.key, memory.bytes)
 
@@ -327,7 +327,7 @@ def not_allowed(protocol, address):
                  lambda: client.get_system_shared_memory_status(),
                  lambda: client.get_cuda_shared_memory_status(),
                  lambda: client.infer("double", *tensors(kind, ("r", 0))[:1])):
-        refused("takes no shared memory", call)
+        refused("accepts no shared memory", call)
     client.unregister_system_shared_memory()
     client.unregister_cuda_shared_memory("r")
     client.close()
@@ -351,7 +351,7 @@ def talk_at_both(http_address, grpc_address):
         refused("registered already", lambda: other.register_system_shared_memory("r", memory.key, BYTES))
         refused("all regions together", lambda: other.register_system_shared_memory("a", memory.key, 4096))
         other.register_system_shared_memory("last", memory.key, BYTES)
-        refused("2 regions already", lambda: one.register_system_shared_memory("more", memory.key, BYTES))
+        refused("already 2 regions", lambda: one.register_system_shared_memory("more", memory.key, BYTES))
         other.unregister_system_shared_memory()
         expect(status_of(one) == {}, "all are gone")
     finally:

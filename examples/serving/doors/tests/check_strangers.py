@@ -102,7 +102,7 @@ async def talk(url, address):
         await rest.infer(url, request(True, 4), model_name="double")
         expect(False, "REST: a mistake is an exception")
     except Exception as failure:  # pylint: disable=broad-except
-        expect("the shape is [8], not [4]" in str(failure), f"REST: the sentence: {failure}")
+        expect("the shape must be [8], not [4]" in str(failure), f"REST: the sentence: {failure}")
     await rest.close()
     client = InferenceGRPCClient(address)
     expect(await client.is_server_live() and await client.is_server_ready(), "gRPC: health")

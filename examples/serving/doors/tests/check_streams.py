@@ -82,7 +82,8 @@ def check_documents(pair):
 
 
 def check_errors(pair):
-    for document, before, word in [(numbers(3, fails=1), 3, "on fire"), (numbers(9, infinite=3), 2, "JSON cannot say"),
+    for document, before, word in [(numbers(3, fails=1), 3, "on fire"),
+                                   (numbers(9, infinite=3), 2, "JSON cannot represent"),
                                    ({**numbers(9, wait_ms=100), "parameters": {"timeout": 350000}}, None, "timed_out"),
                                    (numbers(3, wait_ms=4500), 0, "timed_out")]:
         status, _, events = stream(pair, "parts", document)

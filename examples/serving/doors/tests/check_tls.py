@@ -126,11 +126,12 @@ def check_refusals(pair, files):
         (("--tokens", write(os.path.join(folder, "a"), TOKEN, 0o604)), "chmod 600"),
         (("--tokens", write(os.path.join(folder, "b"), "# none\n")), "no token"),
         (("--tokens", write(os.path.join(folder, "c"), "good\ntwo words\n")), "line 2"),
-        (("--tokens", folder), "is no file"),
+        (("--tokens", folder), "is not a file"),
         (("--tokens", os.path.join(folder, "nothing")), "cannot be read"),
         (("--tls-certificate", files.certificate, "--tls-key", write(os.path.join(folder, "d"), key, 0o644)), "chmod"),
-        (("--tls-certificate", certificate, "--tls-key", files.key), "other is no certificate"),
-        (("--tls-certificate", files.certificate, "--tls-key", write(os.path.join(folder, "e"), "-")), "e is no key"),
+        (("--tls-certificate", certificate, "--tls-key", files.key), "other is not a valid certificate"),
+        (("--tls-certificate", files.certificate, "--tls-key", write(os.path.join(folder, "e"), "-")),
+         "e is not a valid key"),
         (("--tls-certificate", files.certificate), "--tls-key"),
     ]:
         said = pair.refusal(*local, *options)
@@ -155,14 +156,14 @@ def check_configuration(pair, files):
             expect(status == 200 and "[0,2,4" in text, f"{name}: {text}")
         expect(curl(*bearer[:2], url + "/v2")[1] == 401, "the file's tokens")
     said = pair.refusal("--config", write(path, '{"limts": {}}'))
-    expect(said == f"gateway: {path}: limts: there is no such key; the nearest is 'limits'\n", said)
+    expect(said == f"gateway: {path}: limts: this key is unknown; the nearest known key is 'limits'\n", said)
     bare = subprocess.run([pair.plain[0], "--http", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True, check=False)
     expect("'models'" in bare.stderr, "a door without models")
 
 
 def told(errors):
     """How many files without sense the door has told of."""
-    return os.pread(errors.fileno(), 1 << 16, 0).count(b"stay as they were")
+    return os.pread(errors.fileno(), 1 << 16, 0).count(b"stay in use")
 
 
 def check_renewal(programs):

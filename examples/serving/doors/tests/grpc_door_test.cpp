@@ -127,7 +127,7 @@ TEST(grpc_door, clients_without_a_token_get_only_the_health) {
           "ModelStreamInfer", "SystemSharedMemoryStatus", "SystemSharedMemoryRegister", "SystemSharedMemoryUnregister",
           "CudaSharedMemoryStatus", "CudaSharedMemoryRegister", "CudaSharedMemoryUnregister"}) {
         EXPECT_EQ(one.call(method(name), {}), unauthenticated) << name;
-        EXPECT_NE(one.wire().sentence().find("a token is needed"), std::string::npos) << one.wire().sentence();
+        EXPECT_NE(one.wire().sentence().find("a token is required"), std::string::npos) << one.wire().sentence();
     }
     for (const char* name : {"ServerLive", "ServerReady"}) EXPECT_EQ(one.call(method(name), {}), ok) << name;
     EXPECT_EQ(one.call("/grpc.health.v1.Health/Check", {}), ok);

@@ -28,7 +28,8 @@ def check_open_shapes(module, numpy, utils, client, **binary):
 def check_mistakes(module, numpy, utils, client, **binary):
     s = module.InferInput("s", [1], "BYTES")
     s.set_data_from_numpy(strings_of(numpy, ["a"]), **binary)
-    for word, shape in [("the shape is [-1,2]", [2, 3]), ("the shape is [-1,2]", [2]), ("4096 bytes", [520, 2])]:
+    for word, shape in [("the shape must be [-1,2]", [2, 3]), ("the shape must be [-1,2]", [2]),
+                        ("4096 bytes", [520, 2])]:
         n = module.InferInput("n", shape, "FP32")
         n.set_data_from_numpy(numpy.zeros(shape, numpy.float32), **binary)
         refused(utils, word, lambda: client.infer("reflect", [s, n]))

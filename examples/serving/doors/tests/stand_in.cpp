@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /// door_stand_in URI: a server with models whose answers a test can foresee, until SIGTERM. Each of them takes eight
 /// floats and gives eight: `double` gives twice as much, `slow` likewise after 300 ms, `failing` fails with a sentence,
-/// `short` answers too little, `nan` with what JSON cannot say. `held` gives twice as much once `release` is called;
-/// `caught` answers once as many calls of `held` are there as its first float says, `left` once as many of them have
-/// been cancelled. `large` gives 2^20 numbers, all of them the first, `traced` the parent of its request's trace,
+/// `short` answers too little, `nan` with what JSON cannot represent. `held` gives twice as much once `release` is
+/// called; `caught` answers once as many calls of `held` are there as its first float says, `left` once as many of them
+/// have been cancelled. `large` gives 2^20 numbers, all of them the first, `traced` the parent of its request's trace,
 /// `laden` the length of its baggage and the bytes it begins with, `empty` 0×2 numbers. Some answer in parts: `parts`
 /// as the input says, `words` with the words of a text, `flood` with 64 KiB of text for ever. `echo` answers with its
 /// request, of any size; `reflect` says of it what its request says of its tensors, and the first byte of `cut`'s
@@ -206,7 +206,7 @@ void send_numbers(accel::exchange to, const std::array<float, numbers>& asked) {
 }
 
 /// The input: how many parts, the first one's numbers, ms before each; whether it fails then, whether the end has
-/// numbers too (-1); and which part, counted from 1, begins with what JSON cannot say.
+/// numbers too (-1); and which part, counted from 1, begins with what JSON cannot represent.
 void answer_in_parts(accel::exchange to) {
     std::array<float, numbers> asked;
     if (!to.in_parts() || to.request().size() != payload) {

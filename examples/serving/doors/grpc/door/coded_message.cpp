@@ -54,7 +54,7 @@ result<message_slices> slices_of(const ::grpc::ByteBuffer& message, std::size_t 
     auto plain = coding::inflate_all(how, places_of(out.slices), limit, share);
     if (plain) return message_slices{std::move(share), {slice_of(std::move(plain).value())}, how};
     if (plain.code() == status::message_too_large)
-        return oip::refusal(status::message_too_large, "the message is too long, once it is inflated");
+        return oip::refusal(status::message_too_large, "the message is too long after decompression");
     if (plain.code() == status::overloaded)
         return oip::refusal(status::overloaded, "too many compressed messages are being read: try again");
     // A message with an unknown field 15 is no less a message.

@@ -90,7 +90,7 @@ const char* why_unknown(const std::multimap<::grpc::string_ref, ::grpc::string_r
     const bool none = found == metadata.end();
     const ::grpc::string_ref field = none ? ::grpc::string_ref{} : found->second;
     if (tokens.allow({field.data(), field.size()})) return nullptr;
-    return none ? "a token is needed: send the metadata authorization: Bearer TOKEN" : "this token is not known here";
+    return none ? "a token is required: send the metadata authorization: Bearer TOKEN" : "this token is not known here";
 }
 
 }  // namespace
@@ -260,7 +260,7 @@ void grpc_door::add_watch(const std::shared_ptr<health_watch>& one) {
 ::grpc::ServerGenericBidiReactor* grpc_door::watch_health(::grpc::GenericCallbackServerContext& context) {
     if (++watch_count_ > most_watches) {
         --watch_count_;
-        return refuse(::grpc::StatusCode::RESOURCE_EXHAUSTED, "too many watch the health: ask by Check");
+        return refuse(::grpc::StatusCode::RESOURCE_EXHAUSTED, "too many clients watch the health: use Check instead");
     }
     const auto made = std::make_shared<health_watch>(*this, context);
     made->start();

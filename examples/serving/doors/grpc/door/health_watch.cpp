@@ -34,7 +34,7 @@ void health_watch::OnWriteDone(bool ok) {
 
 void health_watch::OnCancel() {
     boost::asio::post(door_.loop(),
-                      [self = shared_from_this()] { self->end(StatusCode::CANCELLED, "the client has left"); });
+                      [self = shared_from_this()] { self->end(StatusCode::CANCELLED, "the client has disconnected"); });
 }
 
 void health_watch::OnDone() {
@@ -75,7 +75,7 @@ void health_watch::tell() {
 void health_watch::on_written(bool ok) {
     writing_ = false;
     if (end_) return Finish(*end_);
-    if (!ok) return end(StatusCode::CANCELLED, "the client has left, or reads too slowly");
+    if (!ok) return end(StatusCode::CANCELLED, "the client has disconnected, or reads too slowly");
     tell();
 }
 

@@ -79,7 +79,7 @@ result<void> inference::read(const ::grpc::ByteBuffer& message) {
     auto fit = wire::fit_to_model(said.value(), model_->description);
     if (!fit) return fit.error();  // of a long message this says what is wrong
     if (length > longest_message(*model_, door_.settings()))
-        return oip::refusal(status::message_too_large, "the message is longer than this model may need");
+        return oip::refusal(status::message_too_large, "the message is longer than this model needs");
     request_ = std::move(fit).value();
     return {};
 }
@@ -106,8 +106,8 @@ result<void> inference::open_regions() {
     if (parts_ == 0 || !regions_.has_outputs()) return {};
     // A part would overwrite the one before it while the client reads that.
     return oip::refusal(status::unsupported,
-                        "an answer in parts has no place in shared memory: ask for its outputs "
-                        "without a shared_memory_region");
+                        "an answer in parts cannot go into shared memory: ask for its outputs without a "
+                        "shared_memory_region");
 }
 
 void inference::on_slot(status got, const call_slot& slot) {
@@ -117,13 +117,13 @@ void inference::on_slot(status got, const call_slot& slot) {
     }
     timer_.cancel();
     returned_.time().end_wait();
-    if (got != status::ok) return fail(wire::grpc_status_of(got), "the model's server is out of reach");
+    if (got != status::ok) return fail(wire::grpc_status_of(got), "the model's server cannot be reached");
     slot_ = slot;
     const std::size_t bytes = request_.payload.bytes();
     if (slot.request.size() < bytes) {
         release(slot.id);
         return fail(oip::refusal(status::protocol_error,
-                                 "the model's server takes shorter requests than the model's description says"));
+                                 "the model's server accepts only shorter requests than the model's description says"));
     }
     if (returned_.is_kept()) {
         returned_.move_to(slot);

@@ -81,9 +81,9 @@ void rpc::OnDone() {
 }
 
 result<void> rpc::read_message(bool ok) {
-    if (!ok) return oip::refusal(status::invalid_argument, "there is no message, or it did not arrive whole");
+    if (!ok) return oip::refusal(status::invalid_argument, "the message is missing, or did not arrive completely");
     if (!inference_ && message_.Length() > longest_question)
-        return oip::refusal(status::message_too_large, "the message is longer than its method may need");
+        return oip::refusal(status::message_too_large, "the message is longer than this method needs");
     if (is_of_regions()) return read_region();
     return inference_ ? inference_->read(message_) : read_names();
 }
@@ -110,7 +110,7 @@ void rpc::begin(const result<void>& read) {
     message_.Clear();
     if (!read) return refuse(read.error());
     if (inference_ && counted().of_its_model() > door_.settings().max_model_requests)
-        return refuse(oip::refusal(status::overloaded, "too many requests of this model are open"));
+        return refuse(oip::refusal(status::overloaded, "too many requests for this model are open"));
     if (inference_ && inference_->model()->description.decoupled)
         return refuse(oip::answers_in_parts(inference_->model()->description.name));
     if (inference_) return inference_->begin(0);
@@ -133,7 +133,7 @@ void rpc::cancelled() {
     if (stage_ == stage::ended) return;
     ++door_.counts().cancelled;
     counted().cancelled();
-    finish(::grpc::StatusCode::CANCELLED, "the client has left");
+    finish(::grpc::StatusCode::CANCELLED, "the client has disconnected");
 }
 
 }  // namespace accel::examples::serving::doors

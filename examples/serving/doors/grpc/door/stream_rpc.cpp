@@ -81,7 +81,7 @@ void stream_rpc::on_request(const result<void>& read) {
     if (!read)
         on_failure(*one, wire::grpc_status_of(read.code()), read.error().message);
     else if (one->counted().of_its_model() > door_.settings().max_model_requests)
-        on_failure(*one, ::grpc::StatusCode::RESOURCE_EXHAUSTED, "too many requests of this model are open");
+        on_failure(*one, ::grpc::StatusCode::RESOURCE_EXHAUSTED, "too many requests for this model are open");
     else
         one->begin(parts_of(*model, door_.settings()));
     read_next();
@@ -183,11 +183,14 @@ void stream_rpc::expect(std::chrono::milliseconds patience, void (stream_rpc::*e
 }
 
 void stream_rpc::end_waiting() {
-    if (!ended_) end({::grpc::StatusCode::DEADLINE_EXCEEDED, "no message arrived in time, and others need the call"});
+    if (!ended_)
+        end({::grpc::StatusCode::DEADLINE_EXCEEDED,
+             "no message arrived in time, and other clients need the "
+             "call"});
 }
 
 void stream_rpc::on_silence() {
-    if (!is_busy()) end({::grpc::StatusCode::DEADLINE_EXCEEDED, "this stream had no request for too long"});
+    if (!is_busy()) end({::grpc::StatusCode::DEADLINE_EXCEEDED, "this stream has sent no request for too long"});
 }
 
 /// gRPC holds what it could not send, and only a reset makes it give up.
@@ -212,7 +215,7 @@ void stream_rpc::look_further() {
 void stream_rpc::leave() {
     if (ended_) return;
     door_.counts().cancelled += open_.size();
-    end({::grpc::StatusCode::CANCELLED, "the client has left, or reads too slowly"});
+    end({::grpc::StatusCode::CANCELLED, "the client has disconnected, or reads too slowly"});
 }
 
 void stream_rpc::end(const ::grpc::Status& how) {
