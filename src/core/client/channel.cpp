@@ -91,15 +91,15 @@ namespace {
 error failed_call(const channel& target, status why, std::size_t length) {
     if (why == status::message_too_large) {
         return {why, 0,
-                fmt::format("the request has {} bytes, this channel takes {}; raise request_bytes", length,
+                fmt::format("the request has {} bytes, but this channel accepts {}; raise request_bytes", length,
                             target.max_request_bytes())};
     }
     if (why == status::again) {
         const std::uint32_t late = target.statistics().quarantined;
         if (late == 0) return {why, 0, "no free slot; poll and release completed calls, or raise slots"};
         return {why, 0,
-                fmt::format("no free slot: {} of {} slots wait for late answers of calls to {} that have timed out or "
-                            "were cancelled; does a handler never answer?",
+                fmt::format("no free slot: {} of {} slots wait for late answers of calls to {} that timed out or were "
+                            "cancelled; does a handler never answer?",
                             late, target.slots(), target.endpoint())};
     }
     return {why, 0, fmt::format("the call was not sent: {}", to_string(why))};

@@ -55,7 +55,7 @@ channel_core::channel_core(connect_request request, channel_connection made)
 
 result<target> channel_core::resolve(std::string_view name) const {
     if (!life_.connected())
-        return error{life_.why_unusable(), 0, "the channel has lost its server, or the server stops"};
+        return error{life_.why_unusable(), 0, "the channel has lost its server, or the server is stopping"};
     auto found = resolve_target(request_, name);
     metrics_registry* const metrics = request_.context->metrics();
     if (found && metrics != nullptr) metrics->name_target(name);

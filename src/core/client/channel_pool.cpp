@@ -171,7 +171,7 @@ result<pool_seat*> pool_state::first_call() {
             ++counted_.refused;
             return error{status::overloaded, 0,
                          fmt::format("{} threads have a channel of this pool: raise max_channels, or let threads that "
-                                     "live on without calls leave()",
+                                     "no longer make calls leave()",
                                      limits_.max_channels)};
         }
         ++reserved_;
@@ -337,7 +337,7 @@ core::pool_state& pool_behind(const std::shared_ptr<core::pool_state>& state) no
 }
 
 error bad_limit(std::string_view name, std::string_view range) {
-    return {status::invalid_argument, 0, fmt::format("pool option {} has to be {}", name, range)};
+    return {status::invalid_argument, 0, fmt::format("pool option {} must be {}", name, range)};
 }
 
 result<std::shared_ptr<core::pool_state>> open_pool(context& ctx, std::string_view uri, const channel_options& options,

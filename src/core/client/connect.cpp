@@ -42,8 +42,8 @@ result<void> check_encryption(const connect_request& request) {
     const bool required = request.options.security.encrypt == encryption::required;
     if (named == nullptr || !required || !would_be_plain(request, *named)) return {};
     return error{status::unsupported, 0,
-                 fmt::format("{} cannot encrypt payloads, and encrypt=required asks for it; connect by tcp or zmq, or "
-                             "leave out encrypt=required",
+                 fmt::format("{} cannot encrypt payloads, but encrypt=required asks for it; connect over tcp or zmq, "
+                             "or leave out encrypt=required",
                              request.peer.scheme)};
 }
 
@@ -97,8 +97,7 @@ result<void> choose_scheme(connect_request& request) {
             if (!reached) {
                 if (each->scheme() == "shm" && same_host::has_another_clock(offer, asked))
                     passed_over +=
-                        "; not shm: the server's clock is another one (a copy of this machine, or a time "
-                        "namespace)";
+                        "; not shm: the server has a different clock (a copy of this machine, or a time namespace)";
                 continue;
             }
             if (would_be_plain(request, *each)) {
@@ -123,7 +122,7 @@ result<void> choose_scheme(connect_request& request) {
             if (!name.empty()) move_within_host(made.peer, std::string{each->scheme()}, name);
             made.security = std::move(*keys);
             made.why = fmt::format("{}: {} ({}){}", each->scheme(),
-                                   choices.size() == 1 ? "best of what both ends offer" : "the best that connects",
+                                   choices.size() == 1 ? "the best that both ends offer" : "the best that connects",
                                    reason, passed_over);
             break;
         }
@@ -323,8 +322,9 @@ result<channel_connection> open_by_any_scheme(connect_request& request) {
 
 result<target> resolve_target(const connect_request& request, std::string_view name) {
     if (!is_target_name(name)) {
-        return error{status::invalid_argument, 0,
-                     fmt::format("a target's name has 1 to {} printable characters and no blanks", max_target_bytes)};
+        return error{
+            status::invalid_argument, 0,
+            fmt::format("a target's name must have 1 to {} printable characters and no blanks", max_target_bytes)};
     }
     auto found = request.security == nullptr
                      ? in_process::find_target(request.peer.host, name)

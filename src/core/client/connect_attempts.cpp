@@ -85,14 +85,14 @@ bool connect_attempts::another(const error& failure) {
 error connect_attempts::failure() const {
     error out = failures_.back();
     if (failures_.size() > 1) {
-        out.message = fmt::format("none of {} hosts can be connected to", failures_.size());
+        out.message = fmt::format("cannot connect to any of {} hosts", failures_.size());
         const char* joint = ": ";
         for (const error& each : failures_)
             out.message += fmt::format("{}{}", std::exchange(joint, "; "), each.message);
     }
     if (rounds_ > 1) {
         const auto spent = std::chrono::duration<double>(now() - start_).count();
-        out.message += fmt::format(" (tried {} times in {:.1f} s, as connect_retry says)", rounds_, spent);
+        out.message += fmt::format(" (tried {} times in {:.1f} s, within connect_retry)", rounds_, spent);
     }
     return out;
 }

@@ -98,7 +98,7 @@ void channel_core::close_lost(nanoseconds deadline) noexcept {
 /// If memory has run out, nothing is logged.
 void channel_core::warn_of_end(std::string_view why) const noexcept {
     try {
-        limited_log(request_.peer.host).warn("{}: the session ends, because {}", request_.peer.text(), why);
+        limited_log(request_.peer.host).warn("{}: closing the session, because {}", request_.peer.text(), why);
     } catch (const std::bad_alloc&) {
         return;
     }

@@ -237,7 +237,7 @@ status channel_core::cancel(call_id id) noexcept {
 /// without its session.
 [[gnu::noinline]] bool channel_core::expire() noexcept {
     if (end_late_calls() && life_.has_link()) {
-        warn_of_end("its server has not released lent memory within peer_timeout of the end of a call");
+        warn_of_end("the server has not released lent memory within peer_timeout of the end of a call");
         lose(status::peer_lost);
     }
     return life_.has_link();

@@ -59,7 +59,7 @@ void reconnector::load_keys() {
         request_.security = std::move(*loaded);
     else
         limited_log(request_.peer.host)
-            .warn("key files cannot be read ({}); connecting with those read before", loaded.error().message);
+            .warn("key files cannot be read ({}); connecting with the keys read before", loaded.error().message);
 }
 
 result<channel_connection> reconnector::try_hosts() {
@@ -74,7 +74,7 @@ result<channel_connection> reconnector::try_hosts() {
         auto made = open_connection(one);
         if (made || left == 0) return made;
     }
-    return error{status::peer_lost, 0, "no host to connect to"};
+    return error{status::peer_lost, 0, "there is no host to connect to"};
 }
 
 void reconnector::run() {
@@ -95,7 +95,7 @@ result<void> reconnector::connect() {
     auto made = guarded([this] { return try_hosts(); });
     if (!made) {
         limited_log(request_.peer.host)
-            .info("connecting to {} again in {} ms: {}", request_.peer.text(), pauses_.coming().count() / 1'000'000,
+            .info("reconnecting to {} in {} ms: {}", request_.peer.text(), pauses_.coming().count() / 1'000'000,
                   made.error().message);
         return made.error();
     }

@@ -178,7 +178,7 @@ void gpu_exchanges::tell_device_lost() noexcept {
     if (std::exchange(device_loss_logged_, true)) return;
     log().error(
         "{} has failed (a kernel faulted, or the GPU is gone): requests are refused with device_lost until this "
-        "process starts anew",
+        "process is restarted",
         streams_->device().name());
 }
 

@@ -30,14 +30,14 @@ error no_handler() {
 }
 
 void refuse_unnamed(exchange request) {
-    (void)request.fail(status::not_found, unseen_code, "this server's requests name a target");
+    (void)request.fail(status::not_found, unseen_code, "requests to this server must name a target");
 }
 
 /// Before keys are read: a misspelt scheme must not end in a sentence about keys.
 result<void> check_scheme(const context_state& context, const uri& where) {
     if (where.scheme == "auto")
         return error{status::invalid_argument, 0,
-                     "auto:// is for clients; a server lists its schemes, as in tcp://*:5555 and rdma://*:5555"};
+                     "auto:// is for clients; a server lists its schemes, such as tcp://*:5555 and rdma://*:5555"};
     if (auto known = context.named_backend(where.scheme); !known) return known.error();
     return {};
 }
@@ -51,7 +51,7 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
     if (uris.empty()) return error{status::invalid_argument, 0, "a server needs at least one URI to listen on"};
     if (uris.size() > worker::max_sources)
         return error{status::invalid_argument, 0,
-                     fmt::format("a server listens on at most {} URIs", worker::max_sources)};
+                     fmt::format("a server listens on {} URIs at most", worker::max_sources)};
     if (!services.unnamed && services.named.empty()) return no_handler();
     std::vector<std::string> names;
     for (const named_handler& each : services.named) {
@@ -153,7 +153,7 @@ result<void> server_core::add_listener(const uri& where) {
         return error{status::unsupported, 0, fmt::format("{}: {}", where.scheme, reason)};
     if (options_.security.encrypt == encryption::required && !added.scheme->encrypts()) {
         return error{status::unsupported, 0,
-                     fmt::format("{} cannot encrypt payloads, and encrypt=required asks for it; listen on tcp or zmq, "
+                     fmt::format("{} cannot encrypt payloads, but encrypt=required asks for it; listen on tcp or zmq, "
                                  "or leave out encrypt=required",
                                  where.scheme)};
     }
@@ -342,7 +342,7 @@ bool server_core::in_handler() const noexcept {
 
 void server_core::stop_later(std::shared_ptr<server_core> stopped) noexcept {
     if (stopped->stops_later_.exchange(true)) return;
-    log().info("a handler has stopped its own server, which goes on until its handlers have returned");
+    log().info("a handler has stopped its own server, which stops once its handlers have returned");
     worker* const driven = std::exchange(stopped->driven_, nullptr);  // from now on another thread drives it
     if (driven != nullptr) driven->exchanges().hold();
     try {
@@ -353,7 +353,7 @@ void server_core::stop_later(std::shared_ptr<server_core> stopped) noexcept {
             if (driven != nullptr) driven->release_ref();
         }).detach();
     } catch (...) {
-        log().error("the server cannot be stopped: no thread can be started for it");
+        log().error("the server cannot be stopped: no thread can be started for that");
         if (driven != nullptr) driven->release_ref();
         stopped->driven_ = driven;
         stopped->stops_later_ = false;
@@ -365,7 +365,7 @@ void server_core::stop() {
     std::call_once(stopped_, [this] {
         worker* const driven = options_.workers == 0 && listens_ ? workers_.front() : nullptr;
         if (listens_ && drain_by(driven, options_.drain_timeout) != status::ok)
-            log().warn("server stops while handlers still hold exchanges; their answers go nowhere");
+            log().warn("the server stops while handlers still hold exchanges; their answers will be dropped");
         for (worker* each : workers_) each->stop();
         std::vector<std::unique_ptr<entrance>> doors;
         {

@@ -21,7 +21,7 @@ namespace {
 result<session_token> random_token() {
     session_token token;
     if (::getrandom(token.data(), token.size(), 0) != static_cast<ssize_t>(token.size()))
-        return error{status::system_error, errno, "no random bytes for a session token"};
+        return error{status::system_error, errno, "cannot get random bytes for a session token"};
     return token;
 }
 
@@ -43,7 +43,7 @@ result<session_grant> server_core::open_session(entrance& through, const session
         return make_session(through, *on, least_loaded(), request, client, memory);
     }();
     if (!granted) {
-        limited_log(client.account()).warn("refused a session of {}: {}", client.text(), granted.error().message);
+        limited_log(client.account()).warn("refused a session from {}: {}", client.text(), granted.error().message);
         const std::lock_guard lock(mutex_);
         ++refused_;
     }
@@ -67,33 +67,36 @@ result<void> server_core::check_limits(const session_request& request, const cli
     const link_geometry& wanted = request.wanted;
     if (request.version != protocol_version) {
         return error{status::version_mismatch, 0,
-                     fmt::format("this server speaks version {} of the protocol, the client version {}; update the "
-                                 "older end",
+                     fmt::format("this server speaks version {} of the protocol, but the client speaks version {}; "
+                                 "update the older end",
                                  protocol_version, request.version)};
     }
     if (wanted.slots == 0 || wanted.slots > options_.max_slots) {
-        return error{status::overloaded, 0,
-                     fmt::format("{} slots asked for, this server grants 1 to {}", wanted.slots, options_.max_slots)};
+        return error{
+            status::overloaded, 0,
+            fmt::format("the client asks for {} slots; this server grants 1 to {}", wanted.slots, options_.max_slots)};
     }
     if (wanted.request_bytes > options_.max_request_bytes || wanted.response_bytes > options_.max_response_bytes) {
         return error{status::message_too_large, 0,
-                     fmt::format("requests of {} and responses of {} bytes asked for, this server takes {} and {}",
+                     fmt::format("the client asks for requests of {} and responses of {} bytes; this server accepts {} "
+                                 "and {}",
                                  wanted.request_bytes, wanted.response_bytes, options_.max_request_bytes,
                                  options_.max_response_bytes)};
     }
     const std::lock_guard lock(mutex_);
-    if (draining_) return error{status::overloaded, 0, "this server is draining; try another"};
+    if (draining_) return error{status::overloaded, 0, "this server is draining; try another server"};
     if (open_sessions_ >= options_.max_sessions)
-        return error{status::overloaded, 0, fmt::format("all {} sessions are taken", options_.max_sessions)};
+        return error{status::overloaded, 0, fmt::format("all {} sessions are in use", options_.max_sessions)};
     if (cost.memory_bytes > options_.max_memory_bytes - std::min(memory_bytes_, options_.max_memory_bytes)) {
         return error{status::overloaded, 0,
-                     fmt::format("{} bytes of slots asked for, {} of {} are in use; ask for fewer or smaller slots",
+                     fmt::format("the client asks for {} bytes of slots, but {} of {} are in use; ask for fewer or "
+                                 "smaller slots",
                                  cost.memory_bytes, memory_bytes_, options_.max_memory_bytes)};
     }
     if (const std::uint32_t most = session_descriptor_limit(); cost.descriptors > most - std::min(descriptors_, most))
         return error{status::overloaded, 0,
-                     fmt::format("{} descriptors are in use by sessions, and there are no more for them; raise the "
-                                 "server's limit of open files (ulimit -n)",
+                     fmt::format("sessions use {} descriptors, and no more are allowed; raise the server's limit of "
+                                 "open files (ulimit -n)",
                                  descriptors_)};
     return check_share(client, cost);
 }
@@ -109,18 +112,18 @@ result<void> server_core::check_share(const client_identity& client, const sessi
     const std::size_t memory = own_or_share(options_.max_client_memory_bytes, options_.max_memory_bytes);
     if (found->second.sessions >= sessions)
         return error{status::overloaded, 0,
-                     fmt::format("all {} sessions that one client may have are taken (max_client_sessions)", sessions)};
+                     fmt::format("all {} sessions allowed for one client are in use (max_client_sessions)", sessions)};
     if (cost.memory_bytes > memory - std::min(found->second.memory_bytes, memory))
         return error{status::overloaded, 0,
-                     fmt::format("{} bytes of slots asked for, {} of the {} that one client may have are in use "
-                                 "(max_client_memory_bytes)",
+                     fmt::format("the client asks for {} bytes of slots, but {} of the {} allowed for one client are "
+                                 "in use (max_client_memory_bytes)",
                                  cost.memory_bytes, found->second.memory_bytes, memory)};
     const std::uint32_t descriptors = own_or_share(std::uint32_t{0}, session_descriptor_limit());
     if (cost.descriptors > descriptors - std::min(found->second.descriptors, descriptors))
         return error{
             status::overloaded, 0,
-            fmt::format("sessions of this client have {} of the {} descriptors that one client may have; raise "
-                        "the server's limit of open files (ulimit -n)",
+            fmt::format("sessions of this client use {} of the {} descriptors allowed for one client; raise the "
+                        "server's limit of open files (ulimit -n)",
                         found->second.descriptors, descriptors)};
     return {};
 }
@@ -277,8 +280,9 @@ result<void> server_core::set_targets(const std::vector<std::string>& names) {
     for (const std::string& each : names) {
         if (!is_target_name(each)) {
             return error{status::invalid_argument, 0,
-                         fmt::format("the target '{}' is no name: 1 to {} printable characters, no blanks", each,
-                                     max_target_bytes)};
+                         fmt::format("the target '{}' is not a valid name: expected 1 to {} printable characters "
+                                     "without blanks",
+                                     each, max_target_bytes)};
         }
         const auto [place, added] = made.emplace(target_of(each).number, each);
         if (!added) {
@@ -298,7 +302,7 @@ result<std::uint32_t> server_core::find_target(std::string_view name) const {
     const auto found = targets_.find(number);
     if (found != targets_.end() && found->second == name) return number;
     return error{status::not_found, 0,
-                 fmt::format("this server has no target '{}', but {} others", name, targets_.size())};
+                 fmt::format("this server has no target '{}', only {} others", name, targets_.size())};
 }
 
 std::optional<session_token> server_core::token_of(std::uint64_t session_id) const {

@@ -17,7 +17,7 @@ void session_table::make_room() {
 
 void session_table::turn_away(std::unique_ptr<session> made) noexcept {
     if (closing_.size() < closing_.capacity()) return add(std::move(made));
-    log().error("no memory is left to close session {}, which stays", made->id());
+    log().error("no memory is left to close session {}, which stays open", made->id());
     (void)made.release();
 }
 

@@ -34,7 +34,7 @@ void stop_notifier::start() {
     try {
         thread_ = start_thread("accel-stops", [this] { run(); });
     } catch (const std::system_error&) {
-        limited_log("stop_token").error("no thread can be started that stops tokens; ask cancelled() meanwhile");
+        limited_log("stop_token").error("no thread can be started to stop tokens; use cancelled() meanwhile");
     }
 }
 

@@ -36,7 +36,7 @@ worker::~worker() {
     const gpu_exchanges* const gpu = exchanges_.gpu();
     if (gpu == nullptr || gpu->streams().end(deadline_after(close_patience))) return;
     // A kernel may still write to these slots, so their memory is never freed.
-    log().error("{}: a stream is still at work at the end of its server; its memory is left to it",
+    log().error("{}: a stream is still busy at the end of its server; its memory is not released",
                 gpu->streams().device().name());
     sessions_.leak();
 }
@@ -274,8 +274,8 @@ void worker::lose(session& which, status why) noexcept {
     which.set_gone();
     if (why == status::protocol_error || why == status::version_mismatch) {
         limited_log(which.client().account())
-            .warn("session {} of {} over {} ended: {}; its client sent what no correct client sends", which.id(),
-                  which.client().text(), which.scheme(), to_string(why));
+            .warn("session {} of {} over {} ended: {}; its client sent something that no correct client sends",
+                  which.id(), which.client().text(), which.scheme(), to_string(why));
     }
     if (observer_ != nullptr) observer_->session_lost(which, why);
     sessions_.retire(which);

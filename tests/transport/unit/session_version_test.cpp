@@ -43,8 +43,9 @@ TEST(session_version, a_client_of_another_version_is_refused) {
     for (const std::uint16_t version : std::vector<std::uint16_t>{0, 2, 0x101, 0xffff}) {
         const auto refused = grant(version);
         ASSERT_EQ(refused.code(), status::version_mismatch) << version;
-        EXPECT_EQ(refused.error().message, "this server speaks version 1 of the protocol, the client version " +
-                                               std::to_string(version) + "; update the older end");
+        EXPECT_EQ(refused.error().message,
+                  "this server speaks version 1 of the protocol, but the client speaks version " +
+                      std::to_string(version) + "; update the older end");
     }
     EXPECT_EQ(server.statistics().sessions_refused, 4U);
     EXPECT_TRUE(grant(protocol_version).ok()) << "over the same connection";
