@@ -96,6 +96,12 @@ void oip_message_seeds(const seed_folder& to) {
            message_of("0a016d2a0d0a01611204465033321a0201022a0d0a0162120542595445531a01023a080000803f000000403a"
                       "0b010000007809000000797a"));
     to.add("named", message_of("0a016d120131"));
+    // ServerReflectionRequest: a file, a symbol, an extension, a type, all services.
+    to.add("reflected_file", message_of("1a12677270635f736572766963652e70726f746f"));
+    to.add("reflected_symbol", message_of("221a696e666572656e63652e4d6f64656c436f6e6669672e6e616d65"));
+    to.add("reflected_extension", message_of("0a01682a050a016d1001"));
+    to.add("reflected_type", message_of("3215696e666572656e63652e4d6f64656c436f6e666967"));
+    to.add("reflected_services", message_of("3a00"));
     to.add("group", message_of("0b1308011a0178140c1001"));
     to.add("long", message_of("0a016d3affffffffffffffffff0161"));
     to.add("negative", message_of("0a016d2a160a016112044650333218011affffffffffffffffff01"));

@@ -3,6 +3,7 @@
 #include "fuzz_target.hpp"
 #include "serving/doors/grpc/infer_inputs.hpp"
 #include "serving/doors/grpc/messages.hpp"
+#include "serving/doors/grpc/reflection.hpp"
 
 #include <algorithm>
 #include <span>
@@ -56,8 +57,11 @@ void fill(const wire::wire_request& request, const oip::model_description& model
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     accel::tests::input_reader input{data, size};
     const std::size_t length = input.byte() % 16 + std::size_t{1};
-    const auto slices = cut(std::as_bytes(input.rest()), length);
+    const auto bytes = std::as_bytes(input.rest());
+    const auto slices = cut(bytes, length);
     static_cast<void>(wire::read_named_message(slices));
+    if (const auto answer = wire::answer_reflection(slices))
+        accel::tests::require(answer.value().size() > bytes.size(), "an answer repeats its request");
     auto message = wire::read_infer_message(slices);
     if (!message) return 0;
     for (const oip::model_description* each : {&served(), &open_served()}) {

@@ -18,7 +18,10 @@ void writer::varint(std::uint64_t value) {
 }
 
 void writer::number(std::uint32_t field, std::uint64_t value) {
-    if (value == 0) return;
+    if (value != 0) present(field, value);
+}
+
+void writer::present(std::uint32_t field, std::uint64_t value) {
     varint(tag_of(field, form::varint));
     varint(value);
 }

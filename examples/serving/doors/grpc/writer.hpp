@@ -10,10 +10,12 @@
 namespace accel::examples::serving::wire {
 
 /// Appends fields of a message to a text, in the order of the calls. Values that protobuf leaves out (0, false, empty)
-/// are left out, except by `message` and `entry`.
+/// are left out, except by `message`, `entry` and `present`.
 class writer {
   public:
     void number(std::uint32_t field, std::uint64_t value);
+    /// Of a field that has presence: written also when it is 0.
+    void present(std::uint32_t field, std::uint64_t value);
     void text(std::uint32_t field, std::string_view value);
     /// One of a repeated field: written also when it is empty.
     void entry(std::uint32_t field, std::string_view value);

@@ -129,6 +129,10 @@ TEST(grpc_door, clients_without_a_token_get_only_the_health) {
         EXPECT_EQ(one.call(method(name), {}), unauthenticated) << name;
         EXPECT_NE(one.wire().sentence().find("a token is required"), std::string::npos) << one.wire().sentence();
     }
+    for (const char* version : {"v1", "v1alpha"}) {
+        const std::string path = std::string{"/grpc.reflection."} + version + ".ServerReflection/ServerReflectionInfo";
+        EXPECT_EQ(one.call(path, {}), unauthenticated) << version;
+    }
     for (const char* name : {"ServerLive", "ServerReady"}) EXPECT_EQ(one.call(method(name), {}), ok) << name;
     EXPECT_EQ(one.call("/grpc.health.v1.Health/Check", {}), ok);
 }

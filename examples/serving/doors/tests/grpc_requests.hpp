@@ -29,6 +29,7 @@ inline constexpr int not_found = 5;
 inline constexpr int resource_exhausted = 8;
 inline constexpr int unimplemented = 12;
 inline constexpr int internal = 13;
+inline constexpr int unavailable = 14;
 inline constexpr int unauthenticated = 16;
 
 inline const std::string infer{clients::infer_path};

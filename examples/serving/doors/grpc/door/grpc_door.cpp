@@ -3,6 +3,7 @@
 
 #include "serving/doors/counting/counted_request.hpp"
 #include "serving/doors/grpc/door/health_watch.hpp"
+#include "serving/doors/grpc/door/reflection_stream.hpp"
 #include "serving/doors/grpc/door/rpc.hpp"
 #include "serving/doors/grpc/door/stream_rpc.hpp"
 #include "serving/doors/http/listener.hpp"
@@ -78,6 +79,14 @@ class refusing_call final : public ::grpc::ServerGenericBidiReactor {
     refusing_call(::grpc::StatusCode code, const char* sentence) { Finish({code, sentence}); }
     void OnDone() override { delete this; }
 };
+
+/// It keeps itself alive.
+template <typename Call, typename... Of>
+::grpc::ServerGenericBidiReactor* started(Of&&... of) {
+    const auto made = std::make_shared<Call>(std::forward<Of>(of)...);
+    made->start();
+    return made.get();
+}
 
 bool is_open_to_all(method what) {
     return what == method::server_live || what == method::server_ready || what == method::health;
@@ -247,7 +256,7 @@ void grpc_door::stop(std::function<void()> done) {
     });
 }
 
-void grpc_door::add_stream(const std::shared_ptr<stream_rpc>& one) {
+void grpc_door::add_stream(const std::shared_ptr<open_stream>& one) {
     if (stopper_.joinable()) return one->drain();
     streams_.emplace(one.get(), one);
 }
@@ -262,9 +271,7 @@ void grpc_door::add_watch(const std::shared_ptr<health_watch>& one) {
         --watch_count_;
         return refuse(::grpc::StatusCode::RESOURCE_EXHAUSTED, "too many clients watch the health: use Check instead");
     }
-    const auto made = std::make_shared<health_watch>(*this, context);
-    made->start();
-    return made.get();
+    return started<health_watch>(*this, context);
 }
 
 ::grpc::ServerGenericBidiReactor* grpc_door::refuse(::grpc::StatusCode code, const char* sentence) {
@@ -278,7 +285,8 @@ void grpc_door::add_watch(const std::shared_ptr<health_watch>& one) {
 ::grpc::ServerGenericBidiReactor* grpc_door::CreateReactor(::grpc::GenericCallbackServerContext* context) {
     if (context->method() == health_watch_path) return watch_health(*context);
     const auto what = find_method(context->method());
-    const bool stream = context->method() == stream_infer;
+    const bool reflection = is_reflection(context->method());
+    const bool stream = context->method() == stream_infer || reflection;
     if (!what && !stream) return refuse(::grpc::StatusCode::UNIMPLEMENTED, "this door has no such method");
     if (stream || !is_open_to_all(*what))
         if (const char* const why = why_unknown(context->client_metadata(), *tokens()); why != nullptr)
@@ -287,14 +295,9 @@ void grpc_door::add_watch(const std::shared_ptr<health_watch>& one) {
         --calls_;
         return refuse(::grpc::StatusCode::RESOURCE_EXHAUSTED, "too many calls are open: try again");
     }
-    if (stream) {
-        const auto made = std::make_shared<stream_rpc>(*this, *context);
-        made->start();
-        return made.get();
-    }
-    const auto made = std::make_shared<rpc>(*this, *what, *context);
-    made->start();
-    return made.get();
+    if (reflection) return started<reflection_stream>(*this, *context);
+    if (stream) return started<stream_rpc>(*this, *context);
+    return started<rpc>(*this, *what, *context);
 }
 
 }  // namespace accel::examples::serving::doors

@@ -3,6 +3,7 @@
 
 #include "serving/doors/configuration/settings.hpp"
 #include "serving/doors/grpc/door/grpc_listener.hpp"
+#include "serving/doors/grpc/door/open_stream.hpp"
 #include "serving/doors/http/http_door.hpp"
 
 #include <accel_transport/status.hpp>
@@ -32,7 +33,9 @@ namespace accel::examples::serving::doors {
 
 class health_watch;
 class rpc;
-class stream_rpc;
+
+/// Longest message of a call that is no inference.
+inline constexpr std::size_t longest_question = 64 << 10;
 
 /// The Open Inference Protocol over gRPC. gRPC's threads read messages and write answers; everything else belongs to
 /// the loop's thread. `models` has to outlive it, and their descriptions do not change.
@@ -76,8 +79,8 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     void break_off(rpc& one);
     /// Streams have deadlines of their own.
     void stream_ended() { --calls_; }
-    void add_stream(const std::shared_ptr<stream_rpc>& one);
-    void remove_stream(const stream_rpc& one) { streams_.erase(&one); }
+    void add_stream(const std::shared_ptr<open_stream>& one);
+    void remove_stream(const open_stream& one) { streams_.erase(&one); }
     // Watches have a bound of their own: they stay open for long, and nobody needs a token.
     void watch_ended() { --watch_count_; }
     void add_watch(const std::shared_ptr<health_watch>& one);
@@ -117,7 +120,7 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     std::atomic<std::size_t> calls_{0};
     std::recursive_mutex open_lock_;  ///< gRPC may end a call within `break_off`
     std::unordered_set<rpc*> open_;   ///< none of them is done before it has left
-    std::map<const stream_rpc*, std::weak_ptr<stream_rpc>> streams_;
+    std::map<const open_stream*, std::weak_ptr<open_stream>> streams_;
     bool leaving_ = false;
     std::atomic<std::size_t> watch_count_{0};
     std::map<const health_watch*, std::shared_ptr<health_watch>> watches_;

@@ -17,8 +17,6 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr std::size_t longest_question = 64 << 10;  // what is no inference
-
 struct named_method {
     std::string_view path;
     method what;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "serving/doors/grpc/door/inference.hpp"
+#include "serving/doors/grpc/door/open_stream.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -21,20 +22,17 @@ namespace accel::examples::serving::doors {
 /// order of their requests. gRPC's threads read messages (`OnReadDone`); all that follows runs in the loop.
 class stream_rpc final : public ::grpc::ServerGenericBidiReactor,
                          public inference_owner,
+                         public open_stream,
                          public std::enable_shared_from_this<stream_rpc> {
   public:
     stream_rpc(grpc_door& door, ::grpc::GenericCallbackServerContext& context);
     /// From here on it keeps itself alive until gRPC is done with it.
     void start();
-    /// Ends once its open requests have their answers.
-    void drain();
 
-    /// Since when there is nothing to do before the client's next message; max: there is something.
-    [[nodiscard]] std::chrono::steady_clock::time_point waits_since() const noexcept { return waits_since_; }
-    /// A whole message has come.
-    [[nodiscard]] bool has_sent() const noexcept { return coded_; }
-    /// Does so no longer.
-    void end_waiting();
+    void drain() override;
+    [[nodiscard]] std::chrono::steady_clock::time_point waits_since() const noexcept override { return waits_since_; }
+    [[nodiscard]] bool has_sent() const noexcept override { return coded_; }
+    void end_waiting() override;
 
     void on_response(inference& of, const completion& from) override;
     void on_failure(inference& of, int code, const std::string& sentence) override;
