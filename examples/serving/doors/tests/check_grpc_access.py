@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """TLS and bearer tokens of the gRPC door, with a stock tritonclient[grpc] from PyPI. Skipped where PyPI is out of
 reach."""
+import os
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
 
-from check_tls import TOKEN, Files, write
+from check_tls import TOKEN, Files, told, write
 from client_environment import SKIPPED, client_python
 from pair import Pair, expect
 
@@ -43,9 +45,60 @@ def talk(address, certificate, token):
     refused("UNAVAILABLE", grpc.InferenceServerClient(address).get_server_metadata)
 
 
+def stay(address, certificate):
+    """One connection, and a call for each line. Its client knows this certificate alone."""
+    from tritonclient import grpc
+    with grpc.InferenceServerClient(address, ssl=True, root_certificates=certificate) as client:
+        for _ in sys.stdin:
+            print(client.is_server_live(), flush=True)
+
+
+def wait_until(condition, what):
+    deadline = time.monotonic() + 60
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    expect(condition(), what)
+
+
+def text_of(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+def check_certificate(pair, files, address, errors, python):
+    """New connections get the new certificate, old ones go on; where a file is not good, nothing changes."""
+    host, port = address.split(":")
+    shown = lambda: ssl.get_server_certificate((host, int(port)))
+    with subprocess.Popen([python, __file__, "stay", address, files.certificate], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, text=True) as old:
+        def is_live():
+            old.stdin.write("\n")
+            old.stdin.flush()
+            return old.stdout.readline() == "True\n"
+        expect(is_live(), "the old connection")
+        for _ in range(2):
+            before = text_of(files.certificate)
+            Files(os.path.dirname(files.certificate))
+            expect(shown() == before != text_of(files.certificate), "the new certificate is not the door's yet")
+            pair.door.send_signal(signal.SIGHUP)
+            wait_until(lambda: shown() == text_of(files.certificate), "SIGHUP: the certificate is read again")
+            expect(is_live(), "the old connection goes on")
+        good, key = text_of(files.certificate), text_of(files.key)
+        Files(os.path.dirname(files.certificate))
+        for path, text, mode in [(files.certificate, "no certificate", 0o600), (files.certificate, good, 0o600),
+                                 (files.key, "no key", 0o600), (files.key, key, 0o644)]:
+            write(path, text, mode)
+            count = told(errors)
+            pair.door.send_signal(signal.SIGHUP)
+            wait_until(lambda: told(errors) > count, f"it says that {path} is not good")
+            expect(shown() == good and is_live(), "a file that is not good changes nothing")
+        os.chmod(files.key, 0o600)
+        old.stdin.close()
+
+
 def main():
-    if len(sys.argv) == 5 and sys.argv[1] == "talk":
-        talk(*sys.argv[2:])
+    if sys.argv[1] in CLIENTS:
+        CLIENTS[sys.argv[1]](*sys.argv[2:])
         return 0
     if not shutil.which("openssl"):
         print("there is no openssl")
@@ -54,24 +107,27 @@ def main():
     if python is None:
         print("skipped: PyPI is out of reach, and tritonclient comes from there")
         return SKIPPED
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
         files = Files(folder)
-        with Pair(*sys.argv[1:3], "--grpc", "0.0.0.0:0", *files.tls, "--tokens", files.tokens, doors=("grpc",)) as pair:
+        with Pair(*sys.argv[1:3], "--grpc", "0.0.0.0:0", *files.tls, "--tokens", files.tokens, doors=("grpc",),
+                  errors=errors) as pair:
             address = "127.0.0.1:" + pair.address.rsplit(":", 1)[1]
             talk_to = lambda token: subprocess.run([python, __file__, "talk", address, files.certificate, token],
                                                    check=False, timeout=100).returncode == 0
             expect(talk_to(TOKEN), "the client is content")
             write(files.tokens, "second")
             pair.door.send_signal(signal.SIGHUP)
-            deadline = time.monotonic() + 60
-            while not talk_to("second") and time.monotonic() < deadline:
-                time.sleep(0.02)
-            expect(talk_to("second") and not talk_to(TOKEN), "SIGHUP: the tokens are read again")
+            wait_until(lambda: talk_to("second"), "SIGHUP: the tokens are read again")
+            expect(not talk_to(TOKEN), "the old token")
+            check_certificate(pair, files, address, errors, python)
+            expect(talk_to(TOKEN), "a client that knows the last certificate, and a token of the last file")
             for options in ((), files.tls, ("--tokens", files.tokens)):
                 said = pair.refusal("--grpc", "0.0.0.0:0", *options)
                 expect("reachable from other machines" in said, f"{options}: {said}")
     return 0
 
+
+CLIENTS = {"talk": talk, "stay": stay}
 
 if __name__ == "__main__":
     sys.exit(main())

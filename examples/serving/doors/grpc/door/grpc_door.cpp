@@ -128,6 +128,7 @@ grpc_door::grpc_door(boost::asio::io_context& loop, boost::asio::ip::tcp::accept
       settings_(settings),
       message_limit_(largest_message(models, settings)),
       access_(std::move(access)),
+      certificate_(access_.certificate, access_.key),
       tokens_(std::make_shared<access::token_list>(access_.tokens)),
       timer_(loop) {
     tick();
@@ -141,11 +142,8 @@ std::string grpc_door::endpoint() const {
     return (access_.key.empty() ? "grpc://" : "grpcs://") + address_of(listener_.acceptor());
 }
 
-std::shared_ptr<::grpc::ServerCredentials> grpc_door::credentials() const {
-    if (access_.key.empty()) return ::grpc::InsecureServerCredentials();
-    ::grpc::SslServerCredentialsOptions options;
-    options.pem_key_cert_pairs.push_back({access_.key, access_.certificate});
-    return ::grpc::SslServerCredentials(options);
+std::shared_ptr<::grpc::ServerCredentials> grpc_door::credentials() {
+    return access_.key.empty() ? ::grpc::InsecureServerCredentials() : certificate_.credentials();
 }
 
 result<void> grpc_door::start() {
@@ -238,6 +236,7 @@ std::shared_ptr<const access::token_list> grpc_door::tokens() const {
 }
 
 void grpc_door::renew(const door_access& fresh) {
+    certificate_.renew(fresh.certificate, fresh.key);
     auto made = std::make_shared<access::token_list>(fresh.tokens);
     const std::lock_guard lock{tokens_lock_};
     tokens_ = std::move(made);

@@ -4,6 +4,7 @@
 #include "serving/doors/configuration/settings.hpp"
 #include "serving/doors/grpc/door/grpc_listener.hpp"
 #include "serving/doors/grpc/door/open_stream.hpp"
+#include "serving/doors/grpc/door/renewable_certificate.hpp"
 #include "serving/doors/http/http_door.hpp"
 
 #include <accel_transport/status.hpp>
@@ -52,7 +53,7 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     [[nodiscard]] std::string endpoint() const;
     /// Takes connections from here on. `system_error`.
     [[nodiscard]] result<void> start();
-    /// Calls from here on have these tokens. The certificate stays.
+    /// Connections from here on get this certificate, and calls these tokens.
     void renew(const door_access& fresh);
     /// From now on it says that it is not ready. It is open as before.
     void leave() { leaving_ = true; }
@@ -97,7 +98,7 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     ::grpc::ServerGenericBidiReactor* CreateReactor(::grpc::GenericCallbackServerContext* context) override;
     [[nodiscard]] ::grpc::ServerGenericBidiReactor* watch_health(::grpc::GenericCallbackServerContext& context);
     [[nodiscard]] ::grpc::ServerGenericBidiReactor* refuse(::grpc::StatusCode code, const char* sentence);
-    [[nodiscard]] std::shared_ptr<::grpc::ServerCredentials> credentials() const;
+    [[nodiscard]] std::shared_ptr<::grpc::ServerCredentials> credentials();
     [[nodiscard]] std::shared_ptr<const access::token_list> tokens() const;
     void tick();
     void expire();
@@ -113,6 +114,7 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     door_settings settings_;
     const std::size_t message_limit_;
     door_access access_;
+    renewable_certificate certificate_;  ///< of `access_`, and later ones
     mutable std::mutex tokens_lock_;
     std::shared_ptr<const access::token_list> tokens_;  ///< which gRPC's threads read
     door_counts counts_{};
