@@ -14,11 +14,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <signal.h>
+#include <sys/signalfd.h>
 
 namespace accel::report {
 namespace {
 
-sigset_t awaited_signals(bool hangups) {
+sigset_t awaited_signals(bool hangups) noexcept {
     sigset_t signals;
     sigemptyset(&signals);
     sigaddset(&signals, SIGINT);
@@ -71,6 +72,11 @@ void block_stop_signals() {
 
 void block_server_signals() {
     block(true);
+}
+
+int open_server_signals() noexcept {
+    const sigset_t signals = awaited_signals(true);
+    return ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 void wait_for_stop_signal(const std::function<void()>& on_hangup) {

@@ -37,6 +37,9 @@ void block_stop_signals();
 void block_server_signals();
 /// Waits for SIGINT or SIGTERM. After `block_server_signals`: calls `on_hangup` at each SIGHUP.
 void wait_for_stop_signal(const std::function<void()>& on_hangup = {});
+/// After `block_server_signals`: a descriptor from which these signals are read (`signalfd_siginfo`), without waiting;
+/// -1: there are no more descriptors. Its owner closes it.
+[[nodiscard]] int open_server_signals() noexcept;
 /// What a server with these URIs does at SIGHUP: reads its keys again, and says on standard error what became of it.
 void answer_hangup(std::string_view program, server& one, std::span<const std::string> uris);
 

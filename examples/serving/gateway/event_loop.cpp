@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/gateway/event_loop.hpp"
 
+#include "report/program.hpp"
+
 #include <array>
 #include <csignal>
 #include <utility>
@@ -16,15 +18,6 @@ namespace {
 /// How soon a cancel is passed on, and a request that waits finds a server that has come back.
 constexpr std::chrono::milliseconds between_looks{2};
 
-[[nodiscard]] int open_signals() noexcept {
-    sigset_t wanted;
-    sigemptyset(&wanted);
-    sigaddset(&wanted, SIGINT);
-    sigaddset(&wanted, SIGTERM);
-    sigaddset(&wanted, SIGHUP);
-    return ::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
 }  // namespace
 
 event_loop::event_loop(forwarder& passing, std::vector<route>& routes, std::deque<upstream>& servers, opener& opening,
@@ -35,7 +28,7 @@ event_loop::event_loop(forwarder& passing, std::vector<route>& routes, std::dequ
       opening_(opening),
       spin_(spin),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      signals_(open_signals()) {
+      signals_(report::open_server_signals()) {
     add(signals_, &signals_);
     add(opening.event_fd(), &opening_);
 }

@@ -20,11 +20,13 @@
 #include <utility>
 #include <vector>
 
-#include <boost/asio/signal_set.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 namespace accel::examples::serving::doors {
 namespace {
@@ -78,11 +80,7 @@ bool fit_connections(const char* program, std::uint64_t descriptors, choices& ch
 class door_set {
   public:
     door_set(const choices& chosen, std::uint64_t descriptors)
-        : chosen_(chosen),
-          descriptors_(descriptors),
-          signals_(loop_, SIGINT, SIGTERM),
-          hangups_(loop_, SIGHUP),
-          delay_(loop_) {}
+        : chosen_(chosen), descriptors_(descriptors), signals_(loop_, report::open_server_signals()), delay_(loop_) {}
 
     [[nodiscard]] result<void> bind();
     [[nodiscard]] result<void> connect(context& ctx);
@@ -99,18 +97,18 @@ class door_set {
     };
 
     [[nodiscard]] result<void> bind(open_function& open, const std::string& where);
-    void await_signal(void (door_set::*then)());
+    void await_signals();
+    void take_signals();
     void leave();
     void stop();
-    void await_hangup();
     void renew();
 
     const choices& chosen_;
     const std::uint64_t descriptors_;
     door_access access_;
     boost::asio::io_context loop_{1};
-    boost::asio::signal_set signals_;
-    boost::asio::signal_set hangups_;
+    boost::asio::posix::stream_descriptor signals_;
+    void (door_set::*on_stop_signal_)() = &door_set::leave;
     boost::asio::steady_timer delay_;
     std::vector<wanted_door> wanted_;
     door_models behind_;
@@ -150,12 +148,22 @@ result<void> door_set::connect(context& ctx) {
     return {};
 }
 
-void door_set::await_hangup() {
-    hangups_.async_wait([this](const boost::system::error_code& failed, int) {
-        if (failed) return;
-        renew();
-        await_hangup();
-    });
+void door_set::await_signals() {
+    signals_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                        [this](const boost::system::error_code& failed) {
+                            if (failed) return;
+                            take_signals();
+                            await_signals();
+                        });
+}
+
+void door_set::take_signals() {
+    signalfd_siginfo one{};
+    while (::read(signals_.native_handle(), &one, sizeof one) == sizeof one)
+        if (one.ssi_signo == SIGHUP)
+            renew();
+        else
+            (this->*on_stop_signal_)();
 }
 
 /// Where a file is not good, all stays as it was.
@@ -169,24 +177,17 @@ void door_set::renew() {
 }
 
 result<void> door_set::start() {
-    await_hangup();
-    await_signal(&door_set::leave);
+    await_signals();
     for (const auto& each : doors_)
         if (auto started = each->start(); !started) return started;
     return {};
-}
-
-void door_set::await_signal(void (door_set::*then)()) {
-    signals_.async_wait([this, then](const boost::system::error_code& failed, int) {
-        if (!failed) ((*this).*then)();
-    });
 }
 
 /// Whoever sends requests here is to notice first. A second signal ends the wait.
 void door_set::leave() {
     if (chosen_.limits.drain_delay.count() == 0) return stop();
     for (const auto& each : doors_) each->leave();
-    await_signal(&door_set::stop);
+    on_stop_signal_ = &door_set::stop;
     delay_.expires_after(chosen_.limits.drain_delay);
     delay_.async_wait([this](const boost::system::error_code& failed) {
         if (!failed) stop();
@@ -263,6 +264,8 @@ std::string missing_in_build(const choices& chosen) {
 int run_doors(const char* program, const choices& chosen) {
     if (const std::string missing = missing_in_build(chosen); !missing.empty())
         return report::complain(program, missing);
+    // All threads block them until the process is gone, so that a second SIGTERM cannot end it in its last moments.
+    report::block_server_signals();
     const std::uint64_t descriptors = report::raise_descriptor_limit();
     choices fitted = chosen;
     if (!fit_connections(program, descriptors, fitted)) return 1;

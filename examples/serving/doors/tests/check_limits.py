@@ -287,13 +287,21 @@ def check_drain_delay(programs):
         pair.door.wait(timeout=60)
 
 
+def check_last_moments(programs):
+    """However many signals come while it ends, none of them kills it."""
+    for _ in range(5):
+        with Pair(*programs) as pair:
+            while pair.door.poll() is None:
+                pair.door.send_signal(signal.SIGTERM)
+
+
 def main():
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     programs = sys.argv[1:3]
     for check in (check_slow_readers, check_slow_bodies, check_model_requests, check_descriptors, check_json_memory,
                   check_connections, check_newcomers, check_addresses, check_silence, check_first_header, check_drain,
-                  check_drain_delay):
+                  check_drain_delay, check_last_moments):
         check(programs)
         print(check.__name__, "good", flush=True)
     return 0

@@ -91,7 +91,7 @@ class Pair:
         return self
 
     def end_door(self):
-        """Asks it to end, once: a second signal would kill it in its last moments."""
+        """Asks it to end, once: a second signal would end its --drain-delay."""
         if not self.ending and self.door.poll() is None:
             self.door.send_signal(signal.SIGTERM)
         self.ending = True
