@@ -73,17 +73,22 @@ void connection::enter(stage next, std::chrono::milliseconds patience) {
         door_.order().set_idle(*this);
     else
         door_.order().set_busy(*this);
+    door_.deadlines().look_by(*this, next_look());
 }
 
 void connection::enter_body(stage next) {
-    enter(next, door_.settings().body_timeout);
     pace_.begin(clock::now());
+    enter(next, door_.settings().body_timeout);
 }
 
 bool connection::is_too_slow(clock::time_point now) {
-    const bool reads = stage_ == stage::body || stage_ == stage::json;
     const bool inflates = inflater_ != nullptr && coded_left_ == 0;
-    return reads && !inflates && pace_.is_too_slow(now, door_.settings());
+    return reads_body() && !inflates && pace_.is_too_slow(now, door_.settings());
+}
+
+connection::clock::time_point connection::next_look() const {
+    if (expired_ || stage_ == stage::call || stage_ == stage::closed) return clock::time_point::max();
+    return reads_body() ? std::min(deadline_, pace_.next_look(door_.settings())) : deadline_;
 }
 
 void connection::expire(clock::time_point now) {
@@ -181,6 +186,7 @@ void connection::read_head() {
     const auto due = parser_ ? clock::time_point::max() : deadline_;
     enter(stage::head, door_.settings().head_timeout);
     deadline_ = std::min(deadline_, due);
+    door_.deadlines().look_by(*this, next_look());
     head_only_ = false;
     began_ = clock::now();
     parser_.emplace();

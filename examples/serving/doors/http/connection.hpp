@@ -5,6 +5,7 @@
 #include "serving/doors/coding/inflater.hpp"
 #include "serving/doors/counting/counted_request.hpp"
 #include "serving/doors/http/client_stream.hpp"
+#include "serving/doors/http/deadline_order.hpp"
 #include "serving/doors/http/event_queue.hpp"
 #include "serving/doors/http/http_door.hpp"
 #include "serving/doors/http/packed_answer.hpp"
@@ -44,7 +45,10 @@ namespace accel::examples::serving::doors {
 /// request: connection.cpp (HTTP), connection_infer.cpp (an inference), connection_reply.cpp (answers),
 /// connection_stream.cpp (answers of the generate extension), connection_coding.cpp (compressed bodies, both ways),
 /// connection_regions.cpp (shared memory).
-class connection final : public caller, public idle_entry, public std::enable_shared_from_this<connection> {
+class connection final : public caller,
+                         public idle_entry,
+                         public deadline_entry,
+                         public std::enable_shared_from_this<connection> {
   public:
     /// `of`: of `client_of`.
     connection(boost::asio::ip::tcp::socket from, const boost::asio::ip::address& of, http_door& door);
@@ -54,6 +58,8 @@ class connection final : public caller, public idle_entry, public std::enable_sh
     void leave_door() noexcept { counted_.drop(); }
     /// Ends what has waited for the client too long.
     void expire(std::chrono::steady_clock::time_point now);
+    /// When to call `expire` next; max: not before it enters another stage.
+    [[nodiscard]] std::chrono::steady_clock::time_point next_look() const;
     /// Ends after the request that is under way, if any.
     void drain();
 
@@ -81,6 +87,7 @@ class connection final : public caller, public idle_entry, public std::enable_sh
     }
     /// The client is to send a body, or a part of it.
     void enter_body(stage next);
+    [[nodiscard]] bool reads_body() const { return stage_ == stage::body || stage_ == stage::json; }
     [[nodiscard]] bool is_too_slow(clock::time_point now);
     void watch();
     void on_readable(const error_code& failed);

@@ -5,6 +5,7 @@
 #include "serving/doors/http/http_text.hpp"
 #include "serving/doors/http/listener.hpp"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -124,9 +125,12 @@ void http_door::tick() {
 
 void http_door::expire() {
     const auto now = std::chrono::steady_clock::now();
-    // Those that end leave the set meanwhile.
-    const std::vector<std::shared_ptr<connection>> all(connections_.begin(), connections_.end());
-    for (const auto& each : all) each->expire(now);
+    while (connection* const due = deadlines_.take_due(now)) {
+        const auto kept = due->shared_from_this();
+        due->expire(now);
+        if (const auto next = due->next_look(); next != std::chrono::steady_clock::time_point::max())
+            deadlines_.look_by(*due, std::max(next, now + tick_time));
+    }
 }
 
 void http_door::renew(door_access access) {

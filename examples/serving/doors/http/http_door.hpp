@@ -3,6 +3,7 @@
 
 #include "serving/doors/configuration/settings.hpp"
 #include "serving/doors/counting/door_metrics.hpp"
+#include "serving/doors/http/deadline_order.hpp"
 #include "serving/doors/http/door_access.hpp"
 #include "serving/doors/http/idle_order.hpp"
 #include "serving/doors/servers/served_model.hpp"
@@ -75,6 +76,8 @@ class http_door {
     void remove(const std::shared_ptr<connection>& gone);
     /// Which of them wait for their client.
     [[nodiscard]] idle_order<connection>& order() { return order_; }
+    /// When it looks at which of them.
+    [[nodiscard]] deadline_order<connection>& deadlines() { return deadlines_; }
 
   private:
     void accept();
@@ -95,6 +98,7 @@ class http_door {
     door_access access_;
     std::unordered_set<std::shared_ptr<connection>> connections_;
     idle_order<connection> order_;
+    deadline_order<connection> deadlines_;
     std::optional<boost::asio::ip::tcp::socket> newcomer_;  ///< waits for room
     door_counts counts_{};
     door_metrics metrics_;

@@ -36,6 +36,11 @@ class body_pace {
         return false;
     }
 
+    /// When to ask again.
+    [[nodiscard]] clock::time_point next_look(const door_settings& limits) const noexcept {
+        return suspected_ ? since_ : since_ + limits.body_grace;
+    }
+
   private:
     clock::time_point since_{};
     std::size_t bytes_ = 0;
