@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/client/channel_lifecycle.hpp"
 
+#include "core/cancel_board.hpp"
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
-#include "core/server/cancel_board.hpp"
 
 #include <algorithm>
 #include <array>

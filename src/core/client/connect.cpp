@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/client/connect.hpp"
 
+#include "core/cancel_board.hpp"
 #include "core/client/connect_attempts.hpp"
 #include "core/context_state.hpp"
 #include "core/control/control_client.hpp"
@@ -10,7 +11,6 @@
 #include "core/net/descriptor_error.hpp"
 #include "core/net/unix_socket.hpp"
 #include "core/pacing.hpp"
-#include "core/server/cancel_board.hpp"
 
 #include <cerrno>
 #include <chrono>

@@ -9,8 +9,8 @@
 #include "core/net/socket.hpp"
 #include "core/net/unix_socket.hpp"
 #include "core/pacing.hpp"
-#include "core/server/thread_times.hpp"
 #include "core/thread.hpp"
+#include "core/thread_times.hpp"
 
 #include <algorithm>
 #include <optional>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "core/backend.hpp"
+#include "core/cancel_board.hpp"
 #include "core/control/session.hpp"
-#include "core/server/cancel_board.hpp"
 #include "core/server/device_work.hpp"
 #include "core/server/exchange_state.hpp"
 #include "core/server/lendable_slots.hpp"

@@ -8,7 +8,7 @@
 #include "core/server/exchange_server.hpp"
 #include "core/server/session_commands.hpp"
 #include "core/server/session_table.hpp"
-#include "core/server/thread_times.hpp"
+#include "core/thread_times.hpp"
 
 #include <array>
 #include <atomic>

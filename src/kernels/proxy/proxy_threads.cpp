@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/proxy/proxy_threads.hpp"
 
-#include "core/server/thread_times.hpp"
+#include "core/thread_times.hpp"
 
 #include <algorithm>
 #include <utility>

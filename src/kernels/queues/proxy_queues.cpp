@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/log.hpp"
-#include "core/server/thread_times.hpp"
+#include "core/thread_times.hpp"
 #include "kernels/left_behind.hpp"
 #include "kernels/proxy/proxy.hpp"
 #include "kernels/queues/queue_set.hpp"

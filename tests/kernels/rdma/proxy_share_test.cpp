@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several services by the same threads; this program's threads play their kernels.
-#include "core/server/thread_times.hpp"
+#include "core/thread_times.hpp"
 #include "kernels/proxy/proxy_threads.hpp"
 #include "rdma/proxy_rig.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who serves whom, and when a proxy's threads sleep: with rings that only count their turns.
-#include "core/server/thread_times.hpp"
+#include "core/thread_times.hpp"
 #include "kernels/proxy/proxy_threads.hpp"
 #include "patience.hpp"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "core/cancel_board.hpp"
 #include "core/client/channel_core.hpp"
-#include "core/server/cancel_board.hpp"
 #include "unit/scripted_link.hpp"
 
 #include <cstddef>

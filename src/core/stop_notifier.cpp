@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/server/stop_notifier.hpp"
+#include "core/stop_notifier.hpp"
 
+#include "core/cancel_board.hpp"
 #include "core/log.hpp"
-#include "core/server/cancel_board.hpp"
 #include "core/thread.hpp"
 
 #include <algorithm>

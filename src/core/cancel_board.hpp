@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/clock.hpp"
-#include "core/server/stop_notifier.hpp"
+#include "core/stop_notifier.hpp"
 
 #include <accel_transport/completion.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/server/thread_times.hpp"
+#include "core/thread_times.hpp"
 
 #include "core/net/unique_fd.hpp"
 
