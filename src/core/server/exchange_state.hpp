@@ -71,10 +71,7 @@ struct exchange_state {
     std::span<std::byte> response_room;
     std::atomic<const own_memory*> own{nullptr};  ///< in place of both, once the client is gone
     /// For the response.
-    [[nodiscard]] std::span<std::byte> room() const noexcept {
-        const own_memory* const copy = own.load(std::memory_order_acquire);
-        return copy == nullptr ? response_room : copy->response_room;
-    }
+    [[nodiscard]] std::span<std::byte> room() const noexcept;
 
     // The answer.
     struct fields {
@@ -101,5 +98,13 @@ struct exchange_state {
     /// Link of the worker's queue of answers from other threads, or of the room that a call's parts have.
     exchange_state* next = nullptr;
 };
+
+/// Ends the process: an exchange was used after its answer.
+[[noreturn]] exchange_state& misused_exchange() noexcept;
+
+/// The checked precondition of every method of the public `exchange`: it is still open.
+[[nodiscard]] inline exchange_state& open_state(exchange_state* state) noexcept {
+    return state != nullptr ? *state : misused_exchange();
+}
 
 }  // namespace accel::core

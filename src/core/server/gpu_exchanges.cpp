@@ -4,6 +4,7 @@
 #include "core/log.hpp"
 #include "core/region_state.hpp"
 #include "core/server/device_work.hpp"
+#include "core/server/worker.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -29,7 +30,7 @@ void add_stages(exchange_state& answered, device_stream& stream) noexcept {
 
 void gpu_exchanges::serve(exchange_state& request) noexcept {
     if (!streams_->device().alive()) [[unlikely]]
-        return server_.refuse(request, status::device_lost);
+        return worker_.refuse(request, status::device_lost);
     session& from = *request.owner;
     device_work& work = *request.device;
     const device_session& place = *from.on_device();
@@ -60,8 +61,7 @@ void gpu_exchanges::work_on(exchange_state& request, stream_lane& lane) noexcept
     if (written_by_device || work.arrived.data() == request.request.data()) {
         if (written_by_device) streams_->device().make_inbound_visible();
         stream.make_current();
-        request.handler_start = server_.take_time();
-        return server_.serve(request, *request.service);
+        return worker_.serve_brought(request);
     }
     stream.mark(stream_mark::start);
     lane.copy = {const_cast<std::byte*>(request.request.data()), work.arrived.data(), work.arrived.size()};
@@ -73,9 +73,7 @@ void gpu_exchanges::work_on(exchange_state& request, stream_lane& lane) noexcept
 void gpu_exchanges::brought(stream_lane& lane) noexcept {
     lane.stream->mark(stream_mark::copied_in);
     lane.stream->make_current();
-    exchange_state& request = *lane.working;
-    request.handler_start = server_.take_time();
-    server_.serve(request, *request.service);
+    worker_.serve_brought(*lane.working);
 }
 
 void gpu_exchanges::send(exchange_state& answered) noexcept {
@@ -153,9 +151,9 @@ void gpu_exchanges::arrive(stream_lane& lane, bool done) noexcept {
         }
     }
     exchange_state* waited = streams_->next(lane);
-    server_.send(answered);
+    worker_.send(answered);
     while (waited != nullptr && waited->owner->gone()) {
-        server_.refuse(*waited, status::peer_lost);
+        worker_.refuse(*waited, status::peer_lost);
         waited = streams_->next(lane);
     }
     if (waited != nullptr) work_on(*waited, lane);
@@ -164,14 +162,14 @@ void gpu_exchanges::arrive(stream_lane& lane, bool done) noexcept {
 /// Fails requests that have waited for a stream past their deadline; all of them once the device is lost.
 void gpu_exchanges::expire_waiting() noexcept {
     const bool alive = streams_->device().alive();
-    if (alive && server_.last_time() < next_expiry_) return;
-    next_expiry_ = server_.last_time() + std::chrono::milliseconds{1};
-    const nanoseconds when = alive ? server_.last_time() : never;
+    if (alive && worker_.last_time() < next_expiry_) return;
+    next_expiry_ = worker_.last_time() + std::chrono::milliseconds{1};
+    const nanoseconds when = alive ? worker_.last_time() : never;
     while (exchange_state* late = streams_->take_overdue(when))
         if (alive)
-            server_.refuse_late_or_too_many(*late, false);
+            worker_.refuse_late_or_too_many(*late, false);
         else
-            server_.refuse(*late, status::device_lost);
+            worker_.refuse(*late, status::device_lost);
 }
 
 void gpu_exchanges::tell_device_lost() noexcept {

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/server/exchange_server.hpp"
 #include "core/server/stream_pool.hpp"
 
 #include <memory>
 
 namespace accel::core {
 
+class worker;
+
 /// A request's way over a GPU: takes a stream, copies the bytes there, calls the handler, and copies the
 /// answer back once the stream has reached it. Belongs to the worker's thread. Allocates, locks and logs
 /// nothing, except when the device is lost.
 class gpu_exchanges {
   public:
-    gpu_exchanges(exchange_server& server, std::unique_ptr<stream_pool> streams) noexcept
-        : server_(server), streams_(std::move(streams)) {}
+    gpu_exchanges(worker& serving, std::unique_ptr<stream_pool> streams) noexcept
+        : worker_(serving), streams_(std::move(streams)) {}
 
     /// Its control path may run on any thread.
     [[nodiscard]] stream_pool& streams() const noexcept { return *streams_; }
@@ -34,7 +35,7 @@ class gpu_exchanges {
     void expire_waiting() noexcept;
     void tell_device_lost() noexcept;
 
-    exchange_server& server_;
+    worker& worker_;
     std::unique_ptr<stream_pool> streams_;
     nanoseconds next_expiry_{};  ///< when to look again for requests that have waited too long for a stream
     bool device_loss_logged_ = false;

@@ -197,7 +197,7 @@ result<void> server_core::open_pollers(listener& added) {
         if (!source) return source.error();
         added.pollers[workers_[i]] = source->get();
         workers_[i]->add_source(std::move(*source));
-        server_metrics* const metrics = workers_[i]->exchanges().metrics();
+        server_metrics* const metrics = workers_[i]->metrics();
         if (metrics != nullptr) (void)metrics->of_scheme(added.scheme->scheme());
     }
     return {};
@@ -275,7 +275,7 @@ server_statistics server_core::statistics() const {
     out.memory_bytes = memory_bytes_;
     if (gpu_ != nullptr) out.gpu_memory_bytes = gpu_memory_bytes_;
     for (const worker* each : workers_) {
-        each->exchanges().counters().add_to(out);
+        each->counters().add_to(out);
         const thread_times used = each->times();
         out.cpu_user += used.user;
         out.cpu_kernel += used.kernel;
@@ -289,9 +289,9 @@ void server_core::add_to(metrics_sums& sums) const {
     ++sums.open_servers;
     if (maker_ != nullptr) maker_->add_to(sums);
     for (const worker* each : workers_) {
-        const server_metrics* const metrics = each->exchanges().metrics();
+        const server_metrics* const metrics = each->metrics();
         if (metrics != nullptr) metrics->add_to(sums);
-        sums.open_exchanges += each->exchanges().open();
+        sums.open_exchanges += each->open();
     }
 }
 
@@ -317,15 +317,15 @@ bool server_core::drained() const noexcept {
 
 bool server_core::holds_exchanges() const noexcept {
     const std::lock_guard lock(mutex_);
-    return !std::ranges::all_of(workers_, [](const worker* each) { return each->exchanges().drained(); });
+    return std::ranges::any_of(workers_, &worker::holds_exchanges);
 }
 
 /// `driven`: the worker that nobody else drives meanwhile; null: they have threads, or somebody does.
 status server_core::drain_by(worker* driven, nanoseconds timeout) {
     const nanoseconds deadline = deadline_after(timeout);
     tell_draining();
-    std::optional<exchange_server::round_scope> inside;
-    if (driven != nullptr) inside.emplace(driven->exchanges());
+    std::optional<worker::round_scope> inside;
+    if (driven != nullptr) inside.emplace(*driven);
     while (!drained()) {
         if (now() >= deadline && (holds_exchanges() || now() - deadline >= round_patience)) return status::timed_out;
         if (driven != nullptr) driven->serve();
@@ -336,19 +336,18 @@ status server_core::drain_by(worker* driven, nanoseconds timeout) {
 
 bool server_core::in_handler() const noexcept {
     const std::lock_guard lock(mutex_);
-    return std::any_of(workers_.begin(), workers_.end(),
-                       [](const worker* each) { return each->exchanges().runs_here(); });
+    return std::ranges::any_of(workers_, &worker::runs_here);
 }
 
 void server_core::stop_later(std::shared_ptr<server_core> stopped) noexcept {
     if (stopped->stops_later_.exchange(true)) return;
     log().info("a handler has stopped its own server, which stops once its handlers have returned");
     worker* const driven = std::exchange(stopped->driven_, nullptr);  // from now on another thread drives it
-    if (driven != nullptr) driven->exchanges().hold();
+    if (driven != nullptr) driven->hold();
     try {
         start_thread("accel-stop", [stopped, driven] {
             if (driven != nullptr)
-                while (driven->exchanges().in_round()) sleep_on({}, now() + drain_interval);
+                while (driven->in_round()) sleep_on({}, now() + drain_interval);
             stopped->stop();
             if (driven != nullptr) driven->release_ref();
         }).detach();
@@ -377,7 +376,7 @@ void server_core::stop() {
         if (context_->metrics() != nullptr) context_->metrics()->remove(*this);
         const std::lock_guard lock(mutex_);
         for (worker* each : workers_) {
-            each->exchanges().counters().add_to(counted_);
+            each->counters().add_to(counted_);
             const thread_times used = each->times();
             counted_.cpu_user += used.user;
             counted_.cpu_kernel += used.kernel;

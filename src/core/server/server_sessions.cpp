@@ -142,7 +142,7 @@ result<session_grant> server_core::make_session(entrance& through, const listene
         grant.session_id = next_id_++;
     }
     auto made = std::make_unique<session>(owner, grant.session_id, on.scheme->scheme(), client, request.wanted);
-    if (server_metrics* const metrics = owner.exchanges().metrics(); metrics != nullptr)
+    if (server_metrics* const metrics = owner.metrics(); metrics != nullptr)
         made->count_in(metrics->of_scheme(on.scheme->scheme()));
     if (!on.scheme->shares_memory())
         made->memory_bytes = memory_bytes;
@@ -230,7 +230,7 @@ result<void> server_core::make_slots(const listener& on, const link_geometry& wa
 result<void> server_core::put_on_device(session& made, const session_request& request) const {
     device_session place;
     place.priority = request.priority;
-    place.lane = made.owner().exchanges().gpu()->streams().assign(request.priority);
+    place.lane = made.owner().gpu()->streams().assign(request.priority);
     slot_memory& arriving = made.path().receive();
     slot_memory& leaving = made.path().send();
     if (!arriving.split()) {

@@ -9,11 +9,9 @@
 #include "core/server/lendable_slots.hpp"
 #include "core/server/part_credits.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <new>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,8 +33,9 @@ class session {
     [[nodiscard]] exchange_state* admit(const link_event& event) noexcept;
     /// The same for what `admit` does not know: a request whose response may come in parts.
     [[nodiscard]] exchange_state* admit_in_parts(const link_event& event) noexcept;
-    /// … and room for a part. False: the peer broke the protocol.
-    [[nodiscard]] bool take_room(const link_event& event, nanoseconds at) noexcept;
+    /// … and room for a part. False: the peer broke the protocol. `returned`: room to send back at once, because its
+    /// call has ended.
+    [[nodiscard]] bool take_room(const link_event& event, nanoseconds at, exchange_state*& returned) noexcept;
     /// The room that the client has given for this call's parts.
     [[nodiscard]] part_credits& parts_of(const exchange_state& call) noexcept { return parts_[call.slot]; }
     /// Hands a part to the link, or room that is given back. `again`: try later.
@@ -94,8 +93,6 @@ class session {
 
   private:
     void part_from_client(recall how);
-    void end_extras(exchange_state& answered) noexcept;
-    void end_parts(exchange_state& answered) noexcept;
     [[nodiscard]] bool start_parts(std::uint32_t slot, std::uint32_t generation) noexcept;
     [[nodiscard]] std::span<std::byte> part_room(std::uint32_t slot) const noexcept;
     void write_header(const exchange_state& answered, nanoseconds at) const noexcept;
@@ -120,70 +117,5 @@ class session {
     std::uint32_t open_ = 0;
     std::atomic<bool> gone_{false};
 };
-
-// On every request's way, in order of execution.
-
-inline exchange_state* session::admit(const link_event& event) noexcept {
-    const slot_header& header = event.header;
-    const bool sane = is_well_formed(header, message_kind::request) && header.slot < geometry_.slots &&
-                      header.length <= geometry_.request_bytes && event.payload.size() == header.length &&
-                      header.response_room <= geometry_.response_bytes;
-    if (!sane) [[unlikely]]
-        return nullptr;
-    exchange_state& exchange = exchanges_[header.slot];
-    // A slot is reused only after its answer, with another generation.
-    if (exchange.phase != exchange_phase::idle || exchange.generation == header.generation) [[unlikely]]
-        return nullptr;
-
-    exchange.phase = exchange_phase::open;
-    static_assert(exchange_extra::borrowed == 1);
-    exchange.extras = static_cast<std::uint8_t>(event.borrowed);
-    exchange.generation = header.generation;
-    exchange.trace_id = header.trace_id;
-    exchange.deadline = nanoseconds{header.deadline_ns};
-    exchange.request = event.payload;
-    std::span<std::byte> room{exchange.header + header_bytes, answer_bytes_};
-    if (!event.response_room.empty()) [[unlikely]]
-        room = event.response_room;
-    exchange.response_room = room.first(std::min<std::size_t>(room.size(), header.response_room));
-    exchange.answer = {};
-    ++open_;
-    return &exchange;
-}
-
-inline void session::write_header(const exchange_state& answered, nanoseconds at) const noexcept {
-    auto& header = *new (answered.header) slot_header;
-    header.kind = message_kind::response;
-    header.slot = answered.slot;
-    header.generation = answered.generation;
-    header.code = answered.answer.code;
-    header.length = answered.payload.size();
-    header.trace_id = answered.trace_id;
-    header.server_ticks = to_ticks(at - answered.arrival);
-    header.application_code = answered.answer.application_code;
-    header.arrival_ns = answered.arrival.count();
-    header.queue_ticks = to_ticks(answered.handler_start - answered.arrival);
-    if (!answered.answer.counts_apart) [[likely]]
-        return;  // nothing was recorded
-    const auto& stages = answered.answer.stages;
-    header.copy_ticks = to_ticks(stages[static_cast<std::size_t>(stage::copy)]);
-    header.preprocessing_ticks = to_ticks(stages[static_cast<std::size_t>(stage::preprocessing)]);
-    header.inference_ticks = to_ticks(stages[static_cast<std::size_t>(stage::inference)]);
-}
-
-inline status session::send(exchange_state& answered, nanoseconds at) noexcept {
-    const bool plain = answered.answer.lent == nullptr && answered.extras == 0;
-    if (!plain) [[unlikely]]
-        return send_with_extras(answered, at);
-    write_header(answered, at);
-    return path_->deliver_plain(answered.slot, answered.payload);
-}
-
-inline void session::finish(exchange_state& answered) noexcept {
-    if (answered.leases != nullptr || answered.ends.load(std::memory_order_relaxed) != 0) [[unlikely]]
-        end_extras(answered);
-    answered.phase = exchange_phase::idle;
-    --open_;
-}
 
 }  // namespace accel::core

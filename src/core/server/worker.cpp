@@ -27,76 +27,27 @@ worker::worker(std::shared_ptr<context_state> context, const server_options& opt
                target_table targets)
     : context_(std::move(context)),
       options_(options),
-      exchanges_(*this, options, std::move(service), std::move(targets)),
+      service_(std::move(service)),
+      targets_(std::move(targets)),
+      max_open_(options.max_exchanges),
       spinner_(options_.poll) {
-    if (context_ != nullptr && context_->metrics() != nullptr) exchanges_.count_calls();
+    if (context_ != nullptr && context_->metrics() != nullptr)
+        metrics_ = std::make_unique<server_metrics>(targets_.numbers());
 }
 
 worker::~worker() {
-    const gpu_exchanges* const gpu = exchanges_.gpu();
-    if (gpu == nullptr || gpu->streams().end(deadline_after(close_patience))) return;
+    if (gpu_ == nullptr || gpu_->streams().end(deadline_after(close_patience))) return;
     // A kernel may still write to these slots, so their memory is never freed.
     log().error("{}: a stream is still busy at the end of its server; its memory is not released",
-                gpu->streams().device().name());
+                gpu_->streams().device().name());
     sessions_.leak();
 }
 
 result<void> worker::use(accelerator_device& device) {
     auto made = stream_pool::create(device, options_, wake_.fd());
     if (!made) return made.error();
-    exchanges_.use(std::make_unique<gpu_exchanges>(exchanges_, std::move(*made)));
+    gpu_ = std::make_unique<gpu_exchanges>(*this, std::move(*made));
     return {};
-}
-
-// On every request's way.
-
-std::size_t worker::progress() noexcept {
-    const exchange_server::round_scope inside(exchanges_);
-    if (commands_.pending()) run_commands();
-    std::size_t total = exchanges_.send_posted_first() ? 1 : 0;
-    for (const auto& source : sources_) {
-        const std::size_t got = source->poll(events_);
-        if (got == 0) continue;
-        exchanges_.begin_round();
-        total += got;
-        const link_event* event = events_.data();
-        const link_event* const end = event + got;
-        do on_event(*event);
-        while (++event != end);
-    }
-    if (exchanges_.progress(total)) ++total;
-    // A part that was posted in this round belongs to a session, too.
-    if (sessions_.any_closing() && exchanges_.quiet()) sessions_.settle(observer_);
-    return total;
-}
-
-[[gnu::always_inline]] inline void worker::on_event(const link_event& event) noexcept {
-    auto& from = *static_cast<session*>(event.owner);
-    if (from.cancels().any()) [[unlikely]]
-        return on_unusual_event(from, event);
-    serve_event(from, event);
-}
-
-/// For a client that is gone or has cancelled calls. A request that was cancelled on its way is refused as one that is
-/// too late.
-[[gnu::noinline]] void worker::on_unusual_event(session& from, const link_event& event) noexcept {
-    if (from.gone()) return;
-    const bool request = event.kind == event_kind::arrived;
-    if (!request || !from.cancels().cancelled({event.header.slot, event.header.generation}))
-        return serve_event(from, event);
-    link_event late = event;
-    late.header.deadline_ns = 0;
-    serve_event(from, late);
-}
-
-[[gnu::always_inline]] inline void worker::serve_event(session& from, const link_event& event) noexcept {
-    if (event.kind == event_kind::arrived) [[likely]] {
-        if (!exchanges_.on_request(from, event)) [[unlikely]]
-            lose(from, status::protocol_error);
-        return;
-    }
-    if (event.kind == event_kind::lost) return lose(from, event.reason);
-    from.end_lease(event.header.slot);
 }
 
 // The thread.
@@ -114,7 +65,7 @@ void worker::run() noexcept {
     while (!stopping_.load(std::memory_order_acquire)) {
         const bool idle = progress() == 0;
         if (!idle) {
-            idle_since = exchanges_.last_time();
+            idle_since = last_time();
             spinner_.restart();
         }
         if (options_.poll == poll_mode::block) {
@@ -140,15 +91,14 @@ thread_times worker::times() const {
 
 /// True: no request has arrived since the last round.
 bool worker::quiet() const noexcept {
-    return exchanges_.quiet() && !commands_.pending(std::memory_order_seq_cst) &&
+    return !any_posted(std::memory_order_seq_cst) && !commands_.pending(std::memory_order_seq_cst) &&
            !stopping_.load(std::memory_order_seq_cst);
 }
 
 nanoseconds worker::longest_sleep() const noexcept {
-    const gpu_exchanges* const gpu = exchanges_.gpu();
-    if (gpu != nullptr && gpu->streams().copying() > 0) return feeding_interval;
-    const bool on_gpu = gpu != nullptr && gpu->streams().moving() + gpu->streams().waiting() > 0;
-    return sessions_.any_closing() || exchanges_.waits() || on_gpu ? closing_interval : idle_interval;
+    if (gpu_ != nullptr && gpu_->streams().copying() > 0) return feeding_interval;
+    const bool on_gpu = gpu_ != nullptr && gpu_->streams().moving() + gpu_->streams().waiting() > 0;
+    return sessions_.any_closing() || !waiting_.empty() || on_gpu ? closing_interval : idle_interval;
 }
 
 /// From here on others wake this thread. False: there is something to do.
@@ -157,8 +107,7 @@ bool worker::prepare_sleep() noexcept {
     bool idle = quiet();
     for (const auto& source : sources_) idle = idle && source->arm();
     // A stream that ends after this makes `wake_` readable.
-    gpu_exchanges* const gpu = exchanges_.gpu();
-    if (idle && gpu != nullptr && gpu->streams().moving() > 0) idle = !gpu->poll();
+    if (idle && gpu_ != nullptr && gpu_->streams().moving() > 0) idle = !gpu_->poll();
     return idle;
 }
 
@@ -177,7 +126,7 @@ void worker::sleep() noexcept {
 /// wait.
 bool worker::sleep_on_one(nanoseconds until) noexcept {
     event_source& only = *sources_.front();
-    return exchanges_.open() == 0 ? only.doze(wake_.fd(), until) : only.sleep(wake_.fd(), until);
+    return open() == 0 ? only.doze(wake_.fd(), until) : only.sleep(wake_.fd(), until);
 }
 
 /// Likewise.
@@ -212,7 +161,7 @@ bool worker::arm() noexcept {
 
 std::size_t worker::serve() noexcept {
     if (!armed_) return progress();
-    const exchange_server::round_scope inside(exchanges_);  // nobody ends this worker before the last line
+    const round_scope inside(*this);  // nobody ends this worker before the last line
     armed_ = false;
     const bool woken = !asleep_.exchange(false, std::memory_order_seq_cst);
     if (woken) wake_.clear();
@@ -242,7 +191,7 @@ void worker::close_session(std::uint64_t id, status why, session_commands::list 
 /// A request that is beginning may not have seen the refusal, nor may others have seen that request. The worker's next
 /// look at its commands, under their lock, comes after the one or before the other.
 void worker::refuse_requests() noexcept {
-    exchanges_.refuse_requests();
+    max_open_.store(0, std::memory_order_relaxed);
     commands_.push({});
     wake();
 }
@@ -261,7 +210,8 @@ void worker::refuse_requests() noexcept {
 void worker::add_session(std::unique_ptr<session> made) noexcept {
     try {
         sessions_.make_room();
-        exchanges_.reserve(sessions_.slots() + made->geometry().slots);
+        // All answers may wait for the link, and each queues again before it is erased.
+        waiting_.reserve(2 * (sessions_.slots() + made->geometry().slots));
     } catch (const std::bad_alloc&) {
         lose(*made, status::out_of_memory);
         return sessions_.turn_away(std::move(made));
@@ -290,14 +240,13 @@ status worker::end_of(session& stopped) noexcept {
 void worker::close_all() noexcept {
     const nanoseconds deadline = deadline_after(close_patience);
     progress();
-    exchanges_.leave();
+    leaving_ = true;
     while (!sessions_.flushed() && now() < deadline)
         if (progress() == 0) sleep_on({}, now() + closing_interval);
     while (session* const each = sessions_.last()) lose(*each, end_of(*each));
-    const gpu_exchanges* const gpu = exchanges_.gpu();
     while (sessions_.any_closing() && now() < deadline) {
         progress();
-        const bool moving = gpu != nullptr && gpu->streams().moving() > 0;
+        const bool moving = gpu_ != nullptr && gpu_->streams().moving() > 0;
         if (!moving && sessions_.only_held()) break;
         sleep_on({}, now() + closing_interval);
     }

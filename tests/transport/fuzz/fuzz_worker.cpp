@@ -229,7 +229,7 @@ class serving final : tests::observed_sessions {
                 if (installed_ < 5) install();
                 return;
             case 14:
-                if (input_.byte() == 7) worker_->exchanges().refuse_requests();
+                if (input_.byte() == 7) worker_->refuse_requests();
                 return;
             default:
                 if (!sessions_.empty() && input_.byte() < 64) worker_->close_session(pick().id(), status::closed);
@@ -357,7 +357,7 @@ class serving final : tests::observed_sessions {
                 touched += slot.release_owed ? 1 : 0;
         require(leases_.load() >= touched, "what the transport reads is still lent");
         server_statistics told;
-        worker_->exchanges().counters().add_to(told);
+        worker_->counters().add_to(told);
         require(told.requests == world_.served, "requests are counted");
         require(told.replies == world_.answered, "replies are counted");
         require(named_ <= world_.named, "a target's handler gets its own requests");
@@ -369,7 +369,7 @@ class serving final : tests::observed_sessions {
     void end() {
         world_.ending = true;
         while (!kept_.empty()) settle(take_kept());
-        for (int i = 0; i < 100 && !(worker_->exchanges().drained() && world_.events.empty()); ++i) {
+        for (int i = 0; i < 100 && (worker_->holds_exchanges() || !world_.events.empty()); ++i) {
             (void)worker_->progress();
             while (!kept_.empty()) settle(take_kept());
             for (session* each : sessions_) {
@@ -378,10 +378,10 @@ class serving final : tests::observed_sessions {
                         world_.events.push_back(buffer_released_event(each, slot));
             }
         }
-        require(worker_->exchanges().drained(), "every exchange has ended");
+        require(!worker_->holds_exchanges(), "every exchange has ended");
         check();
         server_statistics told;
-        worker_->exchanges().counters().add_to(told);
+        worker_->counters().add_to(told);
         const std::uint64_t taken = told.requests + told.expired + told.overloaded + told.not_found;
         if (world_.exact) require(taken == world_.admitted, "every request that was admitted was served or refused");
         require(world_.answered + world_.dropped == taken, "and has one end");

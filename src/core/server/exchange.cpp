@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/region_state.hpp"
+#include "core/server/gpu_exchanges.hpp"
+#include "core/server/worker.hpp"
+#include "core/tensor_description.hpp"
+#include "core/trace_description.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+/// The public `exchange`, except its data path: `requests.cpp` has `request`, `answers.cpp` has `response`, `reply` and
+/// `fail`.
+namespace accel {
+namespace {
+
+bool takes_parts(const core::exchange_state& state) noexcept {
+    return (state.extras & core::exchange_extra::in_parts) != 0;
+}
+
+}  // namespace
+
+status exchange::request_slice(slice& out) const noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    out = {};
+    if (core::is_inherited(state)) return status::invalid_state;
+    return state.owner->lends().find_request(state.request, out);
+}
+status exchange::response_slice(slice& out) const noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    out = {};
+    if (core::is_inherited(state)) return status::invalid_state;
+    return state.owner->lends().find_response(state.response_room, out);
+}
+status exchange::tensors(std::span<tensor> out, std::size_t& count) const noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    count = 0;
+    if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
+    const std::byte* const header = state.owner->path().receive().header(state.slot);
+    return core::read_description(header, state.generation, state.request, state.device == nullptr, out, count);
+}
+status exchange::trace(trace_context& out) const noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    out = {};
+    if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
+    return core::read_trace(state.owner->path().receive().header(state.slot), state.generation, out);
+}
+status exchange::baggage(std::span<char> out, std::size_t& length) const noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    length = 0;
+    if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
+    return core::read_baggage(state.owner->path().receive().header(state.slot), state.generation, out, length);
+}
+
+std::uint64_t exchange::trace_id() const noexcept {
+    return core::open_state(state_).trace_id;
+}
+std::uint64_t exchange::session_id() const noexcept {
+    return core::open_state(state_).owner->id();
+}
+std::string_view exchange::scheme() const noexcept {
+    return core::open_state(state_).owner->scheme();
+}
+std::string_view exchange::peer() const noexcept {
+    return core::open_state(state_).owner->client().name;
+}
+
+std::chrono::nanoseconds exchange::time_left() const noexcept {
+    const auto deadline = core::open_state(state_).deadline;
+    if (deadline == core::never) return deadline;
+    return std::max(deadline - core::now(), std::chrono::nanoseconds{0});
+}
+
+bool exchange::cancelled() const noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    if (state.owner->cancels().cancelled({state.slot, state.generation})) return true;
+    return state.deadline != core::never && state.deadline <= core::now();
+}
+
+std::stop_token exchange::stop_token() const {
+    core::exchange_state& state = core::open_state(state_);
+    if (core::is_inherited(state)) return {};
+    state.ends.fetch_or(core::exchange_end::watched, std::memory_order_relaxed);
+    return state.owner->cancels().watch({state.slot, state.generation}, state.deadline);
+}
+
+void exchange::record(stage what, std::chrono::nanoseconds duration) noexcept {
+    core::open_state(state_).answer.record(what, duration);
+}
+
+memory_kind exchange::memory() const noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    return state.device == nullptr ? memory_kind::host() : state.owner->owner().gpu()->streams().device().kind();
+}
+
+CUstream_st* exchange::stream() const noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    return state.device == nullptr ? nullptr : state.device->lane->stream->native();
+}
+
+void exchange::mark(stage what) noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    if (state.device == nullptr || what == stage::copy || core::is_inherited(state)) return;
+    state.device->lane->stream->mark(what == stage::inference ? core::stream_mark::inference
+                                                              : core::stream_mark::preprocessing);
+}
+
+status exchange::describe(std::size_t length, std::span<const tensor> list) noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    return describe({state.response_room.data(), length}, state.device == nullptr, list);
+}
+
+status exchange::describe(slice payload, std::span<const tensor> list) noexcept {
+    (void)core::open_state(state_);
+    if (payload.region() == nullptr) return status::invalid_argument;
+    return describe(payload.bytes(), payload.region()->gpu() == nullptr, list);
+}
+
+/// The room for extensions belongs to the exchange, as the room for the response does.
+status exchange::describe(std::span<std::byte> payload, bool on_host, std::span<const tensor> list) noexcept {
+    core::exchange_state& state = *state_;
+    if (state.response_room.size() < payload.size()) return status::message_too_large;
+    if (core::is_inherited(state)) return status::invalid_state;
+    if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
+    std::uint16_t bytes = 0;
+    const status done = core::describe_message({state.header, payload, on_host}, list, bytes);
+    if (done != status::ok) return done;
+    state.extension_bytes = bytes;
+    state.extras |= core::exchange_extra::described;
+    return done;
+}
+
+bool exchange::in_parts() const noexcept {
+    return takes_parts(core::open_state(state_));
+}
+
+std::span<std::byte> exchange::part() noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    // Over `local`, a client that is gone may use its slots anew.
+    if (!takes_parts(state) || core::is_inherited(state) || state.owner->gone()) return {};
+    const core::exchange_state* const room = state.owner->parts_of(state).next();
+    return room == nullptr ? std::span<std::byte>{} : room->response_room;
+}
+
+status exchange::send(std::size_t length) noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    if (core::is_inherited(state)) return status::invalid_state;
+    if (!takes_parts(state)) return status::unsupported;
+    if (state.owner->gone()) return status::peer_lost;
+    if (state.owner->cancels().cancelled({state.slot, state.generation})) return status::cancelled;
+    core::part_credits& parts = state.owner->parts_of(state);
+    if (parts.named() == nullptr) return status::again;  // room that has come since was not written
+    if (length > parts.named()->response_room.size()) return status::message_too_large;
+    core::exchange_state& part = parts.take();
+    part.payload = part.response_room.first(length);
+    part.trace_id = parts.count();  // lies where a part has its number
+    part.arrival = state.arrival;
+    part.handler_start = state.handler_start;
+    part.counts = state.counts;
+    return core::worker::post_part(part);
+}
+
+status exchange::send(std::span<const std::byte> bytes) noexcept {
+    const std::span<std::byte> room = part();
+    if (bytes.size() <= room.size() && !bytes.empty()) std::memcpy(room.data(), bytes.data(), bytes.size());
+    return send(bytes.size());
+}
+
+bool exchange::await_part(part_waiter& who) noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    if (!takes_parts(state) || core::is_inherited(state)) return true;
+    core::part_credits& parts = state.owner->parts_of(state);
+    return parts.await(who, [&] { return state.owner->cancels().cancelled({state.slot, state.generation}); });
+}
+
+}  // namespace accel
+
+namespace accel::core {
+
+exchange_state& misused_exchange() noexcept {
+    std::fputs("accel: an exchange was used after it was answered or moved from\n", stderr);
+    std::abort();
+}
+
+}  // namespace accel::core

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/internals.hpp"
+#include "core/server/gpu_exchanges.hpp"
+#include "core/server/worker.hpp"
+#include "core/this_thread.hpp"
+
+#include <algorithm>
+
+/// A request's way from its arrival to the handler, and what the handler asks of it. No step of the way allocates,
+/// locks or logs.
+namespace accel::core {
+
+// The round.
+
+worker::round_scope::round_scope(worker& own) noexcept : own_(own), outer_(own.round_.load(std::memory_order_relaxed)) {
+    own.round_.store(this_thread(), std::memory_order_relaxed);
+}
+
+worker::round_scope::~round_scope() {
+    own_.round_.store(outer_, std::memory_order_release);
+}
+
+std::size_t worker::progress() noexcept {
+    const round_scope inside(*this);
+    if (commands_.pending()) run_commands();
+    std::size_t total = 0;
+    if (any_posted()) [[unlikely]] {  // answers of other threads do not wait for the round
+        send_posted();
+        total = 1;
+    }
+    for (const auto& source : sources_) {
+        const std::size_t got = source->poll(events_);
+        if (got == 0) continue;
+        now_ = polled_at_ = clock_.now();
+        total += got;
+        const link_event* event = events_.data();
+        const link_event* const end = event + got;
+        do on_event(*event);
+        while (++event != end);
+    }
+    const bool unfinished = any_posted() || !waiting_.empty() || gpu_ != nullptr;
+    if (unfinished && follow_up(total)) [[unlikely]]
+        ++total;
+    // A part that was posted in this round belongs to a session, too.
+    if (sessions_.any_closing() && !any_posted(std::memory_order_seq_cst)) sessions_.settle(observer_);
+    return total;
+}
+
+[[gnu::always_inline]] inline void worker::on_event(const link_event& event) noexcept {
+    auto& from = *static_cast<session*>(event.owner);
+    if (from.cancels().any()) [[unlikely]]
+        return on_unusual_event(from, event);
+    serve_event(from, event);
+}
+
+/// For a client that is gone or has cancelled calls. A request that was cancelled on its way is refused as one that is
+/// too late.
+[[gnu::noinline]] void worker::on_unusual_event(session& from, const link_event& event) noexcept {
+    if (from.gone()) return;
+    const bool request = event.kind == event_kind::arrived;
+    if (!request || !from.cancels().cancelled({event.header.slot, event.header.generation}))
+        return serve_event(from, event);
+    link_event late = event;
+    late.header.deadline_ns = 0;
+    serve_event(from, late);
+}
+
+[[gnu::always_inline]] inline void worker::serve_event(session& from, const link_event& event) noexcept {
+    if (event.kind == event_kind::arrived) [[likely]] {
+        if (!on_request(from, event)) [[unlikely]]
+            lose(from, status::protocol_error);
+        return;
+    }
+    if (event.kind == event_kind::lost) return lose(from, event.reason);
+    from.end_lease(event.header.slot);
+}
+
+/// False: its client broke the protocol.
+[[gnu::always_inline]] inline bool worker::on_request(session& from, const link_event& event) noexcept {
+    exchange_state* admitted = from.admit(event);
+    if (admitted == nullptr) [[unlikely]]
+        return on_unusual_request(from, event);
+    dispatch(*admitted, event.header.target);
+    return true;
+}
+
+inline exchange_state* session::admit(const link_event& event) noexcept {
+    const slot_header& header = event.header;
+    const bool sane = is_well_formed(header, message_kind::request) && header.slot < geometry_.slots &&
+                      header.length <= geometry_.request_bytes && event.payload.size() == header.length &&
+                      header.response_room <= geometry_.response_bytes;
+    if (!sane) [[unlikely]]
+        return nullptr;
+    exchange_state& exchange = exchanges_[header.slot];
+    // A slot is reused only after its answer, with another generation.
+    if (exchange.phase != exchange_phase::idle || exchange.generation == header.generation) [[unlikely]]
+        return nullptr;
+
+    exchange.phase = exchange_phase::open;
+    static_assert(exchange_extra::borrowed == 1);
+    exchange.extras = static_cast<std::uint8_t>(event.borrowed);
+    exchange.generation = header.generation;
+    exchange.trace_id = header.trace_id;
+    exchange.deadline = nanoseconds{header.deadline_ns};
+    exchange.request = event.payload;
+    std::span<std::byte> room{exchange.header + header_bytes, answer_bytes_};
+    if (!event.response_room.empty()) [[unlikely]]
+        room = event.response_room;
+    exchange.response_room = room.first(std::min<std::size_t>(room.size(), header.response_room));
+    exchange.answer = {};
+    ++open_;
+    return &exchange;
+}
+
+[[gnu::always_inline]] inline void worker::dispatch(exchange_state& request, std::uint32_t target) noexcept {
+    const std::uint32_t open = open_.load(std::memory_order_relaxed) + 1;
+    open_.store(open, std::memory_order_relaxed);
+    const nanoseconds at = now_;
+    request.arrival = polled_at_;
+    request.handler_start = at;
+    const bool too_many = open > max_open_.load(std::memory_order_relaxed);
+    if (too_many || request.deadline <= at) [[unlikely]]
+        refuse_at_once(request, target, too_many);
+    else if (target != 0) [[unlikely]]
+        serve_target(request, target);
+    else if (request.device != nullptr) [[unlikely]]
+        serve_on_gpu(request, service_);
+    else
+        call_handler(request, service_);
+}
+
+[[gnu::always_inline]] inline void worker::call_handler(exchange_state& request, const handler& service) noexcept {
+    counters_.requests.add();
+    hold();
+    const nanoseconds before = now_;
+    if (!service) __builtin_unreachable();  // `server_core::listen` has looked; spares a look at each request
+    try {
+        service(internals::make_exchange(&request));
+    } catch (...) {
+        on_exception(request);
+    }
+    if (now_ == before) now_ = clock_.now();  // else `send_to` has just read it
+}
+
+// Requests with a target, or on a GPU.
+
+[[gnu::noinline]] void worker::serve_target(exchange_state& request, std::uint32_t number) noexcept {
+    const handler* const service = find_target(request, number);
+    if (service == nullptr) {
+        counters_.not_found.add();
+        request.answer.application_code = unseen_code;
+        return refuse(request, status::not_found);
+    }
+    if (request.device != nullptr) return serve_on_gpu(request, *service);
+    call_handler(request, *service);
+}
+
+/// The handler of a target; null: there is none. Once for each request, which counts there from now on.
+const handler* worker::find_target(exchange_state& request, std::uint32_t number) const noexcept {
+    std::size_t index = 0;
+    const handler* const service = targets_.find(number, index);
+    if (request.counts != nullptr) {
+        request.counts += 1 + index;
+        request.answer.counts_apart = true;
+    }
+    return service;
+}
+
+[[gnu::noinline]] void worker::serve_on_gpu(exchange_state& request, const handler& service) noexcept {
+    request.service = &service;
+    gpu_->serve(request);
+}
+
+void worker::serve_brought(exchange_state& request) noexcept {
+    request.handler_start = now_ = clock_.now();
+    call_handler(request, *request.service);
+}
+
+// Requests that no handler sees.
+
+/// It counts as one of its target's.
+[[gnu::noinline]] void worker::refuse_at_once(exchange_state& request, std::uint32_t target, bool too_many) noexcept {
+    if (target != 0) (void)find_target(request, target);
+    refuse_late_or_too_many(request, too_many);
+}
+
+[[gnu::noinline]] void worker::refuse_late_or_too_many(exchange_state& request, bool too_many) noexcept {
+    if (leaving_ || request.owner->cancels().ended()) return ignore(request);
+    const bool cancelled = request.owner->cancels().cancelled({request.slot, request.generation});
+    if (!cancelled && max_open_.load(std::memory_order_relaxed) == 0) {
+        counters_.overloaded.add();
+        request.answer.application_code = unseen_code;
+        return refuse(request, status::closed);
+    }
+    (cancelled ? counters_.cancelled : too_many ? counters_.overloaded : counters_.expired).add();
+    refuse(request, cancelled ? status::cancelled : too_many ? status::overloaded : status::timed_out);
+}
+
+void worker::refuse(exchange_state& request, status why) noexcept {
+    request.answer.fail(why);
+    request.payload = {};
+    send(request);
+}
+
+// Requests whose response may come in parts, and room for parts.
+
+/// False: a correct client sends no such message.
+[[gnu::noinline]] bool worker::on_unusual_request(session& from, const link_event& event) noexcept {
+    const std::uint16_t flags = event.header.flags & header_flag::of_parts;
+    if (flags == header_flag::more) {
+        exchange_state* returned = nullptr;
+        const bool taken = from.take_room(event, now_, returned);
+        if (returned != nullptr) send_part(*returned);
+        return taken;
+    }
+    exchange_state* const admitted = flags == header_flag::parts ? from.admit_in_parts(event) : nullptr;
+    if (admitted == nullptr) return false;
+    dispatch(*admitted, event.header.target);
+    return true;
+}
+
+exchange_state* session::admit_in_parts(const link_event& event) noexcept {
+    const slot_header& header = event.header;
+    const bool sane = is_of_parts(header, message_kind::request) && header.slot < geometry_.slots &&
+                      exchanges_[header.slot].phase == exchange_phase::idle &&
+                      start_parts(header.slot, header.generation);
+    if (!sane) return nullptr;
+    link_event plain = event;
+    plain.header = without_parts(header);
+    exchange_state* const admitted = admit(plain);
+    if (admitted == nullptr) return nullptr;
+    admitted->extras |= exchange_extra::in_parts;
+    admitted->ends.store(exchange_end::in_parts, std::memory_order_relaxed);
+    return admitted;
+}
+
+/// The room of a call may arrive before it. False: there is room of another one, which never came.
+bool session::start_parts(std::uint32_t slot, std::uint32_t generation) noexcept {
+    part_credits& parts = parts_[slot];
+    if (generation == 0) return false;
+    if (parts.generation() == generation) return true;
+    if (!parts.empty()) return false;
+    parts.start(generation);
+    return true;
+}
+
+/// Room for a part is a request that is answered by the part, or given back when its call has its answer.
+bool session::take_room(const link_event& event, nanoseconds at, exchange_state*& returned) noexcept {
+    const slot_header& header = event.header;
+    const bool sane = is_of_parts(header, message_kind::request) && header.slot < geometry_.slots &&
+                      event.payload.empty() && header.response_room <= geometry_.response_bytes;
+    const auto slot = static_cast<std::uint32_t>(header.parts_call);
+    const auto generation = static_cast<std::uint32_t>(header.parts_call >> 32);
+    if (!sane || slot >= geometry_.slots || slot == header.slot || generation == 0) return false;
+    exchange_state& room = exchanges_[header.slot];
+    if (room.phase != exchange_phase::idle || room.generation == header.generation) return false;
+    const exchange_state& call = exchanges_[slot];
+    const bool open = call.phase == exchange_phase::open && call.generation == generation;
+    const bool ended = call.phase == exchange_phase::idle && call.generation == generation;
+    const bool early = call.phase == exchange_phase::idle && !ended;
+    // Room that came before its request may have named one without parts.
+    const bool takes = (call.ends.load(std::memory_order_relaxed) & exchange_end::in_parts) != 0;
+    const bool wanted =
+        open ? takes && parts_[slot].generation() == generation : ended || (early && start_parts(slot, generation));
+    if (!wanted) return false;
+
+    room.phase = exchange_phase::room;
+    room.extras = static_cast<std::uint8_t>(exchange_extra::room | static_cast<std::uint8_t>(event.borrowed));
+    room.generation = header.generation;
+    room.trace_id = 0;
+    room.arrival = room.handler_start = at;
+    room.response_room = part_room(header.slot).first(std::min<std::size_t>(answer_bytes_, header.response_room));
+    room.payload = {};
+    room.answer = {};
+    if (!ended) {
+        parts_[slot].add(room);
+    } else {
+        room.extras |= exchange_extra::returned;
+        returned = &room;
+    }
+    return true;
+}
+
+/// Where the transport takes a part from.
+std::span<std::byte> session::part_room(std::uint32_t slot) const noexcept {
+    const slot_memory& answers = path_->send();
+    return answers.split() ? answers.room(slot) : std::span{answers.header(slot) + header_bytes, answer_bytes_};
+}
+
+}  // namespace accel::core
+
+namespace accel {
+
+std::span<const std::byte> exchange::request() const noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    const core::own_memory* own = state.own.load(std::memory_order_acquire);
+    return own == nullptr ? state.request : own->request;
+}
+
+}  // namespace accel
