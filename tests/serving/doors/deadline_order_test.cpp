@@ -16,8 +16,7 @@ using time_point = std::chrono::steady_clock::time_point;
 
 struct timed_entry : deadline_entry {};
 
-class doors_deadline_order : public testing::Test {
-  protected:
+struct doors_deadline_order : testing::Test {
     const time_point start{std::chrono::hours{1}};
     timed_entry first;
     timed_entry second;
