@@ -50,10 +50,10 @@ def parse(arguments):
         parser.error(f"there is no figure {unknown[0]}: there are {', '.join(matrix.FIGURES)}")
     for link in chosen.link or []:
         if not LINK.match(link):
-            parser.error(f"'{link}' is no link: write 25Gb/s,1us")
+            parser.error(f"'{link}' is not a valid link: write 25Gb/s,1us")
     for name in ("budget", "stop_after"):
         if getattr(chosen, name) is not None and getattr(chosen, name) <= 0:
-            parser.error(f"--{name.replace('_', '-')} has to be above 0")
+            parser.error(f"--{name.replace('_', '-')} must be above 0")
     chosen.figures = list(matrix.FIGURES) if "all" in names else list(dict.fromkeys(names))
     chosen.command = command_text(sys.argv[1:] if arguments is None else arguments)
     return chosen

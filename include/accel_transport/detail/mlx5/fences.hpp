@@ -118,7 +118,7 @@ ACCEL_HOST_DEVICE inline void store_whole(Word* where, Word value) noexcept {
     __atomic_store(where, &value, __ATOMIC_RELAXED);
 #endif
 }
-/// A flag that the adapter, or the host, writes last: what it wrote before is read behind it.
+/// A flag that the adapter, or the host, writes last: what it wrote before is read after it.
 template <class Word>
 ACCEL_HOST_DEVICE inline Word load_flag(const Word* where) noexcept {
 #if defined(__CUDA_ARCH__)
@@ -135,7 +135,7 @@ ACCEL_HOST_DEVICE inline Word load_flag(const Word* where) noexcept {
     return value;
 #endif
 }
-/// A doorbell, behind the work requests and messages that were written before, wherever they lie (`order_for_gpu` says
+/// A doorbell, after the work requests and messages that were written before, wherever they lie (`order_for_gpu` says
 /// what `gpu` asks for).
 template <queue_place Place>
 ACCEL_HOST_DEVICE inline void store_doorbell(std::uint64_t* doorbell, std::uint64_t value) noexcept {
@@ -150,7 +150,7 @@ ACCEL_HOST_DEVICE inline void store_doorbell(std::uint64_t* doorbell, std::uint6
     flush_doorbell();
 #endif
 }
-/// The other way: what was written before is read behind it, by the adapter or the host.
+/// The other way: what was written before is read after it, by the adapter or the host.
 template <class Word>
 ACCEL_HOST_DEVICE inline void store_flag(Word* where, Word value) noexcept {
 #if defined(__CUDA_ARCH__)

@@ -61,7 +61,7 @@ struct atomic_segment {
     be64 swap_or_add;
     be64 compare;
 };
-/// Marks the length of bytes that lie in the work request itself, right behind it.
+/// Marks the length of bytes that lie in the work request itself, right after it.
 inline constexpr std::uint32_t inline_marker = 0x8000'0000;
 /// Ends the list of a receive that has fewer ranges than it could have.
 inline constexpr std::uint32_t no_key = 0x100;

@@ -54,7 +54,7 @@ ACCEL_HOST_DEVICE inline std::uint32_t write_empty_receives(const shared_receive
     return count;
 }
 
-/// Posts `more`; the caller knows that so many are free.
+/// Posts `more`; the caller knows that this number is free.
 ACCEL_HOST_DEVICE inline void post_empty(receive_queue_ref& queue, std::uint32_t more) noexcept {
     queue.posted += more;
     order_receive_before_doorbell_record();

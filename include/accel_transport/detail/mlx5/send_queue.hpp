@@ -87,7 +87,7 @@ ACCEL_HOST_DEVICE inline std::uint32_t free_wqebbs(const send_queue_ref& queue) 
     return queue.wqebbs - (queue.state->reserved - queue.state->released);
 }
 
-/// Step 1: takes `wqebbs` of the ring; `first` is the number of the first. `again`: so many are not free, and
+/// Step 1: takes `wqebbs` of the ring; `first` is the number of the first. `again`: there is no such room, and
 /// nothing was taken.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status reserve(const send_queue_ref& queue, std::uint32_t wqebbs,
                                                       std::uint32_t& first) noexcept {

@@ -13,7 +13,7 @@ namespace accel::wire {
 
 inline constexpr std::uint8_t protocol_version = 1;
 
-/// The kind of message behind a header.
+/// The kind of message after a header.
 enum class message_kind : std::uint8_t { request = 1, response = 2, fragment = 3 };
 
 namespace header_flag {

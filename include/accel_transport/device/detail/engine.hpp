@@ -52,7 +52,7 @@ ACCEL_HOST_DEVICE inline void end(const send_port& port) noexcept {
     if (port.by == engine::direct) mlx5::store_whole(port.direct.queue.doorbell_record, mlx5::be32{});
 }
 
-/// After so many WQEBBs a request asks for a completion, so that their room comes back.
+/// After this number of WQEBBs a request asks for a completion, so that their room comes back.
 [[nodiscard]] ACCEL_HOST_DEVICE inline std::uint32_t signal_interval(
     const mlx5::shared_send_queue_ref& queue) noexcept {
     return queue.queue.wqebbs / 4;
@@ -93,7 +93,7 @@ ACCEL_HOST_DEVICE inline void end(const send_port& port) noexcept {
     return port.by == engine::direct ? load_acquire(&port.direct.state->released)
                                      : mlx5::load_flag(port.proxied.released);
 }
-/// True: so many requests of one range would not be refused with `again`.
+/// True: this number of requests of one range would not be refused with `again`.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool has_room(const send_port& port, std::uint32_t requests) noexcept {
     const std::uint32_t all = port.by == engine::direct ? port.direct.queue.wqebbs : port.proxied.count;
     return all - (posted_by(port) - sent_by(port)) >= requests;

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// Host and kernel share layouts, and may have been compiled against different versions of them.
+/// Host and kernel share layouts, and may have been compiled with different versions of them.
 namespace accel::device::detail {
 
 /// Goes up with every change of `service_ref`, `channel_ref` or what they point to.
@@ -20,7 +20,7 @@ struct layout_stamp {
 };
 static_assert(sizeof(layout_stamp) == 16 && offsetof(layout_stamp, kernel_version) == 8);
 
-/// False: this code was compiled against another version. The host is told, and nothing else may be touched.
+/// False: this code was compiled with another version. The host is notified, and nothing else may be touched.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool is_own_version(const layout_stamp& host) noexcept {
     if (host.version == layout_version) return true;
     if (host.kernel_version != nullptr) mlx5::store_whole(host.kernel_version, layout_version);

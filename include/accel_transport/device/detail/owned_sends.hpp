@@ -53,13 +53,13 @@ ACCEL_HOST_DEVICE inline small_request request_of(const owned_sends& queue, cons
     return out;
 }
 
-/// A posted request: the number of the WQEBB behind it, and its doorbell.
+/// A posted request: the number of the WQEBB after it, and its doorbell.
 struct posted_request {
     std::uint32_t end = 0;
     std::uint64_t doorbell = 0;
 };
 
-/// Posts the request for a header and what is behind it, and rings, or hands it to the proxy.
+/// Posts the request for a header and what follows it, and rings, or hands it to the proxy.
 ACCEL_HOST_DEVICE_INLINE posted_request post_header(engine by, mlx5::queue_place place, const owned_sends& queue,
                                                     const prepared_header& prepared, std::uint32_t slot,
                                                     std::uint32_t number, std::uint32_t bytes) noexcept {
@@ -81,7 +81,7 @@ ACCEL_HOST_DEVICE_INLINE posted_request post_header(engine by, mlx5::queue_place
     return out;
 }
 
-/// Behind the record, so that one doorbell comes after it.
+/// After the record, so that one doorbell comes after it.
 ACCEL_HOST_DEVICE inline void ring_again(engine by, mlx5::queue_place place, const owned_sends& queue,
                                          const posted_request& posted) noexcept {
     if (by == engine::proxy) return;

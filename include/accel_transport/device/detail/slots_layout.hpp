@@ -11,7 +11,7 @@
 /// Slots of a connection as kernels see them, this end's and its peer's.
 namespace accel::device::detail {
 
-/// Slots of one direction of a session: header i is at `headers + i * stride`, its payload right behind it.
+/// Slots of one direction of a session: header i is at `headers + i * stride`, its payload right after it.
 struct slots_layout {
     std::byte* headers = nullptr;
     std::uint64_t stride = 0;
@@ -23,7 +23,7 @@ struct slots_layout {
 struct peer_slots_layout {
     std::uint64_t headers = 0;
     std::uint64_t headers_stride = 0;
-    std::uint64_t payloads = 0;  ///< 0: right behind their headers
+    std::uint64_t payloads = 0;  ///< 0: right after their headers
     std::uint64_t payloads_stride = 0;
     std::uint32_t headers_key = 0;
     std::uint32_t payloads_key = 0;

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-/// A lock that nobody waits for: whoever has it does the work for all.
+/// A try-lock: the thread that has it does the work for all.
 namespace accel::device::detail {
 
 ACCEL_HOST_DEVICE inline bool try_lock(std::uint32_t* lock) noexcept {

@@ -69,7 +69,7 @@ ACCEL_HOST_DEVICE inline void set_terms(const channel_ref& channel, const call_o
     }
 }
 
-/// The work requests of one request: the payload on its own, if it goes elsewhere than behind its header. `extensions`:
+/// The work requests of one request: the payload on its own, if it goes elsewhere than after its header. `extensions`:
 /// bytes in front of the header.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status post_request(const channel_ref& channel, const call_ref& call,
                                                            std::uint64_t length,

@@ -104,7 +104,7 @@ ACCEL_HOST_DEVICE_SELDOM inline void put_payload_by_proxy(const owned_channel& m
     put_by_proxy(mine, {call.request, length, to, peer.payloads_key}, number);
 }
 
-/// A payload that does not go behind its header.
+/// A payload that does not go after its header.
 ACCEL_HOST_DEVICE_INLINE void put_payload(const owned_channel& mine, const prepared_call& prepared,
                                           const call_ref& call, std::uint64_t length) noexcept {
     const std::uint32_t number = mine.state.posted;
@@ -133,7 +133,7 @@ ACCEL_HOST_DEVICE_SELDOM inline void put_extensions(owned_channel& mine, const c
     put_request(mine.state, number, request_of(mine.state, prepared, number, mlx5::opcode::write, bytes));
 }
 
-/// Everything behind the header, up to the doorbell. There is room.
+/// Everything after the header, up to the doorbell. There is room.
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE posted_request post_call(const owned_channel& mine, const call_ref& call,
                                                                 std::uint64_t length, bool apart) noexcept {
     const exclusive_channel_ref& at = mine.channel.exclusive;
@@ -145,7 +145,7 @@ ACCEL_HOST_DEVICE_SELDOM inline void put_extensions(owned_channel& mine, const c
                        bytes);
 }
 
-/// Behind the doorbell.
+/// After the doorbell.
 ACCEL_HOST_DEVICE_INLINE void end_post(owned_channel& mine, const posted_request& posted) noexcept {
     const exclusive_channel_ref& at = mine.channel.exclusive;
     ring_again(at.by, at.queues, mine.state, posted);

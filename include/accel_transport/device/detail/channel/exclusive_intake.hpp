@@ -11,10 +11,10 @@
 #include <cstdint>
 
 /// The inputs of a channel's owner: responses, which it finds by looking at their slots, completions of its
-/// sends, and the host's orders.
+/// sends, and commands from the host.
 namespace accel::device::detail {
 
-/// The host's orders and the completions of sends, which may lie across the bus, are read once in so long.
+/// Commands from the host and the completions of sends, which may lie across the bus, are read once in this time.
 inline constexpr std::int64_t between_channel_orders_ns = 250'000;
 
 /// Sticky: the first reason stays.
@@ -117,7 +117,7 @@ ACCEL_HOST_DEVICE_SELDOM inline void take_completions(owned_channel& mine) noexc
     kept.state.released = sends.released;
 }
 
-// The host's orders.
+// Commands from the host.
 
 ACCEL_HOST_DEVICE inline void report(owned_channel& mine) noexcept {
     const channel_counters& counters = mine.state.counters;

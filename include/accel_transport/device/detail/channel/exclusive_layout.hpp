@@ -22,7 +22,7 @@ struct alignas(16) owned_call {
 /// The part of a slot's requests that is known beforehand.
 struct alignas(16) prepared_call {
     prepared_header header;
-    mlx5::remote_segment payload_to{};  ///< where the server wants payloads, if that is not behind their headers
+    mlx5::remote_segment payload_to{};  ///< where the server wants payloads, if that is not after their headers
     mlx5::be64 payload_address{};       ///< of the payload, for the adapter
     std::uint64_t reserved = 0;
 };
@@ -65,7 +65,7 @@ struct exclusive_channel_ref {
     mlx5::queue_place queues = mlx5::queue_place::host;  ///< gpu: the slots are there too
 };
 
-/// So many slots, the first ones, the owner has at hand.
+/// The owner has this number of slots, the first ones, at hand.
 inline constexpr std::uint32_t max_calls_at_hand = 8;
 
 }  // namespace accel::device::detail

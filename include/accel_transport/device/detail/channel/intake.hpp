@@ -8,11 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 
-/// Input of a GPU-resident channel: completions, and the host's orders. One thread at a time takes it for all
-/// that wait, under a lock that nobody waits for.
+/// Input of a GPU-resident channel: completions, and commands from the host. One thread at a time takes it for all
+/// that wait, under a try-lock.
 namespace accel::device::detail {
 
-/// The host's orders are read, from host memory, once in so many looks that find nothing.
+/// Commands from the host are read, from host memory, once in this number of looks that find nothing.
 inline constexpr std::uint32_t looks_an_order = 16;
 /// … or after so much time, if looks always find something.
 inline constexpr std::int64_t max_between_orders_ns = 1'000'000;
@@ -173,7 +173,7 @@ ACCEL_HOST_DEVICE inline void on_completion(const channel_ref& channel, const ml
     return true;
 }
 
-// The host's orders.
+// Commands from the host.
 
 ACCEL_HOST_DEVICE inline void report(const channel_ref& channel) noexcept {
     channel_state& state = *channel.state;
@@ -186,7 +186,7 @@ ACCEL_HOST_DEVICE inline void report(const channel_ref& channel) noexcept {
 }
 
 /// `idle`: this look has found no completions. What came before the end is taken before the end, of which a look after
-/// that tells (`closed` says that no handler has seen a call). A server that sends for ever does not keep it away.
+/// that tells (`closed` says that no handler has seen a call). A server that sends forever does not keep it away.
 ACCEL_HOST_DEVICE inline void take_orders(const channel_ref& channel, bool idle) noexcept {
     channel_state& state = *channel.state;
     sync_host_clock(channel);
@@ -198,7 +198,7 @@ ACCEL_HOST_DEVICE inline void take_orders(const channel_ref& channel, bool idle)
     report(channel);
 }
 
-/// Looks for all that wait: first completions, then the host's orders.
+/// Looks for all that wait: first completions, then commands from the host.
 ACCEL_HOST_DEVICE inline void look(const channel_ref& channel) noexcept {
     channel_state& state = *channel.state;
     if (!try_lock(&state.lock)) return pause();

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-/// The memory layout of a GPU-resident channel: the kernels' state, the host's orders, and the kernels'
+/// The memory layout of a GPU-resident channel: the kernels' state, commands from the host, and the kernels'
 /// report. Not for applications, which use `channel_ref`.
 namespace accel::device::detail {
 
@@ -58,7 +58,7 @@ struct channel_report {
     std::uint32_t quarantined = 0;
     std::uint32_t clock_seen = 0;      ///< the last `clock_tick`
     std::uint32_t failure = 0;         ///< a `status`, 16 bits, and above it the first syndrome: it is over
-    std::uint32_t kernel_version = 0;  ///< other than 0: of a kernel that was compiled against another version
+    std::uint32_t kernel_version = 0;  ///< other than 0: of a kernel that was compiled with another version
     std::uint32_t cancels = 0;         ///< changes after each word of `channel_ref::cancels`
     std::uint32_t reserved = 0;
 };
@@ -81,10 +81,10 @@ struct channel_state {
     std::uint32_t lock = 0;            ///< of all that follows
     std::uint32_t empty_looks = 0;     ///< one after another
     std::uint32_t responses_owed = 0;  ///< places, and `direct` receives, to be given back
-    std::uint32_t looks_at_end = 0;    ///< at the host's orders, since they say that the session is over
+    std::uint32_t looks_at_end = 0;    ///< at commands from the host, since they say that the session is over
     std::uint32_t tick_looked_at = 0;
     std::uint32_t clock_seen = 0;  ///< the last tick that was of use; 0: none yet
-    std::int64_t last_look = 0;    ///< at the host's orders
+    std::int64_t last_look = 0;    ///< at commands from the host
     std::int64_t clock_set_at = 0;
     std::int64_t clock_offset = unknown_offset;  ///< from `clock_ns` to the server's clock
     mlx5::completion_queue_state completions;

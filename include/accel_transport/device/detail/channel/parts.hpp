@@ -136,7 +136,7 @@ ACCEL_HOST_DEVICE inline void mark_header(const call_ref& call, std::uint16_t fl
     __builtin_memcpy(header + offsetof(wire::slot_header, extension_bytes), &extensions, sizeof extensions);
 }
 
-/// A request could not be sent, though there was room for it. A server that has its rooms would wait for it for ever,
+/// A request could not be sent, though there was room for it. A server that has its rooms would wait for it forever,
 /// so the session ends with it.
 template <class Slots>
 [[nodiscard]] ACCEL_HOST_DEVICE inline status take_request_back(const Slots& at, const call_ref& call, call_phase phase,

@@ -79,7 +79,7 @@ struct shared_channel_slots {
     }
 
     // Posting. What is posted in the room that was waited for can fail only if others take that.
-    /// `again`: the send queue has no room for so many work requests before `until`.
+    /// `again`: the send queue has no room for this number of work requests before `until`.
     [[nodiscard]] ACCEL_HOST_DEVICE status wait_for_room(std::uint32_t requests, std::int64_t until) const noexcept {
         while (!has_room(channel.sends, requests)) {
             if (const status over = end(); over != status::ok) return over;

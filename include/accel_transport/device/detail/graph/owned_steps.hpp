@@ -24,7 +24,7 @@ struct gathered {
     return own_sessions(service, memory.iteration.instance, memory.instances, mine) == status::ok;
 }
 
-/// As `take`, while requests wait to be served: leaves the host's orders, which lie across the bus, for later.
+/// As `take`, while requests wait to be served: leaves commands from the host, which lie across the bus, for later.
 template <class Scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE status take_more(owned_sessions& mine, exchange_ref& out) noexcept {
     constexpr std::int64_t later = INT64_MAX / 2;
@@ -42,7 +42,7 @@ template <class Scope>
 }
 
 /// Waits for one request, at most `timeout_ns`, then takes those that are ready. By the scope's threads together.
-/// Refused requests do not count: a client that sends nothing else keeps no other waiting for ever.
+/// Refused requests do not count: a client that sends nothing else keeps no other waiting forever.
 template <class Scope>
 [[nodiscard]] ACCEL_HOST_DEVICE_INLINE gathered gather_owned(owned_sessions& mine, const graph_memory& memory,
                                                              std::int64_t timeout_ns) noexcept {

@@ -31,13 +31,13 @@ struct shared_send_queue_ref {
     /// Ring, doorbell and the number of the queue pair; its own `state` is not used.
     send_queue_ref queue;
     shared_send_queue_state* state = nullptr;
-    ready_request* ready_requests = nullptr;  ///< one a WQEBB
+    ready_request* ready_requests = nullptr;  ///< one per WQEBB
 };
 
 inline constexpr std::uint64_t one_announced = std::uint64_t{1} << 32;
 
 /// The counters as a poster has seen them lately. Reading them ahead of time makes posting quicker. `released`
-/// has to have been read behind what made it so (by an acquiring load, or under a lock with it).
+/// has to have been read after what made it so (by an acquiring load, or under a lock with it).
 struct counter_snapshot {
     std::uint64_t reserved = 0;
     std::uint32_t released = 0;
@@ -152,7 +152,7 @@ ACCEL_HOST_DEVICE inline void announce(const shared_send_queue_ref& shared) noex
     ring_until_quiet(shared, 1);
 }
 
-/// All steps, for one request. With `signal_every`, one request of about so many WQEBBs asks for a
+/// All steps, for one request. With `signal_every`, one request per about this number of WQEBBs asks for a
 /// completion, whatever `request` says. `seen` may be old, and is kept up.
 [[nodiscard]] ACCEL_HOST_DEVICE inline status post(const shared_send_queue_ref& shared, work_request& request,
                                                    std::uint32_t signal_every, counter_snapshot& seen) noexcept {

@@ -50,7 +50,7 @@ ACCEL_HOST_DEVICE inline void store_quad(tagged_quad* where, const tagged_quad& 
 }
 
 /// False: the quad does not have `tag`, and `out` is not to be used. What its writer had stored before the
-/// quad is seen by the host behind a `true`; a GPU needs `order_quad_before_rest` for that.
+/// quad is seen by the host after a `true`; a GPU needs `order_quad_before_rest` for that.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool load_quad(const tagged_quad* where, std::uint32_t tag,
                                                       tagged_quad& out) noexcept {
 #if defined(__CUDA_ARCH__) && ACCEL_CUDA_HAS_B128

@@ -102,7 +102,7 @@ struct answer_bytes {
     std::uint32_t payload_key = 0;
 };
 
-/// … where there is room for them: one behind the other.
+/// … where there is room for them: consecutively.
 ACCEL_HOST_DEVICE inline answer_bytes bytes_in_slot(const exchange_ref& exchange) noexcept {
     const auto payload = reinterpret_cast<std::uint64_t>(exchange.response);
     return {payload - wire::header_bytes, payload, exchange.response_key, exchange.response_key};
@@ -123,7 +123,7 @@ ACCEL_HOST_DEVICE inline void address_payload(const exchange_ref& exchange, cons
     }
 }
 
-/// The work requests of one response: the payload on its own, if it does not lie behind its header, or goes elsewhere.
+/// The work requests of one response: the payload on its own, if it does not lie after its header, or goes elsewhere.
 ACCEL_HOST_DEVICE inline status post_response(const service_ref& service, const exchange_ref& exchange,
                                               const answer& with, const answer_bytes& from) noexcept {
     const bool placed = exchange.target.length > 0 && with.code == status::ok;

@@ -24,7 +24,7 @@ ACCEL_HOST_DEVICE_SELDOM inline void put_payload_by_proxy(const owned_sessions& 
     proxy::fill(session.proxied, number, request);
 }
 
-/// The payload goes elsewhere than behind its header: a request of its own before the header's.
+/// The payload goes elsewhere than after its header: a request of its own before the header's.
 ACCEL_HOST_DEVICE_SELDOM inline void put_payload_apart(const owned_sessions& mine, const session_view& queue,
                                                        const prepared_header& prepared, const exchange_ref& exchange,
                                                        bool placed, std::uint64_t bytes, std::uint32_t wqebb) noexcept {
@@ -44,7 +44,7 @@ struct given_answer {
     posted_request posted;
 };
 
-/// An answer whose payload does not go behind its header, or whose session has ended.
+/// An answer whose payload does not go after its header, or whose session has ended.
 ACCEL_HOST_DEVICE_SELDOM inline given_answer give_in_parts(owned_sessions& mine, const exchange_ref& exchange,
                                                            const answer& with) noexcept {
     const session_view& queue = mine.sessions[exchange.session_copy];
@@ -117,7 +117,7 @@ ACCEL_HOST_DEVICE_INLINE given_answer give_answer(owned_sessions& mine, const ex
     return out;
 }
 
-/// The bookkeeping behind the answer, for which no client waits. A second doorbell follows the record, and the slot is
+/// The bookkeeping after the answer, for which no client waits. A second doorbell follows the record, and the slot is
 /// looked at again.
 ACCEL_HOST_DEVICE_INLINE void account_for(owned_sessions& mine, const exchange_ref& exchange,
                                           const given_answer& given) noexcept {

@@ -20,7 +20,7 @@ struct arrival {
     std::uint32_t last_word;
     std::uint32_t touched[2];
 };
-/// Behind an acquire of the header's last word. All of it is under way before any of it is needed.
+/// After an acquire of the header's last word. All of it is under way before any of it is needed.
 ACCEL_HOST_DEVICE_INLINE void read_arrival(std::byte* header, arrival& out) noexcept {
     load_quad(reinterpret_cast<const loaded_quad*>(header), out.first);
     out.length = load_far(reinterpret_cast<const std::uint64_t*>(header) + 2);

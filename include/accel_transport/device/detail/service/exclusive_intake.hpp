@@ -8,11 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 
-/// The inputs of an owner of sessions: the host's orders, completions of its sends, and requests, which it
+/// The inputs of an owner of sessions: commands from the host, completions of its sends, and requests, which it
 /// finds by looking at its slots.
 namespace accel::device::detail {
 
-/// The host's orders are read, across the bus, once in so long.
+/// Commands from the host are read, across the bus, once in this time.
 inline constexpr std::int64_t between_orders_ns = 250'000;
 /// … and at most so late where requests leave no time.
 inline constexpr std::int64_t latest_orders_ns = 1'000'000;
@@ -196,7 +196,7 @@ ACCEL_HOST_DEVICE inline void unblock(owned_sessions& mine, std::uint32_t index)
     refresh(mine, index);
 }
 
-// The host's orders.
+// Commands from the host.
 
 ACCEL_HOST_DEVICE inline void report(owned_sessions& mine, std::uint32_t index) noexcept {
     exclusive_session& session = mine.at.sessions[index];
@@ -250,7 +250,7 @@ ACCEL_HOST_DEVICE_SELDOM inline void use_idle_time(owned_sessions& mine, std::in
 
 // Requests.
 
-/// The place that is looked at as number `at` of a look: the first is behind what was found last.
+/// The place that is looked at as number `at` of a look: the first follows what was found last.
 ACCEL_HOST_DEVICE inline std::uint32_t place_of(const owned_sessions& mine, std::uint32_t at) noexcept {
     const std::uint32_t place = mine.next + at;
     return place >= mine.places ? place - mine.places : place;
@@ -272,7 +272,7 @@ ACCEL_HOST_DEVICE_INLINE bool is_new_at(const owned_sessions& mine, std::uint32_
 }
 
 /// The place of a slot with a new request, or `no_slot`: the same on every lane, each of which looks at other slots.
-/// That of the first behind what was found last. Loads of several rounds are under way together: an acquire would wait
+/// That of the first after what was found last. Loads of several rounds are under way together: an acquire would wait
 /// for each, so there is one, of what was found.
 template <class Scope>
 ACCEL_HOST_DEVICE_SELDOM std::uint32_t find_in_rounds(const owned_sessions& mine) noexcept {

@@ -27,7 +27,7 @@ struct alignas(8) slot_watch {
 };
 
 /// A header whose last word has been seen before its first: the adapter may write them in any order, and the next look
-/// finds all of it. After so many looks the peer is wrong; no correct one comes near that.
+/// finds all of it. After this number of looks the peer is wrong; no correct one comes near that.
 inline constexpr std::uint32_t max_torn = 4096;
 
 /// The part of a message's last work request, the header's, that is known before there is a message: all but number,
@@ -73,7 +73,7 @@ struct alignas(16) session_view : owned_sends {
     session_phase phase = session_phase::none;
     std::uint64_t requests = 0;
     std::uint64_t replies = 0;
-    std::uint32_t payloads_apart = 0;  ///< 1: the client's payloads do not lie behind their headers
+    std::uint32_t payloads_apart = 0;  ///< 1: the client's payloads do not lie after their headers
     std::uint32_t reported = 1;        ///< 0: the host does not know the counters as they are
     std::uint32_t plain = 0;           ///< of a copy; 1: open, and nothing is apart
     std::uint32_t reserved = 0;
@@ -106,7 +106,7 @@ struct alignas(16) owned_slot {
     prepared_header prepared;
 };
 static_assert(sizeof(owned_slot) == 96);
-/// An owner of so many slots keeps all of them at hand, else the one that it needed last.
+/// An owner of up to this number of slots keeps all of them at hand, otherwise the one that it needed last.
 inline constexpr std::uint32_t max_at_hand = 16;
 /// Instead of the place of that one.
 inline constexpr std::uint32_t all_at_hand = 0xffff'ffffU;
@@ -126,7 +126,7 @@ struct exclusive_ref {
     std::uint32_t slot_bits = 0;
     engine by = engine::direct;
     mlx5::queue_place queues = mlx5::queue_place::host;  ///< gpu: the slots are there too
-    const std::uint32_t* orders = nullptr;  ///< the host's, one a session: number of the command × 2 + 1 to open
+    const std::uint32_t* orders = nullptr;  ///< the host's, one per session: number of the command × 2 + 1 to open
 };
 
 }  // namespace accel::device::detail

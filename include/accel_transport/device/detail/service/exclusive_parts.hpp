@@ -9,7 +9,7 @@
 
 /// Responses in parts where sessions have one owner each. A room is a request that is held until its part leaves: its
 /// slot is not looked at, and the send queue keeps place for its answer. Slots are looked at in an order of their own,
-/// so a room may be seen after the request that came behind it.
+/// so a room may be seen after the request that came after it.
 namespace accel::device::detail {
 
 /// The slot's copies are at hand from now on, and `out` says which they are.
@@ -116,7 +116,7 @@ ACCEL_HOST_DEVICE inline std::uint32_t take_room(part_slot* parts, part_slot& ca
     return taken;
 }
 
-/// Ends an exchange in parts: the rooms that are left go back behind the answer.
+/// Ends an exchange in parts: the rooms that are left go back after the answer.
 ACCEL_HOST_DEVICE_SELDOM inline status end_parts(owned_sessions& mine, const exchange_ref& exchange,
                                                  const answer& with) noexcept {
     part_slot* const parts = exchange.parts;

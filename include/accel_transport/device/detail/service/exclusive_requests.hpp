@@ -113,8 +113,8 @@ ACCEL_HOST_DEVICE_INLINE status take_on(owned_sessions& mine, const turn_copies&
     return status::ok;
 }
 
-/// The work that comes before requests: the host's orders, if they have not been read for long, and a stop. `place`:
-/// what a look has found. Its session may have ended; the next look finds it if not.
+/// The work that comes before requests: commands from the host, if they have not been read for long, and a stop.
+/// `place`: what a look has found. Its session may have ended; the next look finds it if not.
 [[nodiscard]] ACCEL_HOST_DEVICE_SELDOM inline status do_else(owned_sessions& mine, std::uint32_t place,
                                                              std::int64_t now) noexcept {
     if (place == no_slot)
@@ -126,7 +126,7 @@ ACCEL_HOST_DEVICE_INLINE status take_on(owned_sessions& mine, const turn_copies&
     return status::closed;
 }
 
-/// By one of the lanes. `place`: what they have found, of which that lane has `copies`. The one behind it is looked at
+/// By one of the lanes. `place`: what they have found, of which that lane has `copies`. The one after it is looked at
 /// first the next time, so that no session goes short of another's requests.
 ACCEL_HOST_DEVICE_INLINE status use_look(owned_sessions& mine, std::uint32_t place, const turn_copies& copies,
                                          const arrival& came, std::int64_t now, exchange_ref& out) noexcept {

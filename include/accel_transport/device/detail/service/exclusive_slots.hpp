@@ -32,7 +32,7 @@ ACCEL_HOST_DEVICE inline std::uint32_t number_of(const owned_sessions& mine, std
     const std::uint32_t session = mine.first + (place >> mine.at.slot_bits) * mine.step;
     return (session << mine.at.slot_bits) | slot;
 }
-/// Not every number has a slot: its watch says so for ever, and the header is another's.
+/// Not every number has a slot: its watch says so forever, and the header is another's.
 ACCEL_HOST_DEVICE inline std::byte* header_at(const owned_sessions& mine, std::uint32_t number) noexcept {
     const std::uint32_t slot = number & ((std::uint32_t{1} << mine.at.slot_bits) - 1);
     return request_header(mine.at, slot < mine.at.slots ? number : number - slot);

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 /// The inputs of a GPU-resident service: completions, and the host's commands. One thread at a time
-/// looks, under a lock that nobody waits for.
+/// looks, under a try-lock.
 namespace accel::device::detail {
 
 /// How the service reaches its device.
@@ -28,7 +28,7 @@ ACCEL_HOST_DEVICE inline void fail_session(const service_ref& service, std::uint
     mlx5::store_whole(&service.session_reports[index].failure, told);
 }
 
-/// Commands are looked for, which is a read of the host's memory, once in so many looks that find nothing.
+/// Commands are looked for, which is a read of the host's memory, once in this number of looks that find nothing.
 inline constexpr std::uint32_t looks_a_command = 16;
 /// … or when so much time has passed, if looks always find something.
 inline constexpr std::int64_t max_between_commands_ns = 1'000'000;

@@ -68,9 +68,9 @@ struct report_layout {
     std::uint64_t expired = 0;         ///< too late on arrival
     std::uint64_t dropped = 0;         ///< of clients that were gone, or broke the protocol
     std::uint32_t clock_seen = 0;      ///< the last `clock_tick`
-    std::uint32_t kernel_version = 0;  ///< other than 0: of a kernel that was compiled against another version
+    std::uint32_t kernel_version = 0;  ///< other than 0: of a kernel that was compiled with another version
 };
-/// Written by kernels, one a session. Its first two words begin anew with each session.
+/// Written by kernels, one per session. Its first two words begin anew with each session.
 struct session_report {
     std::uint32_t closed = 0;   ///< number of the command that closed it, once nothing of it is in use
     std::uint32_t failure = 0;  ///< a `status`, 16 bits, and above it the first syndrome: it is of no more use
@@ -92,9 +92,9 @@ enum class session_phase : std::uint32_t {
 /// A session, in the memory of those who serve it.
 struct session_entry {
     send_port sends;                       ///< the same for all sessions of this index
-    std::uint32_t* generations = nullptr;  ///< one a slot: of the last request
-    std::uint32_t* busy = nullptr;         ///< one a slot: 1 from its arrival to its answer
-    part_slot* parts = nullptr;            ///< one a slot
+    std::uint32_t* generations = nullptr;  ///< one per slot: of the last request
+    std::uint32_t* busy = nullptr;         ///< one per slot: 1 from its arrival to its answer
+    part_slot* parts = nullptr;            ///< one per slot
     session_offer is;
     std::uint32_t phase = 0;  ///< of `session_phase`
     std::uint32_t open = 0;   ///< arrivals that have been taken, and are not ended
@@ -117,7 +117,7 @@ struct ready_entry {
     std::int64_t arrival = 0;  ///< by `clock_ns`
 };
 
-/// Receives that arrivals have used up are given back so many at a time.
+/// Receives that arrivals have used up are given back in batches of this size.
 inline constexpr std::uint32_t arrivals_at_once = 16;
 
 /// The state that all threads of a service share.
