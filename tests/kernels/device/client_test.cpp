@@ -535,11 +535,12 @@ TEST_P(device_client, options_that_no_kernel_can_serve_are_refused) {
     const auto wrong = gpu_channel::connect(rig.services.client_context, tcp, rig.wanted);
     ASSERT_FALSE(wrong.ok());
     EXPECT_EQ(wrong.error().code, status::invalid_argument);
-    // A channel of the host has its slots on the host.
-    rig.wanted.memory = memory_kind::cuda(0);
-    const auto host = channel::connect(rig.services.client_context, rig.endpoint(), rig.wanted);
-    ASSERT_FALSE(host.ok());
-    EXPECT_EQ(host.error().code, status::invalid_argument);
+    // A channel of the host has its slots on the host, and no kernels.
+    for (const char* key : {"?memory=cuda:0", "?sharing=exclusive"}) {
+        const auto host = channel::connect(rig.services.client_context, rig.endpoint() + key, rig.wanted);
+        ASSERT_FALSE(host.ok()) << key;
+        EXPECT_EQ(host.error().code, status::invalid_argument) << key;
+    }
 }
 
 constexpr service_setting host_direct{false, gpu_engine::direct};
