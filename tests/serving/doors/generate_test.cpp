@@ -76,12 +76,12 @@ TEST(oip_generate, each_mistake_has_a_sentence) {
              {R"({"prompt":[1,2,3,4,5,6,7,8]})", "400 input 'prompt': it must be a string, in quotes"},
              {R"({"pair":1})",
               "400 input 'pair': the data does not have the 2 elements of the shape, flat or nested in the same way"},
-             {R"({"pair":["1","2"]})", "400 input 'pair': a value of the data is no FP32"},
+             {R"({"pair":["1","2"]})", "400 input 'pair': a value of the data is not a valid FP32"},
              {R"({"pair":"12345678"})",
               "400 input 'pair': the data does not have the 2 elements of the shape, flat or nested in the same way"},
              {R"({"seed":{}})",
               "400 input 'seed': the data does not have the 1 elements of the shape, flat or nested in the same way"},
-             {R"({"seed":"1"})", "400 input 'seed': a value of the data is no INT32"}})
+             {R"({"seed":"1"})", "400 input 'seed': a value of the data is not a valid INT32"}})
         EXPECT_EQ(field_refusal(text), word);
 }
 

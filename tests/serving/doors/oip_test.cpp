@@ -170,8 +170,8 @@ TEST(oip_request, each_mistake_has_a_status_and_a_sentence) {
     EXPECT_TRUE(has(refused_with("/inputs/0/shape", {1e300, 2}), "not a whole number"));
     EXPECT_TRUE(has(refused_with("/inputs/0/data", {1}), "2 elements"));
     EXPECT_TRUE(has(refused_with("/inputs/0/data", {{1}, {2}}), "2 elements"));
-    EXPECT_TRUE(has(refused_with("/inputs/0/data", {1, "a"}), "no FP32"));
-    EXPECT_TRUE(has(refused_with("/inputs/0/data", {1, 1e39}), "no FP32"));
+    EXPECT_TRUE(has(refused_with("/inputs/0/data", {1, "a"}), "not a valid FP32"));
+    EXPECT_TRUE(has(refused_with("/inputs/0/data", {1, 1e39}), "not a valid FP32"));
     EXPECT_TRUE(has(refused_with("/inputs/1/parameters/binary_data_size", 4), "binary_data_size must be 3"));
     EXPECT_TRUE(has(refused_with("/inputs/1/parameters/binary_data_size", -3), "binary_data_size must be 3"));
     EXPECT_TRUE(has(refused_with("/inputs/1/data", {1, 2, 3}), "more than one of data, binary_data_size"));

@@ -303,13 +303,13 @@ writer packed_contents(std::uint32_t field, const std::vector<std::uint64_t>& va
 TEST(wire_contents, each_type_takes_its_range_and_its_list) {
     constexpr std::uint64_t minus_one = ~std::uint64_t{0};
     EXPECT_EQ(contents_refused("INT8", packed_contents(2, {127, minus_one - 127, 0})), "taken");
-    EXPECT_TRUE(has(contents_refused("INT8", packed_contents(2, {128, 0, 0})), "no INT8"));
-    EXPECT_TRUE(has(contents_refused("INT8", packed_contents(2, {minus_one - 128, 0, 0})), "no INT8"));
-    EXPECT_TRUE(has(contents_refused("INT32", packed_contents(2, {0x80000000U, 0, 0})), "no INT32"));
+    EXPECT_TRUE(has(contents_refused("INT8", packed_contents(2, {128, 0, 0})), "not a valid INT8"));
+    EXPECT_TRUE(has(contents_refused("INT8", packed_contents(2, {minus_one - 128, 0, 0})), "not a valid INT8"));
+    EXPECT_TRUE(has(contents_refused("INT32", packed_contents(2, {0x80000000U, 0, 0})), "not a valid INT32"));
     EXPECT_EQ(contents_refused("INT64", packed_contents(3, {minus_one, 0, 1})), "taken");
-    EXPECT_TRUE(has(contents_refused("UINT16", packed_contents(4, {65536, 0, 0})), "no UINT16"));
+    EXPECT_TRUE(has(contents_refused("UINT16", packed_contents(4, {65536, 0, 0})), "not a valid UINT16"));
     EXPECT_EQ(contents_refused("UINT64", packed_contents(5, {minus_one, 0, 1})), "taken");
-    EXPECT_TRUE(has(contents_refused("BOOL", packed_contents(1, {2, 0, 1})), "no BOOL"));
+    EXPECT_TRUE(has(contents_refused("BOOL", packed_contents(1, {2, 0, 1})), "not a valid BOOL"));
     EXPECT_TRUE(has(contents_refused("INT8", packed_contents(4, {1, 0, 1})), "not in int_contents"));
     EXPECT_TRUE(has(contents_refused("FP16", packed_contents(6, {1, 0, 1})), "raw contents"));
     EXPECT_TRUE(has(contents_refused("INT8", packed_contents(2, {1, 0})), "3 elements"));

@@ -140,7 +140,7 @@ TEST(request_check, several_tensors_must_lie_consecutively_aligned_to_64_bytes) 
     EXPECT_TRUE(check.look({status::ok, 2, given, payload.data(), 4}, form, why));
     given[1].offset = 68;
     EXPECT_FALSE(check.look({status::ok, 2, given, payload.data(), 4}, form, why));
-    EXPECT_THAT(std::string{why.text()}, HasSubstr("tensor 1 lies at 68"));
+    EXPECT_THAT(std::string{why.text()}, HasSubstr("tensor 1 is at 68"));
     given[1].offset = 64;
     EXPECT_FALSE(check.look({status::ok, 2, given, payload.data() + 4, 4}, form, why));
     EXPECT_THAT(std::string{why.text()}, HasSubstr("align them to 8 bytes"));

@@ -42,7 +42,7 @@ TEST_P(model_requests, a_wrong_number_of_tensors_is_refused) {
     const tensor one = floats_of({1, 1, 8, 8});
     tensor two = one;
     two.offset = 256;
-    expect_refused("digits", {one, two}, status::invalid_argument, "'digits' takes 1 tensor, the request has 2");
+    expect_refused("digits", {one, two}, status::invalid_argument, "'digits' takes 1 tensor, but the request has 2");
 }
 
 TEST_P(model_requests, a_wrong_type_is_refused) {

@@ -233,9 +233,9 @@ def check_shortened(kind, client, memory):
     """Memory that its owner takes away before a call, and during one."""
     x, y = tensors(kind, ("r", 0), ("r", BYTES))
     failure = infer_slowly(kind, client, x, y, lambda: memory.resize(0))
-    expect(failure is not None and "shorter" in str(failure), f"no room for the answer: {failure}")
+    expect(failure is not None and "short" in str(failure), f"no room for the answer: {failure}")
     for _ in range(3):
-        refused("shorter", lambda: client.infer("double", x, outputs=y))
+        refused("short", lambda: client.infer("double", x, outputs=y))
     expect(os.stat(FOLDER + memory.key[1:]).st_size == 0, "the door does not lengthen it")
     memory.resize(memory.bytes)
     client.unregister_system_shared_memory("r")
@@ -261,7 +261,7 @@ def check_flicker(kind, client, memory):
         try:
             client.infer("double", x, outputs=y)
         except utils.InferenceServerException as failure:
-            expected = ("shorter" in failure.message(), "no region 'r'" in failure.message())
+            expected = ("short" in failure.message(), "no region 'r'" in failure.message())
             expect(any(expected), f"the sentence: {failure}")
             client.unregister_system_shared_memory("r")
             try:
