@@ -43,13 +43,11 @@ inline constexpr std::size_t max_hosts = 64;  ///< in one URI
 /// Keys of a URI beside those of `channel_options` or `server_options`.
 class further_keys {
   public:
+    virtual ~further_keys() = default;
     /// False: not one of these.
     [[nodiscard]] virtual result<bool> set(std::string_view name, std::string_view value) = 0;
     /// For people: "a, b".
     [[nodiscard]] virtual std::string names() const = 0;
-
-  protected:
-    ~further_keys() = default;
 };
 
 /// Sets the fields that the URI names; a misspelt key is an error that lists the right ones.
