@@ -498,6 +498,13 @@ class Report(unittest.TestCase):
         self.assertIn(f"## {FAST} and {LINK}", self.write([FIGURES["F5"]], rows, given=[FAST, LINK]))
 
 
+def runs(number):
+    try:
+        return ") Z " not in Path(f"/proc/{number}/stat").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 class Programs(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()  # pylint: disable=consider-using-with
@@ -610,9 +617,11 @@ class Programs(unittest.TestCase):
         script = "sleep 30 & echo $!; wait"
         with Process("parent", ["sh", "-c", script], self.path / "log") as process:
             child = process.line(5)
-        time.sleep(0.1)
-        path = Path(f"/proc/{child}/stat")
-        self.assertTrue(not path.exists() or ") Z " in path.read_text(encoding="utf-8"))
+        # A killed process has not ended yet when `kill` returns.
+        deadline = time.monotonic() + 60
+        while runs(child) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        self.assertFalse(runs(child))
 
     def test_late_messages_of_all_programs_count(self):
         said = late.said("softnic: late messages 1 of 50, 300 us behind the link, device\n"
