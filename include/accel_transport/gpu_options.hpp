@@ -44,12 +44,12 @@ struct kernel_options {
     std::uint32_t proxy_threads = 0;
 };
 
-/// Options of a `gpu_service`.
+/// Options of a `gpu_service`. A `server` ignores `kernels`.
 struct gpu_service_options : server_options {
     kernel_options kernels{};
 };
 
-/// Options of a `gpu_channel`.
+/// Options of a `gpu_channel`. A `channel` ignores `memory` and `kernels`.
 struct gpu_channel_options : channel_options {
     memory_kind memory = memory_kind::cuda(0);  ///< of the slots; also a URI key
     kernel_options kernels{};

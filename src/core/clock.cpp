@@ -17,7 +17,7 @@ namespace {
 
 std::atomic<bool> counts_ticks{true};
 
-/// The kernel keeps time by this counter only where it is steady and the same on all processors.
+/// The OS keeps time by this counter only where it is steady and the same on all processors.
 bool kernel_counts_ticks() noexcept {
     const unique_fd file(
         ::open("/sys/devices/system/clocksource/clocksource0/current_clocksource", O_RDONLY | O_CLOEXEC));

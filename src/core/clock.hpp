@@ -11,7 +11,7 @@ namespace accel::core {
 
 using std::chrono::nanoseconds;
 
-/// CLOCK_MONOTONIC, read from the kernel.
+/// CLOCK_MONOTONIC, read from the OS.
 [[nodiscard]] inline nanoseconds kernel_now() noexcept {
     // As `steady_clock::now`, without its extra call.
     timespec read;
@@ -21,13 +21,13 @@ using std::chrono::nanoseconds;
 
 #if defined(__x86_64__)
 
-/// Sets the scale as well, where the kernel keeps time by the same counter.
+/// Sets the scale as well, where the OS keeps time by the same counter.
 [[nodiscard]] nanoseconds read_kernel_clock(tick_scale& scale) noexcept;
 /// Before threads read the clock: it is the C library's alone, which a test has replaced.
 void count_no_ticks() noexcept;
 
 /// The host's monotonic clock (CLOCK_MONOTONIC), for one thread at a time: the same in every process of a host, to
-/// within 2 µs. It never goes back. Most reads count the processor's ticks since the last one of the kernel's clock:
+/// within 2 µs. It never goes back. Most reads count the processor's ticks since the last one of the OS's clock:
 /// that takes less than half as long, and loads that are under way go on beside it.
 class ticking_clock {
   public:

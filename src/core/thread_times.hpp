@@ -12,7 +12,7 @@ struct thread_times {
     nanoseconds kernel{};
 };
 
-/// Processor time of a thread of this process so far, in the kernel's ticks (10 ms). Zeroes for one that has ended.
+/// Processor time of a thread of this process so far, in the OS's ticks (10 ms). Zeroes for one that has ended.
 [[nodiscard]] thread_times times_of(pid_t thread) noexcept;
 /// The exact times of the calling thread, never less than `times_of` has said.
 [[nodiscard]] thread_times times_of_this_thread() noexcept;

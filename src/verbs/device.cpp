@@ -106,7 +106,7 @@ std::string read_attribute(const ibv_device& of, const char* name) {
 
 std::string_view emulation_of(const ibv_device& of) {
     if (read_attribute(of, "board_id").starts_with("SOFTNIC")) return "emulated by softnic";
-    // The kernel's software devices name the network interface they stand on.
+    // The OS's software devices name the network interface they stand on.
     if (!read_attribute(of, "parent").empty()) return "in software (by the OS, over a network interface)";
     return {};
 }

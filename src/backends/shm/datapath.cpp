@@ -14,7 +14,7 @@
 namespace accel::shm {
 namespace {
 
-/// How often a byte is sent for which the kernel has no memory.
+/// How often a byte is sent for which the OS has no memory.
 constexpr int wake_attempts = 16;
 
 }  // namespace
@@ -67,7 +67,7 @@ status shm_link::deliver_lent_response(const core::outgoing& message) noexcept {
     return status::ok;
 }
 
-/// A full socket wakes the peer as well. So does the end of the session, where the kernel has no memory for a byte.
+/// A full socket wakes the peer as well. So does the end of the session, where the OS has no memory for a byte.
 [[gnu::noinline]] void shm_link::wake(std::uint32_t sleep) noexcept {
     constexpr std::byte any{1};
     woken_ = sleep;

@@ -10,7 +10,7 @@
 namespace accel::shm {
 namespace {
 
-/// The kernel passes no more at once.
+/// The OS passes no more at once.
 constexpr std::size_t max_passed = 253;
 
 void take(const cmsghdr& part, std::span<core::unique_fd>& into) noexcept {

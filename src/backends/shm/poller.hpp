@@ -38,11 +38,11 @@ class shm_poller final : public core::poller {
     [[nodiscard]] arrivals& door() noexcept { return *door_; }
     /// For one more link.
     void make_room();
-    /// From now on the link is polled. False: the kernel cannot watch its socket. After `make_room`.
+    /// From now on the link is polled. False: the OS cannot watch its socket. After `make_room`.
     [[nodiscard]] bool add(shm_link& link) noexcept;
     /// Nothing is polled or awaited for the link any more; its socket is still open.
     void remove(shm_link& link) noexcept;
-    /// The kernel no longer watches the link.
+    /// The OS no longer watches the link.
     void unwatch(const shm_link& link) noexcept;
 
     [[nodiscard]] const std::shared_ptr<core::accelerator>& gpus() const noexcept { return gpus_; }

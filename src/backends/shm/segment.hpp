@@ -15,7 +15,7 @@ namespace accel::shm {
 enum class peer_access : std::uint8_t { read, write };
 
 /// Memory that two processes share: a memfd that cannot change its size, and this process's mapping of it. Where the
-/// peer may only read, the kernel refuses it a mapping to write. Pages are made on first use.
+/// peer may only read, the OS refuses it a mapping to write. Pages are made on first use.
 class segment {
   public:
     segment() noexcept = default;

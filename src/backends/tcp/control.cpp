@@ -24,7 +24,7 @@ namespace accel::tcp {
 
 namespace {
 
-/// How long a server's link goes on sending answers after `close`, and waits for the kernel to release pinned pages.
+/// How long a server's link goes on sending answers after `close`, and waits for the OS to release pinned pages.
 constexpr std::chrono::milliseconds close_grace{250};
 
 constexpr int connect_attempts = 10;
@@ -155,7 +155,7 @@ void tcp_link::adopt(core::data_connection made) noexcept {
 /// Throws before anything has changed.
 void tcp_link::start() {
     poller_.make_room();
-    // The kernel would pin plain bytes, and encrypted ones are a copy anyway.
+    // The OS would pin plain bytes, and encrypted ones are a copy anyway.
     if (config_.zerocopy && !encrypted_) zerocopy_.enable(fd_.get(), config_.geometry.slots);
     state_ = state::open;
     if (!poller_.add(*this)) fail(status::system_error);
@@ -208,7 +208,7 @@ bool tcp_link::close() noexcept {
     return true;
 }
 
-/// Sends what the kernel takes now; a peer that does not get all of it sees a loss.
+/// Sends what the OS takes now; a peer that does not get all of it sees a loss.
 void tcp_link::say_goodbye() noexcept {
     if (queue_.mid_record()) return;
     const core::fragment_header last = make_goodbye();
@@ -229,7 +229,7 @@ bool tcp_link::drained(core::nanoseconds now) noexcept {
     return true;
 }
 
-/// Resets the connection, so that the kernel drops what it still holds.
+/// Resets the connection, so that the OS drops what it still holds.
 void tcp_link::abort_connection() noexcept {
     const linger at_once{1, 0};
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);

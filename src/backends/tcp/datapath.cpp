@@ -66,7 +66,7 @@ status tcp_link::deliver(const core::outgoing& message) noexcept {
     return status::ok;
 }
 
-/// Sends until the kernel takes no more, or this link's share is used up.
+/// Sends until the OS takes no more, or this link's share is used up.
 void tcp_link::flush() noexcept {
     for (int i = 0; i < sends_at_once && !all_sent(); ++i)
         if (!send_once()) break;
@@ -82,7 +82,7 @@ bool tcp_link::send_once() noexcept {
     const int flags = MSG_DONTWAIT | MSG_NOSIGNAL | (batch.more ? MSG_MORE : 0) | (pinned ? MSG_ZEROCOPY : 0);
     ssize_t sent = hand_over(fd_.get(), batch, flags);
     if (sent < 0 && errno == ENOBUFS && pinned) {
-        // The kernel pins no more for now.
+        // The OS pins no more for now.
         pinned = false;
         sent = hand_over(fd_.get(), batch, flags & ~MSG_ZEROCOPY);
     }
@@ -112,7 +112,7 @@ bool tcp_link::send_records() noexcept {
     return outcome == tls_bytes::write_outcome::done;
 }
 
-/// Stops until the kernel takes more.
+/// Stops until the OS takes more.
 void tcp_link::stop_sending() noexcept {
     if (output_ == output::open) output_ = output::blocked;
     poller_.output_changed(*this);
@@ -139,7 +139,7 @@ void tcp_link::book_sent(std::size_t count) noexcept {
     }
 }
 
-/// Reports lent memory of this slot as released once neither the queue nor the kernel reads it.
+/// Reports lent memory of this slot as released once neither the queue nor the OS reads it.
 void tcp_link::settle_loan(std::uint32_t slot) noexcept {
     if (loans_[slot].owed && !queue_.lends(slot) && !zerocopy_.pending(slot)) {
         loans_[slot].owed = false;

@@ -49,12 +49,12 @@ class tcp_link final : public core::link {
     void adopt(core::data_connection made) noexcept;
     /// Moves bytes both ways; returns how many events it wrote. `out` has room for at least 2.
     [[nodiscard]] std::size_t progress(std::span<core::link_event> out) noexcept;
-    /// True if `progress` has something to do without a new event from the kernel.
+    /// True if `progress` has something to do without a new event from the OS.
     [[nodiscard]] bool has_work() const noexcept {
         const bool can_send = !all_sent() && !blocked();
         return more_to_read_ || can_send || first_released_ != none || state_ == state::losing;
     }
-    /// True while the kernel takes no more bytes.
+    /// True while the OS takes no more bytes.
     [[nodiscard]] bool blocked() const noexcept { return output_ == output::blocked; }
     void unblock() noexcept {
         if (blocked()) output_ = output::open;
@@ -80,7 +80,7 @@ class tcp_link final : public core::link {
         open,
         losing,  ///< failed; the `lost` event is still to be reported
         lost,
-        closing,  ///< `close` was called; the kernel still reads lent or slot memory
+        closing,  ///< `close` was called; the OS still reads lent or slot memory
         closed,
     };
     /// The state of incoming bytes.
@@ -93,7 +93,7 @@ class tcp_link final : public core::link {
     /// The state of outgoing bytes.
     enum class output : std::uint8_t {
         open,
-        blocked,   ///< the kernel takes no more
+        blocked,   ///< the OS takes no more
         failed,    ///< for good; bytes that the peer sent before are still read
         unwanted,  ///< the peer is gone
     };
@@ -117,7 +117,7 @@ class tcp_link final : public core::link {
     void fail(status reason) noexcept;
 
     // Sending.
-    /// What is sent, here; false: its bytes are plain, or the kernel encrypts them.
+    /// What is sent, here; false: its bytes are plain, or the OS encrypts them.
     [[nodiscard]] bool encrypts() const noexcept { return tls_ != nullptr && !kernel_encrypts_; }
     /// True if neither messages nor ciphertext wait for the socket.
     [[nodiscard]] bool all_sent() const noexcept {

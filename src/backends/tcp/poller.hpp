@@ -44,11 +44,11 @@ class tcp_poller final : public core::poller {
     [[nodiscard]] arrivals& door() noexcept { return *arrivals_; }
     /// For one more link.
     void make_room();
-    /// From now on the link is polled. False: the kernel cannot watch it. After `make_room`.
+    /// From now on the link is polled. False: the OS cannot watch it. After `make_room`.
     [[nodiscard]] bool add(tcp_link& link) noexcept;
     /// Nothing is polled or awaited for the link any more; its socket is still open. Idempotent.
     void remove(tcp_link& link) noexcept;
-    /// The kernel no longer watches the link.
+    /// The OS no longer watches the link.
     void unwatch(tcp_link& link) noexcept;
     /// The link has something to do at the next poll. Never allocates.
     void make_hot(tcp_link& link) noexcept;

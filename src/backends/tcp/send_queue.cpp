@@ -199,7 +199,7 @@ void send_queue::plan_gathered(send_batch& out, std::size_t max_bytes) const noe
     } while (goes_on());
 }
 
-/// Header and payload leave separately: the kernel goes on reading pinned bytes after the call, and a
+/// Header and payload leave separately: the OS goes on reading pinned bytes after the call, and a
 /// fragment's header does not live that long.
 void send_queue::plan_pinned(send_batch& out) const noexcept {
     const entry& e = entries_[head_];

@@ -14,7 +14,7 @@
 
 namespace accel::tcp {
 
-/// The pieces that one `sendmsg` hands to the kernel.
+/// The pieces that one `sendmsg` hands to the OS.
 struct send_batch {
     static constexpr std::size_t max_pieces = 1'024;     ///< IOV_MAX of Linux
     static constexpr std::size_t max_small_pieces = 64;  ///< of messages whose payload is one piece

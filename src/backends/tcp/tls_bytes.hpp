@@ -13,7 +13,7 @@
 
 namespace accel::tcp {
 
-/// The bytes of an encrypted data connection: what is received, and what is sent unless the kernel encrypts it. `write`
+/// The bytes of an encrypted data connection: what is received, and what is sent unless the OS encrypts it. `write`
 /// never reads the same bytes twice: ciphertext that the socket does not take stays here, at most one record. The
 /// constructor allocates, and OpenSSL allocates a few bytes for each record. One thread.
 class tls_bytes {

@@ -8,7 +8,7 @@
 
 namespace accel::tcp {
 
-/// Which sends with MSG_ZEROCOPY the kernel has not acknowledged yet, by slot. One call sends bytes of one slot.
+/// Which sends with MSG_ZEROCOPY the OS has not acknowledged yet, by slot. One call sends bytes of one slot.
 class zerocopy_ledger {
   public:
     /// Below it, pinning pages costs more than the copy.
@@ -16,9 +16,9 @@ class zerocopy_ledger {
     /// The same of ranges, on average: each pins a page of its own.
     static constexpr std::size_t min_range_bytes = 4 << 10;
 
-    /// Switches the socket to it; stays off where the kernel refuses.
+    /// Switches the socket to it; stays off where the OS refuses.
     void enable(int fd, std::uint32_t slots);
-    /// False also once the kernel has told that it copies all the same (as on loopback).
+    /// False also once the OS has told that it copies all the same (as on loopback).
     [[nodiscard]] bool useful() const noexcept { return enabled_ && copied_ < copies_to_give_up; }
     [[nodiscard]] bool full() const noexcept { return next_ - oldest_ >= in_flight_.size(); }
     [[nodiscard]] bool pending() const noexcept { return next_ != oldest_; }
@@ -40,7 +40,7 @@ class zerocopy_ledger {
 
     bool enabled_ = false;
     std::uint32_t copied_ = 0;
-    std::uint32_t next_ = 0;    ///< the kernel numbers the calls of a socket from 0
+    std::uint32_t next_ = 0;    ///< the OS numbers the calls of a socket from 0
     std::uint32_t oldest_ = 0;  ///< not acknowledged
     std::array<std::uint32_t, 256> in_flight_{};
     std::vector<std::uint32_t> counts_;

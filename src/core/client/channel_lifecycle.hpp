@@ -91,7 +91,7 @@ class channel_lifecycle {
         return ending_ ? request_.options.close_timeout : request_.options.peer_timeout;
     }
 
-    /// From now on somebody may sleep on `event_set::fd`. Before `arm`. The kernel works for each watcher at each
+    /// From now on somebody may sleep on `event_set::fd`. Before `arm`. The OS works for each watcher at each
     /// message, so that waits on the channel itself do without.
     void be_watched() noexcept;
     /// Sleeps until the connection has events, `copies` (or -1) is readable, or `until`. With `copies`, only after

@@ -60,14 +60,14 @@ void move_within_host(uri& peer, std::string scheme, const std::string& name) {
     peer.scheme = std::move(scheme);
 }
 
-/// For a scheme whose peers the kernel knows.
+/// For a scheme whose peers the OS knows.
 security_options no_keys() {
     security_options none;
     none.insecure = true;
     return none;
 }
 
-/// Within a host, the process itself or the kernel says who the server is.
+/// Within a host, the process itself or the OS says who the server is.
 result<std::shared_ptr<const security_identity>> keys_for(const connect_request& request, std::string_view scheme) {
     if (!within_host(scheme)) return request.security;
     if (scheme == "local") return std::shared_ptr<const security_identity>{};

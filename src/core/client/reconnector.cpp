@@ -74,7 +74,7 @@ result<channel_connection> reconnector::try_hosts() {
         auto made = open_connection(one);
         if (made || left == 0) return made;
     }
-    return error{status::peer_lost, 0, "there is no host to connect to"};
+    return error{status::peer_lost, 0, "no host is left to connect to"};
 }
 
 void reconnector::run() {

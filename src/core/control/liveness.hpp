@@ -44,7 +44,7 @@ class listening_clock {
 /// The error of a sample grows with its age, by the drift of two clocks.
 class clock_estimate {
   public:
-    /// The peer names the kernel that runs this process too. Then both share one clock, which no estimate could tell as
+    /// The peer names the OS that runs this process too. Then both share one clock, which no estimate could tell as
     /// well, until a message came in before it was sent: processes in another time namespace and copies of a virtual
     /// machine name the same kernel.
     void set_same_kernel() noexcept { same_kernel_ = true; }

@@ -26,7 +26,7 @@ std::uint64_t hash_of(std::span<const std::byte> bytes) noexcept {
 }
 
 /// Names the running kernel, the network namespace, in which the names of abstract sockets hold, and the user. A thread
-/// may change the latter two at any time, so they are asked for anew. Empty where the kernel does not say.
+/// may change the latter two at any time, so they are asked for anew. Empty where the OS does not say.
 std::string prefix() {
     struct {
         boot_identity kernel = read_boot_identity();

@@ -13,7 +13,7 @@ namespace accel::core {
 /// their clocks, so the offer has the time as well. Thread-safe.
 namespace same_host {
 
-/// `name`: of the URI, without the '@' of a socket. Empty where the kernel does not say which host this is.
+/// `name`: of the URI, without the '@' of a socket. Empty where the OS does not say which host this is.
 [[nodiscard]] std::string offer(std::string_view name);
 /// The name in an offer that a process of this user on this host has made since `asked`; empty for any other string.
 [[nodiscard]] std::string accepted_name(std::string_view offer, nanoseconds asked);

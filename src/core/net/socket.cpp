@@ -31,7 +31,7 @@ constexpr std::chrono::hours longest_wait{1};
 /// How often a connection is tried for which there is no room.
 constexpr std::chrono::microseconds room_interval{200};
 
-/// The most unsent bytes in the kernel: a small message cannot overtake those.
+/// The most unsent bytes in the OS: a small message cannot overtake those.
 constexpr int unsent_bytes_low_water = 512 << 10;
 
 /// A control connection whose peer vanished silently ends after about 10 + 3 x 5 seconds.
@@ -116,7 +116,7 @@ int connect_one(const socket_address& address, nanoseconds deadline, unique_fd& 
     return 0;
 }
 
-/// Where nobody listens at a port from which the kernel chooses those of clients, it may choose just that one: TCP then
+/// Where nobody listens at a port from which the OS chooses those of clients, it may choose just that one: TCP then
 /// connects the socket to itself, and it would keep the port from its server.
 bool is_connected_to_itself(int fd) noexcept {
     sockaddr_storage own{};
@@ -285,7 +285,7 @@ bool let_reads_sleep(int fd) noexcept {
 }
 
 void tune_data_socket(int fd) noexcept {
-    // Buffer sizes stay with the kernel's autotuning.
+    // Buffer sizes stay with the OS's autotuning.
     set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, unsent_bytes_low_water);
 }

@@ -62,13 +62,13 @@ inline constexpr std::chrono::milliseconds sleeping_read_limit{10};
 
 /// Options of every data connection.
 void tune_data_socket(int fd) noexcept;
-/// From now on `fd`, and what it accepts, sends at most this many bits a second. False, with errno: the kernel cannot.
+/// From now on `fd`, and what it accepts, sends at most this many bits a second. False, with errno: the OS cannot.
 [[nodiscard]] bool pace_socket(int fd, bit_rate rate) noexcept;
-/// Whether the kernel can: `unsupported` with a sentence.
+/// Whether the OS can: `unsupported` with a sentence.
 [[nodiscard]] result<void> probe_pacing();
 [[nodiscard]] error cannot_pace(int number);
 
-/// Options of every control connection: no delay, and the kernel notices a peer that vanished.
+/// Options of every control connection: no delay, and the OS notices a peer that vanished.
 void tune_control_socket(int fd) noexcept;
 
 }  // namespace accel::core

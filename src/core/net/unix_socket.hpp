@@ -14,7 +14,7 @@
 namespace accel::core {
 
 /// True for schemes whose URI has a name in place of host and port. Both ends are on this host, and the process itself
-/// or the kernel says who they are: there are no keys.
+/// or the OS says who they are: there are no keys.
 [[nodiscard]] constexpr bool within_host(std::string_view scheme) noexcept {
     return scheme == "local" || scheme == "shm";
 }
@@ -28,7 +28,7 @@ inline constexpr std::size_t max_socket_name = 64;
 /// The address of the socket with this name.
 [[nodiscard]] socket_address unix_address(std::string_view name) noexcept;
 
-/// False: the peer of a Unix socket is another user's process. The kernel vouches for that.
+/// False: the peer of a Unix socket is another user's process. The OS vouches for that.
 [[nodiscard]] bool is_own_user(int fd) noexcept;
 /// "… belongs to another user"; `host` as above.
 [[nodiscard]] error another_users_process(const std::string& host);

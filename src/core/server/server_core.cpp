@@ -219,7 +219,7 @@ control_limits server_core::limits() const noexcept {
     return out;
 }
 
-/// The keys of an entrance; none where the kernel knows the peers.
+/// The keys of an entrance; none where the OS knows the peers.
 result<std::shared_ptr<live_security>> server_core::security_of(const uri& where) const {
     if (!within_host(where.scheme)) return security_;
     security_options none;

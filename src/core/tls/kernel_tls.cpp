@@ -70,7 +70,7 @@ bool expand(const suite& with, const traffic_secret& secret, std::string_view la
     return derived;
 }
 
-/// As the kernel has it: the first 4 bytes of TLS 1.3's nonce are the "salt", the others the "iv".
+/// As the OS has it: the first 4 bytes of TLS 1.3's nonce are the "salt", the others the "iv".
 template <class Info>
 bool give_keys(int fd, std::uint16_t cipher, const record_keys& keys) noexcept {
     Info info{};

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <optional>
 
-/// Records that the kernel encrypts (Documentation/networking/tls.rst of Linux): what the socket is given is plain from
-/// then on, and goes straight from where it lies. What is received stays OpenSSL's: one read by the kernel would work
+/// Records that the OS encrypts (Documentation/networking/tls.rst of Linux): what the socket is given is plain from
+/// then on, and goes straight from where it lies. What is received stays OpenSSL's: one read by the OS would work
 /// through all records that the socket holds, of one byte each if the peer likes, and not tell how many there were.
 namespace accel::core {
 
@@ -26,10 +26,10 @@ struct record_keys {
     ~record_keys();
 };
 
-/// Empty: the kernel does not take this cipher, or the secrets are gone.
+/// Empty: the OS does not take this cipher, or the secrets are gone.
 [[nodiscard]] std::optional<record_keys> next_record_keys(const tls_stream& of);
 
-/// Lets the kernel encrypt what is sent on `fd` from now on, if it has the module `tls`. The handshake is done;
+/// Lets the OS encrypt what is sent on `fd` from now on, if it has the module `tls`. The handshake is done;
 /// `stream` must not send any more, and goes on receiving. False: nothing has changed.
 [[nodiscard]] bool let_kernel_encrypt(const tls_stream& stream, int fd) noexcept;
 

@@ -53,7 +53,7 @@ struct traffic_secret {
 /// The reports of OpenSSL's callbacks about a connection.
 struct traffic_notes {
     std::string refused;             ///< the key or certificate of a peer that was refused
-    traffic_secret sending;          ///< of what this end sends on a data connection; for the kernel's TLS
+    traffic_secret sending;          ///< of what this end sends on a data connection; for the OS's TLS
     std::uint64_t sent = 0;          ///< records of application data
     std::uint64_t received = 0;      ///< …, which is what a peer costs
     std::uint64_t renewals = 0;      ///< received after the handshake: records that change keys; the first is the last
@@ -99,7 +99,7 @@ class tls_stream {
     [[nodiscard]] bool refused() const { return !key_failure().empty(); }
     [[nodiscard]] SSL* get() const noexcept { return ssl_.get(); }
     [[nodiscard]] const traffic_notes& traffic() const noexcept { return *notes_; }
-    /// Wipes what the kernel would have to know to continue this stream's records.
+    /// Wipes what the OS would have to know to continue this stream's records.
     void forget_secret() noexcept;
 
   private:

@@ -71,9 +71,7 @@ result<std::string> inflate_all(content_coding from, std::span<const std::span<c
             if (used == out.size() && !enlarge(out, limit, memory))
                 return error{.code = status::overloaded,
                              .native = 0,
-                             .message =
-                                 "there is no memory for it now: try "
-                                 "again"};
+                             .message = "not enough memory to decompress it now: try again"};
             std::span<std::byte> room = std::as_writable_bytes(std::span{out}).subspan(used);
             now = reader.step(rest, room);
             used = out.size() - room.size();

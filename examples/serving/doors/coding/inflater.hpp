@@ -42,7 +42,7 @@ class inflater {
 
 /// A whole message, whose bytes lie in `pieces`. Its memory is taken from `memory` before it is used.
 /// `message_too_large`: it has more than `limit` bytes; it takes no more memory than that before this is known.
-/// `overloaded`: there is no memory for it now. `invalid_argument`: it is none, is cut, or other bytes follow.
+/// `overloaded`: not enough memory now. `invalid_argument`: it is not valid, is cut, or other bytes follow.
 [[nodiscard]] result<std::string> inflate_all(content_coding from, std::span<const std::span<const std::byte>> pieces,
                                               std::size_t limit, memory_share& memory);
 

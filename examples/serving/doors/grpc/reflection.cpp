@@ -83,7 +83,7 @@ void put_error(writer& to, status what, const std::string& sentence) {
 void put_file(writer& to, std::string_view name) {
     const auto found = all_files().files.find(name);
     if (found == all_files().files.end())
-        return put_error(to, status::not_found, "there is no file " + oip::in_quotes(name));
+        return put_error(to, status::not_found, "unknown file " + oip::in_quotes(name));
     writer out;
     out.entry(1, found->second);
     to.message(4, out);
@@ -92,15 +92,15 @@ void put_file(writer& to, std::string_view name) {
 void put_file_of(writer& to, std::string_view symbol) {
     const auto found = all_files().symbols.find(symbol);
     if (found == all_files().symbols.end())
-        return put_error(to, status::not_found, "there is no symbol " + oip::in_quotes(symbol));
+        return put_error(to, status::not_found, "unknown symbol " + oip::in_quotes(symbol));
     put_file(to, found->second.file);
 }
 
-/// There are no extensions, of any message.
+/// No message has extensions.
 void put_extensions_of(writer& to, std::string_view type) {
     const auto found = all_files().symbols.find(type);
     if (found == all_files().symbols.end() || found->second.kind != symbol_kind::message)
-        return put_error(to, status::not_found, "there is no message " + oip::in_quotes(type));
+        return put_error(to, status::not_found, "unknown message " + oip::in_quotes(type));
     writer out;
     out.text(1, type);
     to.message(5, out);

@@ -35,7 +35,7 @@ namespace accel::examples::serving::doors {
 class health_watch;
 class rpc;
 
-/// Longest message of a call that is no inference.
+/// Longest message of a call other than an inference.
 inline constexpr std::size_t longest_question = 64 << 10;
 
 /// The Open Inference Protocol over gRPC. gRPC's threads read messages and write answers; everything else belongs to
