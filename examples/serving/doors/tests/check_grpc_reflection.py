@@ -175,22 +175,22 @@ def talk(address):
 
 
 def silent_stream(channel):
-    """A stream with one answer, whose client says nothing more."""
+    """A stream with one answer, whose client says nothing more; it has no deadline of its own."""
     from grpc_reflection.v1alpha import reflection_pb2
     requests = queue.SimpleQueue()
     requests.put(reflection_pb2.ServerReflectionRequest(list_services=""))
-    answers = info(channel, "v1")(iter(requests.get, None), timeout=60)
+    answers = info(channel, "v1")(iter(requests.get, None))
     next(answers)
     return answers
 
 
-def check_silence(address, code, least_s, most_s):
+def check_silence(address, code, least_s):
     import grpc
     with grpc.insecure_channel(address) as channel:
         began = time.monotonic()
         answers = silent_stream(channel)
         expect(code_of(lambda: next(answers)) == code, f"{code}: {answers.code()}")
-        expect(float(least_s) <= time.monotonic() - began <= float(most_s), "in time")
+        expect(float(least_s) <= time.monotonic() - began, "not before its time")
 
 
 def check_number(address):
@@ -218,7 +218,7 @@ def main():
     if failed:
         return failed
     with pair("--stream-timeout", "1s") as door:
-        failed = client(door, "silence", "DEADLINE_EXCEEDED", "0.9", "20")
+        failed = client(door, "silence", "DEADLINE_EXCEEDED", "0.9")
     with pair("--max-calls", "2", "--body-grace", "60s") as door:
         failed = failed or client(door, "number")
     return failed

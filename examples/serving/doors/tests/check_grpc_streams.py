@@ -2,6 +2,7 @@
 """ModelStreamInfer with a stock tritonclient[grpc], also its aio client: parts and their order, finals, mistakes within
 a stream, clients that read slowly or leave. Skipped where PyPI is out of reach."""
 import asyncio
+import contextlib
 import json
 import queue
 import subprocess
@@ -16,7 +17,7 @@ from pair import expect, first_line
 
 # Seconds. Long enough for a client that a busy machine holds up.
 PART_TIMEOUT = 3
-WRITE_TIMEOUT = 6
+WRITE_TIMEOUT = 2
 
 
 def parts_input(grpc, numpy, count, first=0.0, wait_ms=0, fails=0, ends=0, name="x"):
@@ -175,8 +176,9 @@ def wait_for(holds, what, seconds=60):
         time.sleep(0.05)
 
 
-def check_slow(grpc, numpy, client, address):
-    """A client that does not read: the model's server waits, and others are served; in the end it is let go."""
+@contextlib.contextmanager
+def slow_client(address):
+    """A stream whose client has read one answer of endless ones, and then reads no more."""
     import grpc as raw
     from tritonclient.grpc import service_pb2
 
@@ -190,21 +192,37 @@ def check_slow(grpc, numpy, client, address):
 
     options = [("grpc.http2.lookahead_bytes", 1024), ("grpc.http2.bdp_probe", 0)]
     with raw.insecure_channel(address, options=options) as channel:
-        answers = channel.stream_stream(SERVICE + "ModelStreamInfer")(requests(), timeout=60)
+        answers = channel.stream_stream(SERVICE + "ModelStreamInfer")(requests())
         next(answers)
-        for n in range(20):
-            began = time.monotonic()
-            client.infer("double", [an_input(grpc, numpy)])
-            expect(time.monotonic() - began < WRITE_TIMEOUT - 1, "others do not wait")
-        time.sleep(WRITE_TIMEOUT + 1)
+        try:
+            yield answers
+        finally:
+            held.set()
+
+
+def check_slow(address):
+    """A client that does not read is let go once its time is over."""
+    import grpc as raw
+
+    with slow_client(address) as answers:
+        time.sleep(3 * WRITE_TIMEOUT)
         try:
             for _ in answers:
                 pass
             expect(False, "a slow client is let go")
         except raw.RpcError as failure:
             expect(failure.code().name == "CANCELLED", f"a slow client: {failure.code()} {failure.details()}")
-        finally:
-            held.set()
+
+
+def others(address):
+    """While a client that has time does not read, others are served."""
+    import numpy
+    import tritonclient.grpc as grpc
+
+    with slow_client(address) as answers, grpc.InferenceServerClient(address) as client:
+        for _ in range(20):
+            client.infer("double", [an_input(grpc, numpy)])
+        answers.cancel()
 
 
 def check_leavers(grpc, numpy, address):
@@ -250,7 +268,7 @@ def talk(address):
     for check in (lambda: check_parts(grpc, numpy, client), lambda: check_order(grpc, numpy, client),
                   lambda: check_many(grpc, numpy, client, "parts", 50),
                   lambda: check_mistakes(grpc, numpy, utils, client), lambda: check_messages(address),
-                  lambda: check_slow(grpc, numpy, client, address), lambda: check_leavers(grpc, numpy, address),
+                  lambda: check_slow(address), lambda: check_leavers(grpc, numpy, address),
                   lambda: asyncio.run(check_aio(grpc, aio, numpy, address))):
         began = time.monotonic()
         check()
@@ -283,7 +301,7 @@ def silent_stream(address):
 
 
 def main():
-    clients = {"talk": talk, "last_stream": last_stream, "silent_stream": silent_stream}
+    clients = {"talk": talk, "others": others, "last_stream": last_stream, "silent_stream": silent_stream}
     if len(sys.argv) == 3 and sys.argv[1] in clients:
         clients[sys.argv[1]](sys.argv[2])
         return 0
@@ -300,6 +318,9 @@ def main():
         pair.end_door()
         expect(last.wait(timeout=60) == 0, "the last stream is answered")
         pair.door.wait(timeout=60)  # an open stream does not hold it until the end of --drain-timeout
+    with grpc_pair(*sys.argv[1:3], "--write-timeout", "600s") as other:
+        done = subprocess.run([python, __file__, "others", other.address], check=False, timeout=60)
+        expect(done.returncode == 0, "others do not wait for a slow client")
     with grpc_pair(*sys.argv[1:3], "--stream-timeout", "1s") as other:
         done = subprocess.run([python, __file__, "silent_stream", other.address], check=False, timeout=60)
         expect(done.returncode == 0, "a silent stream ends")

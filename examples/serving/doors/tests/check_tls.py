@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 
-from check_mistakes import check_continue, check_keep_alive, check_leavers
+from check_mistakes import LEAVERS, check_continue, check_keep_alive, check_leavers
 from pair import Connection, Pair, binary_request, expect, post
 
 TOKEN = "0123456789abcdef"
@@ -215,7 +215,7 @@ def main():
             for check in (check_keep_alive, check_continue, check_leavers, check_bodies):
                 check(pair)
                 print(check.__name__, "good", flush=True)
-        expect(pair.summary["cancelled"] >= 20, f"calls of leavers are cancelled: {pair.summary}")
+        expect(pair.summary["cancelled"] >= LEAVERS, f"calls of leavers are cancelled: {pair.summary}")
         check_open_to_others(programs, files)
         check_renewal(programs)
     return 0

@@ -111,6 +111,8 @@ class waiting_room {
         {
             const std::lock_guard lock(mutex_);
             all.swap(held_);
+            ++releases_;
+            changed_.notify_all();
         }
         for (accel::exchange& each : all) answer_with(each, 2);
     }
@@ -124,10 +126,23 @@ class waiting_room {
         return true;
     }
 
+    /// Waits until `release` has been called so often. False: nobody waits any more.
+    [[nodiscard]] bool released(std::size_t times, const accel::exchange& asked) {
+        std::unique_lock lock(mutex_);
+        while (!changed_.wait_for(lock, std::chrono::milliseconds{10}, [&] { return releases_ >= times; }))
+            if (asked.cancelled()) return false;
+        return true;
+    }
+    [[nodiscard]] std::size_t releases() {
+        const std::lock_guard lock(mutex_);
+        return releases_;
+    }
+
   private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<accel::exchange> held_;
+    std::size_t releases_ = 0;
 };
 
 waiting_room& waiting() {
@@ -186,7 +201,8 @@ bool send_part(accel::exchange& to, std::span<const std::byte> bytes) {
 }
 
 void send_numbers(accel::exchange to, const std::array<float, numbers>& asked) {
-    const auto [count, first, wait_ms, fails, ends, infinite, none, none_either] = asked;
+    const auto [count, first, wait_ms, fails, ends, infinite, stepwise, none] = asked;
+    std::size_t releases = waiting().releases();
     bool waits = true;
     float values[numbers];
     for (float i = 0; waits && i < count; ++i) {
@@ -194,6 +210,7 @@ void send_numbers(accel::exchange to, const std::array<float, numbers>& asked) {
         std::fill(std::begin(values), std::end(values), first + i);
         if (i + 1 == infinite) values[0] = std::numeric_limits<float>::infinity();
         waits = send_part(to, std::as_bytes(std::span{values}));
+        if (waits && stepwise > 0) waits = waiting().released(++releases, to);
     }
     if (fails > 0) {
         static_cast<void>(to.fail(accel::status::application_error, 7, "the model is on fire"));
@@ -206,7 +223,8 @@ void send_numbers(accel::exchange to, const std::array<float, numbers>& asked) {
 }
 
 /// The input: how many parts, the first one's numbers, ms before each; whether it fails then, whether the end has
-/// numbers too (-1); and which part, counted from 1, begins with what JSON cannot represent.
+/// numbers too (-1); which part, counted from 1, begins with what JSON cannot represent; and whether each part is
+/// followed by another only once `release` has been called.
 void answer_in_parts(accel::exchange to) {
     std::array<float, numbers> asked;
     if (!to.in_parts() || to.request().size() != payload) {
