@@ -23,7 +23,7 @@ using namespace accel;
 using namespace std::chrono_literals;
 
 /// Blocks a thread that makes tokens until the client has read one.
-class room_for_tokens : part_waiter {
+class room_for_tokens : exchange::part_waiter {
   public:
     room_for_tokens() : part_waiter{&room_for_tokens::notify} {}
     /// False: nobody waits for tokens any more. `stop`: of the exchange.

@@ -23,18 +23,18 @@ enum class metric_kind : std::uint8_t {
 /// A label's name and value.
 using metric_label = std::pair<std::string, std::string>;
 
-/// The number of values that were at most `upper`, including those of the buckets below.
-struct metric_bucket {
-    double upper = 0;  ///< in the family's unit
-    std::uint64_t count = 0;
-};
-
 /// One series of a family.
 struct metric {
+    /// The number of values that were at most `upper`, including those of the buckets below.
+    struct bucket {
+        double upper = 0;  ///< in the family's unit
+        std::uint64_t count = 0;
+    };
+
     std::vector<metric_label> labels{};
-    double value = 0;                      ///< counters and gauges; histograms: the sum of all values
-    std::uint64_t count = 0;               ///< histograms: number of all values, including those above the last bucket
-    std::vector<metric_bucket> buckets{};  ///< histograms: in order of `upper`
+    double value = 0;               ///< counters and gauges; histograms: the sum of all values
+    std::uint64_t count = 0;        ///< histograms: number of all values, including those above the last bucket
+    std::vector<bucket> buckets{};  ///< histograms: in order of `upper`
 };
 
 /// All series with one name.

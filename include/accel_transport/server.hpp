@@ -33,17 +33,17 @@ struct internals;
 class server_core;
 }  // namespace core
 
-/// A callback for `exchange::await_part`. Derive from this type to add state.
-struct part_waiter {
-    /// Runs on a worker's thread; must not block.
-    void (*wake)(part_waiter& self) noexcept = nullptr;
-};
-
 /// The server's end of one request: read the request, write the response in place, reply. Owner; move-only.
 /// A handler may keep an exchange, move it to any thread and answer later, in any order. Destroying an unanswered
 /// exchange answers `abandoned`. Using an exchange after its answer ends the process with a message.
 class ACCEL_API exchange {
   public:
+    /// A callback for `await_part`. Derive from this type to add state.
+    struct part_waiter {
+        /// Runs on a worker's thread; must not block.
+        void (*wake)(part_waiter& self) noexcept = nullptr;
+    };
+
     exchange(exchange&& other) noexcept : state_(other.state_) { other.state_ = nullptr; }
     exchange& operator=(exchange&& other) noexcept;
     ~exchange() {
@@ -177,16 +177,15 @@ class stage_timer {
 /// which then ends once its handlers have returned.
 using handler = std::function<void(exchange)>;
 
-/// A handler for the requests with this target.
-struct named_handler {
-    std::string name;  ///< 1 to 64 printable ASCII characters without blanks
-    handler service;
-};
-
 /// The handlers of a server with targets. Requests for any other target get `not_found`.
 struct service_table {
-    std::vector<named_handler> named;  ///< at most `max_targets`
-    handler unnamed = {};              ///< for requests without a target; if empty, these get `not_found`
+    /// A handler for the requests with this target.
+    struct entry {
+        std::string name;  ///< 1 to 64 printable ASCII characters without blanks
+        handler service;
+    };
+    std::vector<entry> named;  ///< at most `max_targets`
+    handler unnamed = {};      ///< for requests without a target; if empty, these get `not_found`
 };
 
 /// Counters of a server since it was opened.

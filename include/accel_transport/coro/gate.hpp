@@ -137,7 +137,7 @@ class [[nodiscard]] room_for_part {
 
   private:
     /// Lives until the server has called it, at the latest when the exchange ends.
-    struct wait : part_waiter {
+    struct wait : exchange::part_waiter {
         wait(gate& through, std::coroutine_handle<> waiting) noexcept
             : part_waiter{[](part_waiter& self) noexcept { static_cast<wait&>(self).on_room(); }}, way(through) {
             way.waiting_ = waiting;

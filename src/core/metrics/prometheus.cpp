@@ -55,7 +55,7 @@ class text_writer {
 
   private:
     void histogram(std::string_view name, const metric& from) {
-        for (const metric_bucket& each : from.buckets)
+        for (const metric::bucket& each : from.buckets)
             line(name, "_bucket", from, &each.upper, static_cast<double>(each.count));
         line(name, "_bucket", from, &above_all, static_cast<double>(from.count));
         line(name, "_sum", from, nullptr, from.value);

@@ -21,7 +21,7 @@ exchange_state* part_credits::pop() noexcept {
 
 void part_credits::wake() noexcept {
     if (waiter_.load(std::memory_order_seq_cst) == nullptr) return;
-    part_waiter* const who = waiter_.exchange(nullptr, std::memory_order_seq_cst);
+    exchange::part_waiter* const who = waiter_.exchange(nullptr, std::memory_order_seq_cst);
     if (who != nullptr && who != &arming) who->wake(*who);
 }
 

@@ -48,9 +48,9 @@ class part_credits {
     /// True: there is room, or `over()` says that there will be none. False: `who` is going to be called, or another
     /// waits already. Then nothing here may be touched any more: whoever was called may have ended the exchange.
     template <class Over>
-    [[nodiscard]] bool await(part_waiter& who, Over over) noexcept {
+    [[nodiscard]] bool await(exchange::part_waiter& who, Over over) noexcept {
         if (next() != nullptr) return true;
-        part_waiter* seen = nullptr;
+        exchange::part_waiter* seen = nullptr;
         if (!waiter_.compare_exchange_strong(seen, &arming, std::memory_order_seq_cst)) return false;
         // `wake` takes this mark away and calls nobody: until `who` stands there the exchange is still this thread's.
         if (next() != nullptr || over()) {
@@ -64,10 +64,10 @@ class part_credits {
   private:
     [[nodiscard]] exchange_state* pop() noexcept;
 
-    static inline constinit part_waiter arming{};  ///< somebody begins to wait
+    static inline constinit exchange::part_waiter arming{};  ///< somebody begins to wait
 
     std::atomic<exchange_state*> given_{nullptr};  ///< a stack, linked by `exchange_state::next`
-    std::atomic<part_waiter*> waiter_{nullptr};
+    std::atomic<exchange::part_waiter*> waiter_{nullptr};
     exchange_state* next_ = nullptr;
     std::uint64_t sent_ = 0;
     std::uint32_t generation_ = 0;

@@ -54,7 +54,7 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
                      fmt::format("a server listens on {} URIs at most", worker::max_sources)};
     if (!services.unnamed && services.named.empty()) return no_handler();
     std::vector<std::string> names;
-    for (const named_handler& each : services.named) {
+    for (const service_table::entry& each : services.named) {
         if (!each.service) return no_handler();
         names.push_back(each.name);
     }

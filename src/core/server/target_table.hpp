@@ -16,8 +16,8 @@ namespace accel::core {
 class target_table {
   public:
     target_table() = default;
-    explicit target_table(const std::vector<named_handler>& from) {
-        for (const named_handler& each : from) entries_.push_back({target_of(each.name).number, each.service});
+    explicit target_table(const std::vector<service_table::entry>& from) {
+        for (const service_table::entry& each : from) entries_.push_back({target_of(each.name).number, each.service});
         std::ranges::sort(entries_, {}, &entry::number);
     }
     /// Null: there is none. `index`: in `numbers`, the number of targets if there is none.

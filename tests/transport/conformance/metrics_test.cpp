@@ -178,7 +178,7 @@ TEST_P(counting, more_targets_than_a_channel_counts_apart_share_a_series) {
     listen(services);
     auto client = connect();
     for (int round = 0; round < 2; ++round)
-        for (const named_handler& each : services.named)
+        for (const service_table::entry& each : services.named)
             EXPECT_EQ(call(client, 10, {.target = target_of(each.name)}), status::ok);
     EXPECT_EQ(sum("accel_calls_total", {at_client}), 40);
     EXPECT_EQ(sum("accel_calls_total", {at_client, {"target", "(other)"}}), 24);
@@ -205,7 +205,7 @@ TEST_P(counting, stages_that_handlers_record_are_counted) {
         for (const metric& each : family.series) {
             if (family.name != "accel_stage_seconds" || each.labels.back().second != "inference") continue;
             EXPECT_NEAR(each.value, 0.006, 1e-9) << "the sum, in seconds";
-            for (const metric_bucket& bucket : each.buckets)
+            for (const metric::bucket& bucket : each.buckets)
                 EXPECT_EQ(bucket.count, bucket.upper > 0.003 ? 2U : 0U) << bucket.upper;
         }
     }

@@ -24,7 +24,7 @@ status send_seed(exchange& one, std::size_t length, std::uint64_t seed) {
 }
 
 /// Notes that it was called.
-struct noted : part_waiter {
+struct noted : exchange::part_waiter {
     noted() : part_waiter{[](part_waiter& self) noexcept { ++static_cast<noted&>(self).calls; }} {}
     [[nodiscard]] bool called(int count) const {
         return eventually(patience(5s), [&] { return calls == count; });

@@ -147,7 +147,7 @@ class arrivals {
 };
 
 /// Waits for room. Nobody is called twice.
-struct waiting : part_waiter {
+struct waiting : exchange::part_waiter {
     waiting() : part_waiter{[](part_waiter& self) noexcept { static_cast<waiting&>(self).on_room(); }} {}
     void on_room() noexcept {
         require(waits, "whoever is called has waited");
@@ -162,7 +162,7 @@ class serving final : tests::observed_sessions {
         server_options options;
         options.poll = poll_mode::busy;
         const handler service = [this](exchange one) { handle(std::move(one)); };
-        worker_ = new worker(nullptr, options, service, target_table(std::vector<named_handler>{}));
+        worker_ = new worker(nullptr, options, service, target_table(std::vector<service_table::entry>{}));
         worker_->add_source(std::make_unique<tests::link_poller<arrivals>>(arrivals_));
         worker_->observe(this);
         for (int i = 0; i < 2; ++i) install();

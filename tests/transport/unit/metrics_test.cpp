@@ -195,7 +195,7 @@ TEST(metrics_snapshot, buckets_rise_and_units_are_in_the_names) {
         for (const metric& each : family.series) {
             double upper = 0;
             std::uint64_t below = 0;
-            for (const metric_bucket& bucket : each.buckets) {
+            for (const metric::bucket& bucket : each.buckets) {
                 EXPECT_GT(bucket.upper, upper);
                 EXPECT_GE(bucket.count, below);
                 upper = bucket.upper;

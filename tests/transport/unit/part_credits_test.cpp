@@ -12,7 +12,7 @@
 namespace accel::core {
 namespace {
 
-struct counting_waiter : part_waiter {
+struct counting_waiter : exchange::part_waiter {
     counting_waiter() : part_waiter{[](part_waiter& self) noexcept { ++static_cast<counting_waiter&>(self).calls; }} {}
     std::atomic<int> calls{0};
 };
@@ -45,7 +45,7 @@ TEST(part_credits, added_room_is_taken_once) {
     EXPECT_EQ(parts.sent(), 0U);
 }
 
-bool await(part_credits& parts, part_waiter& who) {
+bool await(part_credits& parts, exchange::part_waiter& who) {
     return parts.await(who, [] { return false; });
 }
 
@@ -90,7 +90,7 @@ TEST(part_credits, room_added_while_a_waiter_registers_is_found) {
 /// Whoever is called may send, and answer: the thread that began to wait touches nothing any more.
 TEST(part_credits, a_called_waiter_owns_the_exchange) {
     constexpr int rounds = 2000;
-    struct sender : part_waiter {
+    struct sender : exchange::part_waiter {
         sender() : part_waiter{[](part_waiter& self) noexcept { static_cast<sender&>(self).go_on(); }} {}
         void go_on() noexcept {
             if (of->next() != nullptr) (void)of->take();

@@ -62,7 +62,7 @@ TEST(target_names, numbers_are_hashes_that_never_change) {
 }
 
 TEST(target_names, a_table_finds_only_its_own_names) {
-    std::vector<named_handler> named;
+    std::vector<service_table::entry> named;
     int called = -1;
     for (int i = 0; i < 300; ++i)
         named.push_back({"model" + std::to_string(i), [&called, i](exchange) { called = i; }});
