@@ -47,8 +47,8 @@ class backend {
     [[nodiscard]] virtual bool paces() const noexcept { return false; }
     /// True: a server's pollers listen on ports of their own; else all connections use the URI's port.
     [[nodiscard]] virtual bool has_data_port() const noexcept { return false; }
-    /// True: a server's slots may have their payloads on a GPU, and messages arrive there.
-    [[nodiscard]] virtual bool fills_gpus() const noexcept { return false; }
+    /// True: a server's slots may have their payloads on a device, and messages arrive there.
+    [[nodiscard]] virtual bool fills_devices() const noexcept { return false; }
     /// Prepares a region for this backend's links, once, before its first use.
     [[nodiscard]] virtual result<void> register_region(const region_state&) { return {}; }
     virtual void unregister_region(const region_state&) noexcept {}

@@ -52,9 +52,9 @@ result<backend*> context_state::named_backend(std::string_view scheme) const {
 
 namespace {
 
-result<region> make_region(context_state& context, std::byte* data, std::size_t size, accelerator_device* gpu,
+result<region> make_region(context_state& context, std::byte* data, std::size_t size, accelerator_device* on,
                            bool owned) {
-    auto state = std::make_unique<region_state>(context, data, size, gpu, owned);
+    auto state = std::make_unique<region_state>(context, data, size, on, owned);
     for (const auto& each : context.backends())
         if (auto done = each->register_region(*state); !done) return done.error();
     return internals::make_region(std::move(state));
@@ -62,7 +62,7 @@ result<region> make_region(context_state& context, std::byte* data, std::size_t 
 
 result<accelerator_device*> device_of(context_state& context, memory_kind kind) {
     if (kind == memory_kind::host()) return nullptr;
-    return context.gpus()->open(kind);
+    return context.devices()->open(kind);
 }
 
 /// Whether a range of the host's is mapped from end to end. A look at each mapping, not at each page: since
@@ -127,12 +127,12 @@ result<region> context::allocate(std::size_t size_bytes, memory_kind kind) {
     if (core::behind(state_, "context").inherited()) return core::made_before_fork();
     if (size_bytes == 0) return core::empty_region();
     return core::guarded([&]() -> result<region> {
-        auto gpu = core::device_of(*state_, kind);
-        if (!gpu) return gpu.error();
-        if (*gpu != nullptr) {
-            auto memory = (*gpu)->allocate(size_bytes);
+        auto device = core::device_of(*state_, kind);
+        if (!device) return device.error();
+        if (*device != nullptr) {
+            auto memory = (*device)->allocate(size_bytes);
             if (!memory) return memory.error();
-            return core::make_region(*state_, *memory, size_bytes, *gpu, true);
+            return core::make_region(*state_, *memory, size_bytes, *device, true);
         }
         void* data = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (data == MAP_FAILED)
@@ -147,11 +147,11 @@ result<region> context::register_memory(void* data, std::size_t size_bytes, memo
     if (data == nullptr) return error{status::invalid_argument, 0, "cannot register a null pointer"};
     return core::guarded([&]() -> result<region> {
         if (auto good = core::check_end(data, size_bytes); !good) return good.error();
-        auto gpu = core::device_of(*state_, kind);
-        if (!gpu) return gpu.error();
-        if (auto right = state_->gpus()->check(data, size_bytes, kind); !right) return right.error();
+        auto device = core::device_of(*state_, kind);
+        if (!device) return device.error();
+        if (auto right = state_->devices()->check(data, size_bytes, kind); !right) return right.error();
         if (auto good = core::check_range(data, size_bytes, kind); !good) return good.error();
-        return core::make_region(*state_, static_cast<std::byte*>(data), size_bytes, *gpu, false);
+        return core::make_region(*state_, static_cast<std::byte*>(data), size_bytes, *device, false);
     });
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/accelerator.hpp"
 #include "core/backend.hpp"
 #include "core/fork_guard.hpp"
 #include "core/log_sink.hpp"
 #include "core/metrics/metrics_registry.hpp"
 #include "core/region_state.hpp"
+#include "staging/accelerator.hpp"
 
 #include <accel_transport/context.hpp>
 
@@ -35,10 +35,10 @@ class context_state : public std::enable_shared_from_this<context_state> {
     [[nodiscard]] metrics_registry* metrics() const noexcept { return metrics_.get(); }
     /// The client side of the control plane: one thread, started on first use.
     [[nodiscard]] control_client& control();
-    /// GPUs, if there are any.
-    [[nodiscard]] const std::shared_ptr<accelerator>& gpus() const noexcept { return gpus_; }
-    /// Tests: a stand-in. Before anything uses the GPUs.
-    void replace_gpus(std::shared_ptr<accelerator> other) noexcept { gpus_ = std::move(other); }
+    /// Devices with memory of their own, if there are any.
+    [[nodiscard]] const std::shared_ptr<accelerator>& devices() const noexcept { return devices_; }
+    /// Tests: a stand-in. Before anything uses the devices.
+    void replace_devices(std::shared_ptr<accelerator> other) noexcept { devices_ = std::move(other); }
     /// Tests: replaces the backend of a scheme. Before anything uses that one.
     void replace_backend(std::unique_ptr<backend> other) noexcept {
         for (auto& each : backends_)
@@ -58,7 +58,7 @@ class context_state : public std::enable_shared_from_this<context_state> {
     const std::unique_ptr<metrics_registry> metrics_;
     std::mutex mutex_;
     std::unique_ptr<control_client> control_;
-    std::shared_ptr<accelerator> gpus_ = make_accelerator();  ///< outlives the backends
+    std::shared_ptr<accelerator> devices_ = make_accelerator();  ///< outlives the backends
     std::vector<std::unique_ptr<backend>> backends_;
 };
 

@@ -11,7 +11,7 @@ class layout_allocator {
     explicit layout_allocator(std::byte* base) noexcept : base_(base) {}
     template <class Part>
     Part* take(std::size_t count) noexcept {
-        constexpr std::size_t line = 256;  // no two parts share a cache line, of a CPU or a GPU
+        constexpr std::size_t line = 256;  // no two parts share a cache line, on a device neither
         const std::size_t at = used_;
         used_ += (count * sizeof(Part) + line - 1) / line * line;
         return base_ == nullptr ? nullptr : reinterpret_cast<Part*>(base_ + at);

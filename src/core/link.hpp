@@ -106,18 +106,18 @@ class link : public connection {
     /// The receiver is done with the payload of the last arrival in this slot. Also after close.
     virtual void consumed(std::uint32_t slot) noexcept = 0;
 
-    /// True: lent GPU memory of this region is read in place (`written`: written by the peer); else the core
+    /// True: lent device memory of this region is read in place (`written`: written by the peer); else the core
     /// stages it. The first call for a region may take long.
     [[nodiscard]] virtual bool reaches(const region_state& /*region*/, bool /*written*/) noexcept { return false; }
 
-    /// Server, after attach: its client wants to reach a handler's slots on a GPU by itself.
-    [[nodiscard]] virtual bool wants_gpu_slots() const noexcept { return false; }
+    /// Server, after attach: its client wants to reach a handler's slots on a device by itself.
+    [[nodiscard]] virtual bool wants_device_slots() const noexcept { return false; }
     /// Server, once, before `describe`: lets the client reach them, if it can. A request may then arrive in its slot
     /// there, with `response_room` in the slot of its response.
-    virtual void share_gpu_slots(const std::shared_ptr<slot_memory>& /*requests*/,
-                                 const std::shared_ptr<slot_memory>& /*responses*/) noexcept {}
+    virtual void share_device_slots(const std::shared_ptr<slot_memory>& /*requests*/,
+                                    const std::shared_ptr<slot_memory>& /*responses*/) noexcept {}
 
-    /// Client: an answer has come whose event waits for a copy by a GPU.
+    /// Client: an answer has come whose event waits for a copy by a device.
     [[nodiscard]] virtual bool receives() const noexcept { return false; }
 
     /// Client: true: `deliver` takes a payload in ranges; else the core gathers it in the slot.

@@ -70,21 +70,21 @@ region internals::make_region(std::unique_ptr<region_state> state) noexcept {
     return region{std::move(state)};
 }
 
-region_state::region_state(context_state& context, std::byte* data, std::size_t size, accelerator_device* gpu,
+region_state::region_state(context_state& context, std::byte* data, std::size_t size, accelerator_device* on,
                            bool owned) noexcept
     : context_(context.shared_from_this()),
       data_(data),
       size_(size),
-      gpu_(gpu),
-      kind_(gpu == nullptr ? memory_kind::host() : gpu->kind()),
+      device_(on),
+      kind_(on == nullptr ? memory_kind::host() : on->kind()),
       id_(next_region_id()),
       owned_(owned) {}
 
 region_state::~region_state() {
     for (const auto& each : context_->backends()) each->unregister_region(*this);
     if (!owned_) return;
-    if (gpu_ != nullptr)
-        gpu_->release(data_);
+    if (device_ != nullptr)
+        device_->release(data_);
     else
         ::munmap(data_, size_);
 }

@@ -13,7 +13,7 @@
 #include <type_traits>
 
 /// Bytes on the wire of the data path. docs/protocol.md is the specification; this file and the public
-/// detail/wire/slot_header.hpp, for what kernels see too, are its only code.
+/// detail/wire/slot_header.hpp, for what device code sees too, are its only code.
 namespace accel::core {
 
 static_assert(std::endian::native == std::endian::little,

@@ -17,8 +17,8 @@ class context_state;
 /// One registered region as the backends see it.
 class region_state {
   public:
-    /// `gpu`: null for memory of the host.
-    region_state(context_state& context, std::byte* data, std::size_t size, accelerator_device* gpu,
+    /// `on`: null for memory of the host.
+    region_state(context_state& context, std::byte* data, std::size_t size, accelerator_device* on,
                  bool owned) noexcept;
     ~region_state();
     region_state(const region_state&) = delete;
@@ -26,8 +26,8 @@ class region_state {
     std::byte* data() const noexcept { return data_; }
     std::size_t size() const noexcept { return size_; }
     memory_kind kind() const noexcept { return kind_; }
-    /// The GPU of this memory; null: host memory.
-    accelerator_device* gpu() const noexcept { return gpu_; }
+    /// The device of this memory; null: host memory.
+    accelerator_device* device() const noexcept { return device_; }
     /// True in a child of the process that made it.
     [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
     /// The region's id: unique in this process for good, never 0.
@@ -37,7 +37,7 @@ class region_state {
     std::shared_ptr<context_state> context_;
     std::byte* data_;
     std::size_t size_;
-    accelerator_device* gpu_;
+    accelerator_device* device_;
     memory_kind kind_;
     std::uint64_t id_;
     bool owned_;

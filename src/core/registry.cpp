@@ -35,7 +35,7 @@ class left_out_backend final : public backend {
 #if ACCEL_VERBS
 std::unique_ptr<backend> gpu_backend([[maybe_unused]] context_state& context) {
 #if ACCEL_KERNELS
-    return gpu::make_backend(context, rdma::make_backend(context, {.name = "gpu", .fills_gpus = false}));
+    return gpu::make_backend(context, rdma::make_backend(context, {.name = "gpu", .fills_devices = false}));
 #else
     return std::make_unique<left_out_backend>("gpu", "ACCEL_KERNELS");
 #endif
@@ -44,8 +44,8 @@ std::unique_ptr<backend> gpu_backend([[maybe_unused]] context_state& context) {
 
 void add_verbs_backends([[maybe_unused]] context_state& context, backends& all) {
 #if ACCEL_VERBS
-    all.push_back(rdma::make_backend(context, {.name = "gdr", .fills_gpus = true}));
-    all.push_back(rdma::make_backend(context, {.name = "rdma", .fills_gpus = false}));
+    all.push_back(rdma::make_backend(context, {.name = "gdr", .fills_devices = true}));
+    all.push_back(rdma::make_backend(context, {.name = "rdma", .fills_devices = false}));
     all.push_back(gpu_backend(context));
 #else
     for (const char* scheme : {"gdr", "rdma", "gpu"})

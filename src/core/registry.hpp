@@ -44,8 +44,8 @@ namespace accel::zmq {
 namespace accel::rdma {
 /// A scheme over verbs, beyond its name.
 struct scheme_traits {
-    std::string_view name;    ///< static storage
-    bool fills_gpus = false;  ///< a server's payloads lie on a GPU
+    std::string_view name;       ///< static storage
+    bool fills_devices = false;  ///< a server's payloads lie on a GPU
 };
 /// Writes between registered memory over reliable connections, posted by the CPU. All such schemes are one wire: a
 /// client of one talks to a server of another.

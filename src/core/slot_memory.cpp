@@ -12,7 +12,7 @@ namespace accel::core {
 namespace {
 
 constexpr std::size_t cache_line = 64;
-constexpr std::size_t gpu_line = 256;
+constexpr std::size_t device_line = 256;
 
 std::size_t round_up(std::size_t value, std::size_t to) noexcept {
     return (value + to - 1) / to * to;
@@ -28,15 +28,15 @@ std::size_t slot_memory::size_bytes(std::uint32_t count, std::size_t capacity) n
     return stride_for(capacity) * count;
 }
 
-std::size_t slot_memory::gpu_stride(std::size_t capacity) noexcept {
-    return round_up(std::max<std::size_t>(capacity, 1), gpu_line);
+std::size_t slot_memory::device_stride(std::size_t capacity) noexcept {
+    return round_up(std::max<std::size_t>(capacity, 1), device_line);
 }
 
 slot_memory::slot_memory(std::uint32_t count, std::size_t capacity, slot_place place) noexcept
     : count_(count),
       capacity_(capacity),
-      stride_(stride_for(place.gpu == nullptr ? capacity : text_room)),
-      payload_stride_(place.gpu == nullptr ? stride_ : gpu_stride(capacity)),
+      stride_(stride_for(place.device == nullptr ? capacity : text_room)),
+      payload_stride_(place.device == nullptr ? stride_ : device_stride(capacity)),
       place_(std::move(place)) {}
 
 result<std::shared_ptr<slot_memory>> slot_memory::create(std::uint32_t count, std::size_t capacity, slot_place place) {
@@ -69,28 +69,28 @@ result<void> slot_memory::map() {
     }
     base_ = static_cast<std::byte*>(base);
     payloads_ = base_ + extension_room + header_bytes;
-    if (place_.gpu == nullptr) return {};
+    if (place_.device == nullptr) return {};
     result<std::byte*> payloads = error{status::unsupported, 0, {}};
-    if (place_.shareable) payloads = place_.gpu->allocate_shareable(payload_bytes());
-    if (!payloads && payloads.code() == status::unsupported) payloads = place_.gpu->allocate(payload_bytes());
+    if (place_.shareable) payloads = place_.device->allocate_shareable(payload_bytes());
+    if (!payloads && payloads.code() == status::unsupported) payloads = place_.device->allocate(payload_bytes());
     if (!payloads) return payloads.error();
     payloads_ = *payloads;
     return {};
 }
 
-result<void> slot_memory::pin(const std::shared_ptr<accelerator>& gpus) {
+result<void> slot_memory::pin(const std::shared_ptr<accelerator>& devices) {
     if (pinned_by_ != nullptr) return {};
-    auto pinned = gpus->pin(base_, size_bytes());
+    auto pinned = devices->pin(base_, size_bytes());
     if (!pinned) return pinned.error();
-    if (*pinned) pinned_by_ = gpus;
+    if (*pinned) pinned_by_ = devices;
     return {};
 }
 
 slot_memory::~slot_memory() {
     if (pinned_by_ != nullptr) pinned_by_->unpin(base_);
     if (base_ == nullptr || !owned_) return;
-    const bool on_gpu = place_.gpu != nullptr && payloads_ != base_ + extension_room + header_bytes;
-    if (on_gpu) place_.gpu->release(payloads_);
+    const bool on_device = place_.device != nullptr && payloads_ != base_ + extension_room + header_bytes;
+    if (on_device) place_.device->release(payloads_);
     ::munmap(base_, size_bytes());
 }
 

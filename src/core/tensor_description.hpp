@@ -22,12 +22,12 @@ struct described_message {
 
 /// Writes the description: in front of the header if it fits there, else as a table.
 /// `extension_bytes`: of the former, for the header; 0: it is a table. `invalid_argument`: there are none or too many,
-/// or one does not lie in the payload, behind the table if there is one; `unsupported`: the table would be on a GPU.
+/// or one does not lie in the payload, behind the table if there is one; `unsupported`: the table would be on a device.
 [[nodiscard]] status describe_message(const described_message& message, std::span<const tensor> list,
                                       std::uint16_t& extension_bytes) noexcept;
 
 /// Reads the description of the message of that generation. `on_host`: its payload is. Fails as `accel::tensors`, but
-/// with `not_found`: there is none; and `unsupported`: if there is one, it is a table on a GPU.
+/// with `not_found`: there is none; and `unsupported`: if there is one, it is a table on a device.
 [[nodiscard]] status read_description(const std::byte* header, std::uint32_t generation,
                                       std::span<const std::byte> payload, bool on_host, std::span<tensor> out,
                                       std::size_t& count) noexcept;

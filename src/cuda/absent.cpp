@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/accelerator.hpp"
+#include "staging/accelerator.hpp"
 
 /// In the place of accelerator.cpp in a build without CUDA.
 namespace accel::core {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/accelerator.hpp"
+#include "staging/accelerator.hpp"
 
 #include "cuda/device.hpp"
 #include "cuda/driver.hpp"

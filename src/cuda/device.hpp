@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/accelerator.hpp"
-#include "core/failure_watch.hpp"
+#include "staging/accelerator.hpp"
+#include "staging/failure_watch.hpp"
 
 #include <atomic>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/failure_watch.hpp"
+#include "staging/failure_watch.hpp"
 
 #include <accel_transport/status.hpp>
 

@@ -46,7 +46,7 @@ class gpu_backend final : public core::backend, public kernel_backend {
 core::probe_result gpu_backend::probe() {
     core::probe_result out = rdma_->probe();
     if (!out.usable) return out;
-    const auto gpu = context_.gpus()->open(memory_kind::cuda(0));
+    const auto gpu = context_.devices()->open(memory_kind::cuda(0));
     out.reason = gpu ? fmt::format("{}; GPU-resident services run on {}", out.reason, gpu.value()->name())
                      : fmt::format("{}; for clients and handlers only, because this machine has no GPU for kernels: {}",
                                    out.reason, gpu.error().message);
@@ -56,9 +56,9 @@ core::probe_result gpu_backend::probe() {
 /// The same, with the engine that a service with default options would have.
 core::probe_result gpu_backend::examine() {
     core::probe_result out = probe();
-    auto gpu = context_.gpus()->open(memory_kind::cuda(0));
+    auto gpu = context_.devices()->open(memory_kind::cuda(0));
     if (!out.usable || !gpu) return out;
-    auto chosen = choose_engine({}, gpu_engine::automatic, {}, context_.gpus(), *gpu);
+    auto chosen = choose_engine({}, gpu_engine::automatic, {}, context_.devices(), *gpu);
     if (!chosen)
         out.reason += fmt::format(", but none can be made: {}", chosen.error().message);
     else if (chosen->engine == gpu_engine::direct)

@@ -2,7 +2,7 @@
 #include "kernels/kernel_memory.hpp"
 
 #include "core/clock.hpp"
-#include "core/stream_wait.hpp"
+#include "staging/stream_wait.hpp"
 
 #include <cerrno>
 #include <chrono>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/accelerator.hpp"
 #include "core/clock.hpp"
 #include "core/event_signal.hpp"
 #include "core/log.hpp"
 #include "kernels/kernel_host.hpp"
+#include "staging/accelerator.hpp"
 
 #include <accel_transport/detail/mlx5/fences.hpp>
 
@@ -20,7 +20,7 @@
 namespace accel::gpu {
 
 /// A queue pair may have failed because the adapter no longer reaches the memory of a GPU that has failed: who watches
-/// the GPU (core/failure_watch.hpp) knows a little later.
+/// the GPU (staging/failure_watch.hpp) knows a little later.
 class failure_blame {
   public:
     /// A failure is there. True once it would be known that the GPU is to blame. `gpu` may be null.

@@ -59,7 +59,7 @@ digit_answer expected_of(const bytes& tensor) {
 class digits_on_stand_in : public testing::TestWithParam<std::string> {
   protected:
     void SetUp() override {
-        core::internals::state_of(*context_)->replace_gpus(std::make_shared<fake_recording_gpus>());
+        core::internals::state_of(*context_)->replace_devices(std::make_shared<fake_recording_gpus>());
         server_options options;
         options.memory = memory_kind::cuda(0);
         options.security.insecure = true;

@@ -36,7 +36,7 @@ class rdma_backend final : public core::backend {
     rdma_backend(core::context_state& context, const scheme_traits& scheme) : context_(context), scheme_(scheme) {}
     [[nodiscard]] std::string_view scheme() const noexcept override { return scheme_.name; }
     [[nodiscard]] std::string_view wire() const noexcept override { return "rdma"; }
-    [[nodiscard]] bool fills_gpus() const noexcept override { return scheme_.fills_gpus; }
+    [[nodiscard]] bool fills_devices() const noexcept override { return scheme_.fills_devices; }
 
     [[nodiscard]] core::probe_result probe() override {
         auto found = devices_.open({}, {});
@@ -44,7 +44,7 @@ class rdma_backend final : public core::backend {
         if (!found) return {core::is_shortage(found.error().native), found.error().message};
         if (auto registered = try_to_register(*found); !registered)
             return {false, fmt::format("{}: {}", (*found)->name(), registered.error().message)};
-        if (scheme_.fills_gpus) return probe_gpu(*found);
+        if (scheme_.fills_devices) return probe_gpu(*found);
         return {true, (*found)->describe() + "; payloads are not encrypted"};
     }
 
@@ -55,13 +55,13 @@ class rdma_backend final : public core::backend {
     [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(const core::poller_options& options) override {
         auto on = devices_.open(options.verbs, options.host);
         if (!on) return on.error();
-        return rdma_poller::open(std::move(*on), domains_, options, scheme_.fills_gpus);
+        return rdma_poller::open(std::move(*on), domains_, options, scheme_.fills_devices);
     }
 
   private:
     /// Registers a little memory of the first GPU for trial.
     [[nodiscard]] core::probe_result probe_gpu(const std::shared_ptr<verbs::device>& on) {
-        auto gpu = context_.gpus()->open(memory_kind::cuda(0));
+        auto gpu = context_.devices()->open(memory_kind::cuda(0));
         if (!gpu) return {false, gpu.error().message};
         constexpr std::size_t bytes = std::size_t{64} << 10;
         auto memory = (*gpu)->allocate(bytes);

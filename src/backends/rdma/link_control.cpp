@@ -55,7 +55,7 @@ result<void> register_slots(verbs::domain& within, const core::slot_memory& slot
     if (!made) return made.error();
     all = std::move(*made);
     if (!slots.split()) return {};
-    auto apart = within.register_memory({slots.payloads(), slots.payload_bytes()}, use, slots.gpu());
+    auto apart = within.register_memory({slots.payloads(), slots.payload_bytes()}, use, slots.device());
     if (!apart) return apart.error();
     payloads = std::move(*apart);
     return {};
@@ -118,7 +118,7 @@ result<void> rdma_link::make_queue_pair() {
         sizes.receive = static_cast<std::uint32_t>(std::min<std::uint64_t>(slots + own_use_.at_once, deepest));
     }
     // Payloads apart from their headers, at this end or, as a client learns later, at the server's.
-    const std::uint32_t in_flight = poller_.fills_gpus() || !is_server() ? slots * 2 : slots;
+    const std::uint32_t in_flight = poller_.fills_devices() || !is_server() ? slots * 2 : slots;
     std::uint32_t of_ranges = 0;
     if (!is_server()) {
         sizes.ranges = verbs::queue_pair::max_ranges;
@@ -220,7 +220,7 @@ result<void> rdma_link::probe_path(core::nanoseconds deadline) {
 
 /// Not on the way of a call but its first with this region: takes a lock, and the device's time.
 const verbs::memory_keys* rdma_link::acquire_keys(const core::region_state& region, verbs::access use) noexcept {
-    auto keys = domain_->acquire(region.id(), {region.data(), region.size()}, use, region.gpu());
+    auto keys = domain_->acquire(region.id(), {region.data(), region.size()}, use, region.device());
     if (!keys) {
         core::limited_log().warn("rdma: lent memory is copied instead: {}", keys.error().message);
         return nullptr;

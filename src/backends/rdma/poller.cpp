@@ -26,18 +26,18 @@ constexpr std::uint32_t min_completions = 64;
 
 result<std::unique_ptr<core::poller>> rdma_poller::open(std::shared_ptr<verbs::device> on,
                                                         std::shared_ptr<verbs::domain_list> domains,
-                                                        const core::poller_options& options, bool fills_gpus) {
-    std::unique_ptr<rdma_poller> made(new rdma_poller(std::move(on), std::move(domains), options, fills_gpus));
+                                                        const core::poller_options& options, bool fills_devices) {
+    std::unique_ptr<rdma_poller> made(new rdma_poller(std::move(on), std::move(domains), options, fills_devices));
     if (auto ready = made->make_queues(); !ready) return ready.error();
     return std::unique_ptr<core::poller>(std::move(made));
 }
 
 rdma_poller::rdma_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<verbs::domain_list> domains,
-                         const core::poller_options& options, bool fills_gpus)
+                         const core::poller_options& options, bool fills_devices)
     : device_(std::move(on)),
       domains_(std::move(domains)),
       role_(options.role),
-      fills_gpus_(fills_gpus),
+      fills_devices_(fills_devices),
       options_(options.verbs),
       epoll_fd_(core::unique_fd(::epoll_create1(EPOLL_CLOEXEC)).release()),
       wake_fd_(core::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)).release()) {

@@ -96,7 +96,7 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
     [[nodiscard]] static result<std::unique_ptr<core::poller>> open(std::shared_ptr<verbs::device> on,
                                                                     std::shared_ptr<verbs::domain_list> domains,
                                                                     const core::poller_options& options,
-                                                                    bool fills_gpus);
+                                                                    bool fills_devices);
     ~rdma_poller() override;
     rdma_poller(const rdma_poller&) = delete;
     rdma_poller& operator=(const rdma_poller&) = delete;
@@ -114,7 +114,7 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
     [[nodiscard]] ibv_srq* receives() const noexcept { return receives_ ? receives_->get() : nullptr; }
     [[nodiscard]] const verbs_options& options() const noexcept { return options_; }
     /// Payloads travel apart from their headers, to or from a GPU.
-    [[nodiscard]] bool fills_gpus() const noexcept { return fills_gpus_; }
+    [[nodiscard]] bool fills_devices() const noexcept { return fills_devices_; }
     /// For this poller's thread.
     [[nodiscard]] verbs::empty_receives& receive_chain() noexcept { return receive_chain_; }
     [[nodiscard]] verbs::receive_use& shared_use() noexcept { return shared_use_; }
@@ -136,7 +136,7 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
 
   private:
     rdma_poller(std::shared_ptr<verbs::device> on, std::shared_ptr<verbs::domain_list> domains,
-                const core::poller_options& options, bool fills_gpus);
+                const core::poller_options& options, bool fills_devices);
     /// Receives are posted anew when so many have been used up.
     static constexpr std::uint32_t receives_at_once = 32;
 
@@ -173,7 +173,7 @@ class rdma_poller final : public core::poller, public verbs::async_listener {
     std::shared_ptr<verbs::device> device_;
     std::shared_ptr<verbs::domain_list> domains_;
     core::link_role role_;
-    bool fills_gpus_;
+    bool fills_devices_;
     verbs_options options_;
     int epoll_fd_;
     int wake_fd_;

@@ -189,7 +189,7 @@ rdma_link::source rdma_link::own_source(const core::outgoing& message) const noe
 /// a GPU's has been asked for by `reaches`.
 rdma_link::source rdma_link::lent_source(const core::outgoing& message) noexcept {
     if (message.payload.empty()) return {message.payload, send_memory_->lkey, true, false, false};
-    const bool on_gpu = message.region->gpu() != nullptr;
+    const bool on_gpu = message.region->device() != nullptr;
     if (const auto* keys = keys_of(*message.region, verbs::access::send); keys != nullptr)
         return {message.payload, keys->local, true, false, on_gpu};
     std::byte* const room = config_.send->payload(message.slot);

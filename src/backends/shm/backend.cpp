@@ -27,7 +27,7 @@ class shm_backend final : public core::backend {
     }
 
     [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(const core::poller_options& options) override {
-        return shm_poller::open(options, context_.gpus());
+        return shm_poller::open(options, context_.devices());
     }
 
   private:

@@ -69,13 +69,13 @@ result<void> shm_link::map_segments(opened& made) {
     return {};
 }
 
-void shm_link::share_gpu_slots(const std::shared_ptr<core::slot_memory>& requests,
-                               const std::shared_ptr<core::slot_memory>& responses) noexcept {
-    auto first = requests->gpu()->share(requests->payloads());
-    auto second = first ? responses->gpu()->share(responses->payloads()) : result<core::unique_fd>(first.error());
+void shm_link::share_device_slots(const std::shared_ptr<core::slot_memory>& requests,
+                                  const std::shared_ptr<core::slot_memory>& responses) noexcept {
+    auto first = requests->device()->share(requests->payloads());
+    auto second = first ? responses->device()->share(responses->payloads()) : result<core::unique_fd>(first.error());
     if (!second)
-        return core::limited_log().info("shm: clients cannot reach memory of {} directly: {}", requests->gpu()->name(),
-                                        second.error().message);
+        return core::limited_log().info("shm: clients cannot reach memory of {} directly: {}",
+                                        requests->device()->name(), second.error().message);
     shared_ = {requests, responses, std::move(*first), std::move(*second)};
 }
 

@@ -23,8 +23,8 @@ constexpr unsigned ranges_of_a_piece = 64;
 
 gpu_copies::gpu_copies(core::accelerator_device& gpu, const core::link_geometry& geometry)
     : gpu_(gpu),
-      request_stride_(core::slot_memory::gpu_stride(geometry.request_bytes)),
-      response_stride_(core::slot_memory::gpu_stride(geometry.response_bytes)),
+      request_stride_(core::slot_memory::device_stride(geometry.request_bytes)),
+      response_stride_(core::slot_memory::device_stride(geometry.response_bytes)),
       copies_(geometry.slots) {
     for (std::uint32_t i = 0; i < geometry.slots; ++i) copies_[i].slot = i;
     listed_.reserve(geometry.slots);
@@ -66,14 +66,14 @@ result<std::unique_ptr<gpu_copies>> gpu_copies::map(const std::shared_ptr<core::
 }
 
 bool gpu_copies::reaches(const core::region_state& region) const noexcept {
-    return region.gpu() == nullptr || region.gpu() == &gpu_;
+    return region.device() == nullptr || region.device() == &gpu_;
 }
 
 bool gpu_copies::takes(const core::outgoing& message) const noexcept {
-    const auto on_gpu = [](const core::lent_range& each) { return each.region->gpu() != nullptr; };
+    const auto on_gpu = [](const core::lent_range& each) { return each.region->device() != nullptr; };
     if (!message.ranges.empty()) return std::ranges::any_of(message.ranges, on_gpu);
     if (message.payload.empty()) return false;
-    if (message.region != nullptr) return message.region->gpu() != nullptr;
+    if (message.region != nullptr) return message.region->device() != nullptr;
     return own_pinned_ && message.payload.size() >= min_from_host;
 }
 

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "backends/shm/descriptors.hpp"
-#include "core/accelerator.hpp"
 #include "core/link.hpp"
-#include "core/long_copy.hpp"
-#include "core/stream_wait.hpp"
+#include "staging/accelerator.hpp"
+#include "staging/long_copy.hpp"
+#include "staging/stream_wait.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -24,7 +24,7 @@ status shm_link::deliver_by_gpu(const core::outgoing& message) noexcept {
     if (is_server()) return deliver_answer_by_gpu(message);
     const std::uint32_t slot = message.slot;
     const core::slot_header header = core::read_header(config_.send->header(slot));
-    const bool answer_on_gpu = !message.response_into.empty() && message.response_into.region()->gpu() != nullptr;
+    const bool answer_on_gpu = !message.response_into.empty() && message.response_into.region()->device() != nullptr;
     targets_[slot] = {message.response_into.bytes(), header.generation, answer_on_gpu};
     const std::uint32_t entry = slot | (answer_on_gpu ? entry_flag::response_on_gpu : 0);
     const std::size_t extensions = message.extension_bytes;

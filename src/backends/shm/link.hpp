@@ -58,9 +58,9 @@ class shm_link final : public core::link {
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;
     void consumed(std::uint32_t) noexcept override {}
     [[nodiscard]] bool reaches(const core::region_state& region, bool written) noexcept override;
-    [[nodiscard]] bool wants_gpu_slots() const noexcept override { return wants_gpu_slots_; }
-    void share_gpu_slots(const std::shared_ptr<core::slot_memory>& requests,
-                         const std::shared_ptr<core::slot_memory>& responses) noexcept override;
+    [[nodiscard]] bool wants_device_slots() const noexcept override { return wants_gpu_slots_; }
+    void share_device_slots(const std::shared_ptr<core::slot_memory>& requests,
+                            const std::shared_ptr<core::slot_memory>& responses) noexcept override;
     /// A client's are its own: a call may be begun on one connection and leave on the next.
     [[nodiscard]] core::slot_memory& send() const noexcept override {
         return is_server() ? *outgoing_.slots : *config_.send;

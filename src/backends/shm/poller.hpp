@@ -5,7 +5,7 @@
 #include "backends/shm/link.hpp"
 #include "backends/shm/segment.hpp"
 #include "core/backend.hpp"
-#include "core/stream_wait.hpp"
+#include "staging/stream_wait.hpp"
 
 #include <cstddef>
 #include <cstdint>

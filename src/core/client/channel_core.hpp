@@ -4,13 +4,13 @@
 #include "core/client/call_backlog.hpp"
 #include "core/client/channel_lifecycle.hpp"
 #include "core/client/channel_slots.hpp"
-#include "core/client/channel_staging.hpp"
 #include "core/client/connect.hpp"
 #include "core/client/part_reader.hpp"
 #include "core/client/range_lists.hpp"
 #include "core/event_set.hpp"
 #include "core/event_signal.hpp"
 #include "core/metrics/client_metrics.hpp"
+#include "staging/channel_staging.hpp"
 
 #include <accel_transport/channel.hpp>
 
@@ -107,7 +107,7 @@ class channel_core {
     status hold_back(channel_slot& slot, const outgoing& message, status unsent,
                      const submit_options& options) noexcept;
 
-    // … and what few calls have: lent memory, tensors, a target, a trace, parts, ranges, a copy to or from a GPU.
+    // … and what few calls have: lent memory, tensors, a target, a trace, parts, ranges, a copy to or from a device.
     status submit_more(channel_slot& slot, outgoing message, const submit_options& options) noexcept;
     [[nodiscard]] status check_more(const submit_options& options) const noexcept;
     [[nodiscard]] status check_parts(const submit_options& options) const noexcept;

@@ -44,7 +44,7 @@ struct alignas(64) channel_slot {
     bool scatters = false;        ///< its response is copied into a list of ranges
     bool holds_response = false;  ///< the link has to be told when the response is released
     std::uint32_t epoch = 0;      ///< of the connection that carries it
-    std::uint32_t elsewhere = 0;  ///< the generation of the last call whose response was wanted on a GPU or in ranges
+    std::uint32_t elsewhere = 0;  ///< generation of the last call whose response was wanted on a device or in ranges
     std::byte* header = nullptr;  ///< of its request, set once by the channel; the payload lies behind it
     asked_for asked;
     nanoseconds submitted{};

@@ -25,10 +25,10 @@ namespace {
 constexpr int most_room_waits = 10;
 constexpr std::chrono::milliseconds room_wait{50};
 
-/// `rdma` reaches what listens as `gdr`, from a machine without a GPU.
+/// `rdma` reaches what listens as `gdr`, from a machine without devices.
 bool can_stand_in(const backend& here, backend* offered) {
     if (offered == nullptr || offered == &here || offered->wire() != here.wire()) return false;
-    return !here.fills_gpus() && !offered->probe().usable;
+    return !here.fills_devices() && !offered->probe().usable;
 }
 
 /// Keys that are to encrypt payloads are of no use to a transport that cannot.

@@ -57,7 +57,7 @@ status range_lists::keep(std::uint32_t slot, std::span<const slice> ranges, std:
         if (region == nullptr) return status::invalid_argument;
         if (region != known) {
             if (region->inherited()) return status::invalid_state;
-            out.on_gpu = out.on_gpu || region->gpu() != nullptr;
+            out.on_device = out.on_device || region->device() != nullptr;
             known = region;
         }
         if (!lies_in_its_region(each)) return status::invalid_argument;

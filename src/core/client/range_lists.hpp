@@ -17,7 +17,7 @@ namespace accel::core {
 struct range_list {
     std::span<const lent_range> ranges;  ///< none is empty; neighbours in memory are one
     std::size_t bytes = 0;
-    bool on_gpu = false;  ///< one of them
+    bool on_device = false;  ///< one of them
 };
 
 /// The lists of ranges that calls have given, by slot: copies, so that the application may drop its own. A slot's list

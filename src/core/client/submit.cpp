@@ -35,7 +35,7 @@ bool is_worth_listing(const range_list& list) noexcept {
     return list.bytes / list.ranges.size() >= worth_listing;
 }
 
-/// All of a list with memory of a GPU: what is not reached cannot be copied together with it.
+/// All of a list with memory of a device: what is not reached cannot be copied together with it.
 bool reaches_all(link& path, std::span<const lent_range> ranges) noexcept {
     const region_state* known = nullptr;
     return std::ranges::all_of(ranges, [&](const lent_range& each) {
@@ -237,8 +237,8 @@ status channel_core::submit(call_id id, std::span<const slice> ranges, const sub
     if (scatters)
         if (const status bad = keep_scattered(message, options); bad != status::ok) return bad;
     const slice into = options.response_into;
-    const bool on_gpu = !into.empty() && into.region()->gpu() != nullptr;
-    if (on_gpu || scatters) slot.elsewhere = slot.content.id.generation;
+    const bool on_device = !into.empty() && into.region()->device() != nullptr;
+    if (on_device || scatters) slot.elsewhere = slot.content.id.generation;
     const staged_parts staged{is_staged(message.payload.empty() ? nullptr : message.region, false),
                               is_staged(into.empty() ? nullptr : into.region(), true)};
     const bool goes_through_slot = staged.payload || staged.response;
@@ -277,7 +277,7 @@ status channel_core::describe(outgoing& message, const submit_options& options) 
     if (options.tensors.empty()) return status::ok;
     // Its slot, or memory that the application has lent for this.
     auto* const bytes = const_cast<std::byte*>(message.payload.data());
-    const bool on_host = message.ranges.empty() && (message.region == nullptr || message.region->gpu() == nullptr);
+    const bool on_host = message.ranges.empty() && (message.region == nullptr || message.region->device() == nullptr);
     return describe_message(
         {request_.requests->header(message.slot), {bytes, message.length()}, on_host, later_extensions(options)},
         options.tensors, message.extension_bytes);
@@ -318,8 +318,8 @@ status channel_core::gather(channel_slot& slot, const submit_options& options, o
     const slice into = options.response_into;
     const bool stages = is_staged(into.empty() ? nullptr : into.region(), true);
     const bool gathers = path.gathers() && !stages;
-    if (list.on_gpu && !(gathers && reaches_all(path, list.ranges))) return status::unsupported;
-    const bool copies = !gathers || (!list.on_gpu && !is_worth_listing(list));
+    if (list.on_device && !(gathers && reaches_all(path, list.ranges))) return status::unsupported;
+    const bool copies = !gathers || (!list.on_device && !is_worth_listing(list));
     if (copies) {
         range_cursor{}.copy_out(list.ranges, room, list.bytes);
         count_copied(list.bytes);
@@ -337,7 +337,7 @@ status channel_core::keep_scattered(outgoing& message, const submit_options& opt
     const status bad = scattered_.keep(message.slot, options.response_ranges, max_payload_bytes);
     if (bad != status::ok) return bad;
     const range_list& list = scattered_.of(message.slot);
-    if (list.on_gpu) return status::unsupported;
+    if (list.on_device) return status::unsupported;
     const bool by_link = life_.path().scatters() && !list.ranges.empty() && is_worth_listing(list);
     if (!by_link) return status::ok;
     message.response_ranges = list.ranges;
@@ -345,9 +345,9 @@ status channel_core::keep_scattered(outgoing& message, const submit_options& opt
     return status::ok;
 }
 
-/// Lent memory of a GPU that the link does not reach.
+/// Lent memory of a device that the link does not reach.
 bool channel_core::is_staged(const region_state* lent, bool written) const noexcept {
-    return lent != nullptr && lent->gpu() != nullptr && !life_.path().reaches(*lent, written);
+    return lent != nullptr && lent->device() != nullptr && !life_.path().reaches(*lent, written);
 }
 
 /// For a response: where the call's own memory is shorter than a slot, the server may fill no more.

@@ -85,7 +85,7 @@ class session_host {
     [[nodiscard]] virtual result<void> take_connection(data_connection& made, const client_identity& client) = 0;
 };
 
-/// The only endings of a lost session's calls: an orderly stop, the end of the server's GPU, or its death.
+/// The only endings of a lost session's calls: an orderly stop, the end of the server's device, or its death.
 [[nodiscard]] constexpr status loss_for(status why) noexcept {
     return why == status::closed || why == status::device_lost ? why : status::peer_lost;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/log.hpp"
 #include "core/region_state.hpp"
-#include "core/server/gpu_exchanges.hpp"
 #include "core/server/worker.hpp"
 #include "core/this_thread.hpp"
+#include "staging/staged_exchanges.hpp"
 
 #include <algorithm>
 #include <array>
@@ -42,8 +42,8 @@ status exchange::reply(slice payload, std::atomic<std::uint32_t>& leases) noexce
     if (payload.size() > state.response_room.size()) return status::message_too_large;
     if (payload.region() == nullptr) return status::invalid_argument;
     if (payload.region()->inherited()) return status::invalid_state;
-    const bool on_gpu = payload.region()->gpu() != nullptr;
-    if (on_gpu && state.device == nullptr && !state.owner->path().reaches(*payload.region(), false))
+    const bool on_device = payload.region()->device() != nullptr;
+    if (on_device && state.device == nullptr && !state.owner->path().reaches(*payload.region(), false))
         return status::unsupported;
     if (payload.empty()) return reply(std::size_t{0});  // nothing is lent
     leases.fetch_add(1, std::memory_order_relaxed);
@@ -109,7 +109,7 @@ bool worker::runs_here() const noexcept {
 [[gnu::always_inline]] inline void worker::send_to(session& to, exchange_state& answered) noexcept {
     const nanoseconds at = now_ = clock_.now();
     if (answered.device != nullptr && answered.device->lane != nullptr) [[unlikely]]
-        return gpu_->send(answered);
+        return staging_->send(answered);
     const status sent = to.send(answered, at);
     if (sent != status::ok) [[unlikely]]
         return end_answer(answered, sent);
@@ -259,9 +259,9 @@ exchange_state* worker::take_posted() noexcept {
         any = true;
     }
     if (!waiting_.empty()) send_waiting();
-    if (gpu_ != nullptr && gpu_->working()) [[unlikely]] {
+    if (staging_ != nullptr && staging_->working()) [[unlikely]] {
         if (events == 0 && !any) now_ = clock_.now();
-        any = gpu_->poll() || any;
+        any = staging_->poll() || any;
     }
     return any;
 }
@@ -296,7 +296,7 @@ void worker::send(exchange_state& answered) noexcept {
 /// Its client is gone.
 [[gnu::noinline]] void worker::send_nowhere(exchange_state& answered) noexcept {
     now_ = clock_.now();
-    if (answered.device != nullptr && answered.device->lane != nullptr) return gpu_->send(answered);
+    if (answered.device != nullptr && answered.device->lane != nullptr) return staging_->send(answered);
     end_answer(answered, answered.owner->drop(answered));
 }
 

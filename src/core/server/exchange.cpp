@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/region_state.hpp"
-#include "core/server/gpu_exchanges.hpp"
 #include "core/server/worker.hpp"
 #include "core/tensor_description.hpp"
 #include "core/trace_description.hpp"
+#include "staging/staged_exchanges.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -91,7 +91,7 @@ void exchange::record(stage what, std::chrono::nanoseconds duration) noexcept {
 
 memory_kind exchange::memory() const noexcept {
     const core::exchange_state& state = core::open_state(state_);
-    return state.device == nullptr ? memory_kind::host() : state.owner->owner().gpu()->streams().device().kind();
+    return state.device == nullptr ? memory_kind::host() : state.owner->owner().staging()->streams().device().kind();
 }
 
 CUstream_st* exchange::stream() const noexcept {
@@ -114,7 +114,7 @@ status exchange::describe(std::size_t length, std::span<const tensor> list) noex
 status exchange::describe(slice payload, std::span<const tensor> list) noexcept {
     (void)core::open_state(state_);
     if (payload.region() == nullptr) return status::invalid_argument;
-    return describe(payload.bytes(), payload.region()->gpu() == nullptr, list);
+    return describe(payload.bytes(), payload.region()->device() == nullptr, list);
 }
 
 /// The room for extensions belongs to the exchange, as the room for the response does.

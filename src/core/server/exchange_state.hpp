@@ -60,7 +60,7 @@ struct exchange_state {
     std::atomic<std::uint8_t> ends{0};  ///< `exchange_end`
     std::uint16_t extension_bytes = 0;
     server_series* counts = nullptr;   ///< where it counts; null: nowhere
-    const handler* service = nullptr;  ///< on a GPU: whose request it is, while it waits for a stream
+    const handler* service = nullptr;  ///< on a device: whose request it is, while it waits for a stream
 
     // The request.
     std::uint64_t trace_id = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/internals.hpp"
-#include "core/server/gpu_exchanges.hpp"
 #include "core/server/worker.hpp"
 #include "core/this_thread.hpp"
+#include "staging/staged_exchanges.hpp"
 
 #include <algorithm>
 
@@ -38,7 +38,7 @@ std::size_t worker::progress() noexcept {
         do on_event(*event);
         while (++event != end);
     }
-    const bool unfinished = any_posted() || !waiting_.empty() || gpu_ != nullptr;
+    const bool unfinished = any_posted() || !waiting_.empty() || staging_ != nullptr;
     if (unfinished && follow_up(total)) [[unlikely]]
         ++total;
     // A part that was posted in this round belongs to a session, too.
@@ -124,7 +124,7 @@ inline exchange_state* session::admit(const link_event& event) noexcept {
     else if (target != 0) [[unlikely]]
         serve_target(request, target);
     else if (request.device != nullptr) [[unlikely]]
-        serve_on_gpu(request, service_);
+        serve_on_device(request, service_);
     else
         call_handler(request, service_);
 }
@@ -142,7 +142,7 @@ inline exchange_state* session::admit(const link_event& event) noexcept {
     if (now_ == before) now_ = clock_.now();  // else `send_to` has just read it
 }
 
-// Requests with a target, or on a GPU.
+// Requests with a target, or on a device.
 
 [[gnu::noinline]] void worker::serve_target(exchange_state& request, std::uint32_t number) noexcept {
     const handler* const service = find_target(request, number);
@@ -151,7 +151,7 @@ inline exchange_state* session::admit(const link_event& event) noexcept {
         request.answer.application_code = unseen_code;
         return refuse(request, status::not_found);
     }
-    if (request.device != nullptr) return serve_on_gpu(request, *service);
+    if (request.device != nullptr) return serve_on_device(request, *service);
     call_handler(request, *service);
 }
 
@@ -166,9 +166,9 @@ const handler* worker::find_target(exchange_state& request, std::uint32_t number
     return service;
 }
 
-[[gnu::noinline]] void worker::serve_on_gpu(exchange_state& request, const handler& service) noexcept {
+[[gnu::noinline]] void worker::serve_on_device(exchange_state& request, const handler& service) noexcept {
     request.service = &service;
-    gpu_->serve(request);
+    staging_->serve(request);
 }
 
 void worker::serve_brought(exchange_state& request) noexcept {

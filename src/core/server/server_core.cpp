@@ -132,12 +132,12 @@ result<void> server_core::reload_keys() {
 /// Opens the GPU on which requests are wanted.
 result<void> server_core::open_device() {
     if (options_.memory == memory_kind::host()) return {};
-    auto opened = context_->gpus()->open(options_.memory);
+    auto opened = context_->devices()->open(options_.memory);
     if (!opened) return opened.error();
-    gpu_ = *opened;
+    device_ = *opened;
     if (maker_ != nullptr) return {};  // it brings its own streams
     for (worker* each : workers_)
-        if (auto ready = each->use(*gpu_); !ready) return ready;
+        if (auto ready = each->use(*device_); !ready) return ready;
     return {};
 }
 
@@ -158,7 +158,7 @@ result<void> server_core::add_listener(const uri& where) {
                                  where.scheme)};
     }
     if (auto good = check_pacing(options_.pacing, *added.scheme); !good) return good;
-    if (added.scheme->fills_gpus() && gpu_ == nullptr) {
+    if (added.scheme->fills_devices() && device_ == nullptr) {
         return error{
             status::invalid_argument, 0,
             fmt::format("{0}:// brings requests into GPU memory: give memory=cuda:0, or listen on another scheme",
@@ -205,7 +205,7 @@ result<void> server_core::open_pollers(listener& added) {
 
 result<void> server_core::open_maker(const listener& added) {
     const link_geometry limits{options_.max_slots, options_.max_request_bytes, options_.max_response_bytes};
-    auto opened = maker_->open(*added.scheme, options_for(added, 0), limits, gpu_);
+    auto opened = maker_->open(*added.scheme, options_for(added, 0), limits, device_);
     if (!opened) return opened.error();
     workers_.front()->add_source(std::move(*opened));
     return {};
@@ -273,7 +273,7 @@ server_statistics server_core::statistics() const {
     out.sessions_refused = refused_;
     out.sessions_lost = lost_;
     out.memory_bytes = memory_bytes_;
-    if (gpu_ != nullptr) out.gpu_memory_bytes = gpu_memory_bytes_;
+    if (device_ != nullptr) out.gpu_memory_bytes = gpu_memory_bytes_;
     for (const worker* each : workers_) {
         each->counters().add_to(out);
         const thread_times used = each->times();

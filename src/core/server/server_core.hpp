@@ -65,7 +65,7 @@ class server_core : private session_observer, private metrics_source {
     /// For a handler: stops the server, which may have no other owner, once handlers have returned.
     static void stop_later(std::shared_ptr<server_core> stopped) noexcept;
     /// Where `server_options::memory` says; null: the host.
-    [[nodiscard]] accelerator_device* gpu() const noexcept { return gpu_; }
+    [[nodiscard]] accelerator_device* device() const noexcept { return device_; }
 
   private:
     /// One URI.
@@ -143,7 +143,7 @@ class server_core : private session_observer, private metrics_source {
     std::shared_ptr<context_state> context_;
     server_options options_;
     std::unique_ptr<session_maker> maker_;  ///< null: handlers serve
-    accelerator_device* gpu_ = nullptr;     ///< where the bytes of requests are wanted; null: the host
+    accelerator_device* device_ = nullptr;  ///< where the bytes of requests are wanted; null: the host
     std::vector<worker*> workers_;          ///< each held once; changed under the mutex
     process_stamp stamp_;
     worker* driven_ = nullptr;  ///< the only one, where the caller drives it

@@ -3,9 +3,9 @@
 #include "core/control/data_preamble.hpp"
 #include "core/control/listener.hpp"
 #include "core/log.hpp"
-#include "core/server/gpu_exchanges.hpp"
 #include "core/server/server_core.hpp"
 #include "core/tls/tls_stream.hpp"
+#include "staging/staged_exchanges.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -160,7 +160,7 @@ result<session_grant> server_core::make_session(entrance& through, const listene
     session_commands::list command(1);
     {
         const std::lock_guard lock(mutex_);
-        const std::size_t gpu_bytes = made->gpu_memory_bytes();
+        const std::size_t gpu_bytes = made->device_bytes();
         poller* const source = maker_ == nullptr ? on.pollers.at(&owner) : nullptr;
         connection* const by_maker = maker_ == nullptr ? nullptr : &made->connection();
         const std::uint32_t descriptors = maker_ == nullptr ? on.scheme->session_descriptors() : 0;
@@ -210,13 +210,13 @@ result<void> server_core::connect_session(session& made, const listener& on, con
     if (!path) return path.error();
     if (auto attached = attach(**path); !attached) return attached;
     made.set_link(std::move(*path));
-    if (gpu_ != nullptr) return put_on_device(made, request);
+    if (device_ != nullptr) return put_on_device(made, request);
     if (!on.scheme->shares_memory()) made.lends().open(*context_, made.path().receive(), made.path().send());
     return {};
 }
 
 result<void> server_core::make_slots(const listener& on, const link_geometry& wanted, link_config& config) const {
-    const slot_place place = on.scheme->fills_gpus() ? slot_place{context_->gpus(), gpu_} : slot_place{};
+    const slot_place place = on.scheme->fills_devices() ? slot_place{context_->devices(), device_} : slot_place{};
     auto requests = slot_memory::create(wanted.slots, wanted.request_bytes, place);
     if (!requests) return requests.error();
     auto responses = slot_memory::create(wanted.slots, wanted.response_bytes, place);
@@ -230,19 +230,19 @@ result<void> server_core::make_slots(const listener& on, const link_geometry& wa
 result<void> server_core::put_on_device(session& made, const session_request& request) const {
     device_session place;
     place.priority = request.priority;
-    place.lane = made.owner().gpu()->streams().assign(request.priority);
+    place.lane = made.owner().staging()->streams().assign(request.priority);
     slot_memory& arriving = made.path().receive();
     slot_memory& leaving = made.path().send();
     if (!arriving.split()) {
-        const slot_place on{context_->gpus(), gpu_, made.path().wants_gpu_slots()};
+        const slot_place on{context_->devices(), device_, made.path().wants_device_slots()};
         auto requests = slot_memory::create(arriving.count(), arriving.capacity(), on);
         if (!requests) return requests.error();
         auto responses = slot_memory::create(leaving.count(), leaving.capacity(), on);
         if (!responses) return responses.error();
-        if (on.shareable) made.path().share_gpu_slots(*requests, *responses);
+        if (on.shareable) made.path().share_device_slots(*requests, *responses);
         for (slot_memory* each : {&arriving, &leaving}) {
             if (!options_.pin_slots) break;
-            if (auto pinned = each->pin(context_->gpus()); !pinned) return pinned;
+            if (auto pinned = each->pin(context_->devices()); !pinned) return pinned;
         }
         place.requests = std::move(*requests);
         place.responses = std::move(*responses);

@@ -43,7 +43,7 @@ void session::put_on_device(device_session place) {
     for (exchange_state& each : exchanges_) each.device = &device_work_[each.slot];
 }
 
-std::size_t session::gpu_memory_bytes() const noexcept {
+std::size_t session::device_bytes() const noexcept {
     if (device_ == nullptr) return 0;
     if (device_->staged()) return device_->requests->payload_bytes() + device_->responses->payload_bytes();
     return path_->receive().payload_bytes() + path_->send().payload_bytes();
@@ -63,7 +63,7 @@ bool session::close() {
 }
 
 /// The client wants its memory back: handlers continue with copies, and their answers go nowhere. Spans that
-/// they took before still name the client's memory. A handler on a GPU has its bytes there anyway; only the
+/// they took before still name the client's memory. A handler on a device has its bytes there anyway; only the
 /// stream may still read the client's memory.
 void session::part_from_client(recall how) {
     for (exchange_state& each : exchanges_) {

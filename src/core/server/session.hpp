@@ -4,10 +4,10 @@
 #include "core/backend.hpp"
 #include "core/cancel_board.hpp"
 #include "core/control/session.hpp"
-#include "core/server/device_work.hpp"
 #include "core/server/exchange_state.hpp"
 #include "core/server/lendable_slots.hpp"
 #include "core/server/part_credits.hpp"
+#include "staging/device_work.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -73,7 +73,7 @@ class session {
 
     /// Once, before the session is installed; the link is attached.
     void set_link(std::unique_ptr<link> made) noexcept;
-    /// The same for a session that kernels serve: it has no data path, and nothing arrives here.
+    /// The same for a session that a `session_maker` serves: it has no data path, and nothing arrives here.
     void set_connection(std::unique_ptr<connection> made) noexcept { connection_ = std::move(made); }
     [[nodiscard]] core::connection& connection() const noexcept { return *connection_; }
     [[nodiscard]] link& path() const noexcept { return *path_; }
@@ -81,12 +81,12 @@ class session {
     [[nodiscard]] lendable_slots& lends() noexcept { return lends_; }
     /// Closes the connection. True: the transport touches nothing of this session any more. Handlers may.
     [[nodiscard]] bool close();
-    /// Once, after `set_link`: its handler wants its bytes on a GPU.
+    /// Once, after `set_link`: its handler wants its bytes on a device.
     void put_on_device(device_session place);
     /// Null: they are on the host.
     [[nodiscard]] const device_session* on_device() const noexcept { return device_.get(); }
     std::size_t memory_bytes = 0;
-    [[nodiscard]] std::size_t gpu_memory_bytes() const noexcept;
+    [[nodiscard]] std::size_t device_bytes() const noexcept;
     /// Once, before the session is installed: where its calls without a target count.
     void count_in(server_series* series) noexcept;
     [[nodiscard]] server_series* counts() const noexcept { return counts_; }

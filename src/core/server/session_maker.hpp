@@ -24,10 +24,10 @@ class session_maker {
     /// What its server's URI may say beside `server_options`. Before `open`.
     [[nodiscard]] virtual further_keys* keys() noexcept = 0;
     /// What the server's thread watches; the only event is `lost`. Once, before any session. `limits`: of each session.
-    /// `gpu`: where `server_options::memory` says; null: the host.
+    /// `on`: where `server_options::memory` says; null: the host.
     [[nodiscard]] virtual result<std::unique_ptr<event_source>> open(backend& scheme, const poller_options& options,
                                                                      const link_geometry& limits,
-                                                                     accelerator_device* gpu) = 0;
+                                                                     accelerator_device* on) = 0;
     /// The server's end of a new session. Control path, any thread.
     [[nodiscard]] virtual result<std::unique_ptr<connection>> connect(const link_config& config) = 0;
     /// The client of this session waits for the call no more. Any thread, until the session is lost.

@@ -46,7 +46,7 @@ class session_table {
     [[nodiscard]] bool only_held() const noexcept;
     /// Slots of all sessions, the lost ones too.
     [[nodiscard]] std::size_t slots() const noexcept { return slots_; }
-    /// Leaks their memory, because a GPU may still write there.
+    /// Leaks their memory, because a device may still write there.
     void leak() noexcept;
 
   private:

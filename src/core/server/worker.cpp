@@ -3,8 +3,8 @@
 
 #include "core/context_state.hpp"
 #include "core/log.hpp"
-#include "core/server/gpu_exchanges.hpp"
 #include "core/thread.hpp"
+#include "staging/staged_exchanges.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -17,7 +17,7 @@ namespace {
 /// The longest sleep, and how often closing sessions are checked.
 constexpr nanoseconds idle_interval = std::chrono::seconds{1};
 constexpr nanoseconds closing_interval = std::chrono::milliseconds{1};
-/// The longest sleep during a long copy: shorter than the pieces that the GPU has take.
+/// The longest sleep during a long copy: shorter than the pieces that the device has take.
 constexpr nanoseconds feeding_interval = std::chrono::microseconds{50};
 constexpr nanoseconds close_patience = std::chrono::seconds{1};
 
@@ -36,17 +36,17 @@ worker::worker(std::shared_ptr<context_state> context, const server_options& opt
 }
 
 worker::~worker() {
-    if (gpu_ == nullptr || gpu_->streams().end(deadline_after(close_patience))) return;
+    if (staging_ == nullptr || staging_->streams().end(deadline_after(close_patience))) return;
     // A kernel may still write to these slots, so their memory is never freed.
     log().error("{}: a stream is still busy at the end of its server; its memory is not released",
-                gpu_->streams().device().name());
+                staging_->streams().device().name());
     sessions_.leak();
 }
 
 result<void> worker::use(accelerator_device& device) {
     auto made = stream_pool::create(device, options_, wake_.fd());
     if (!made) return made.error();
-    gpu_ = std::make_unique<gpu_exchanges>(*this, std::move(*made));
+    staging_ = std::make_unique<staged_exchanges>(*this, std::move(*made));
     return {};
 }
 
@@ -96,9 +96,9 @@ bool worker::quiet() const noexcept {
 }
 
 nanoseconds worker::longest_sleep() const noexcept {
-    if (gpu_ != nullptr && gpu_->streams().copying() > 0) return feeding_interval;
-    const bool on_gpu = gpu_ != nullptr && gpu_->streams().moving() + gpu_->streams().waiting() > 0;
-    return sessions_.any_closing() || !waiting_.empty() || on_gpu ? closing_interval : idle_interval;
+    if (staging_ != nullptr && staging_->streams().copying() > 0) return feeding_interval;
+    const bool staged = staging_ != nullptr && staging_->streams().moving() + staging_->streams().waiting() > 0;
+    return sessions_.any_closing() || !waiting_.empty() || staged ? closing_interval : idle_interval;
 }
 
 /// From here on others wake this thread. False: there is something to do.
@@ -107,7 +107,7 @@ bool worker::prepare_sleep() noexcept {
     bool idle = quiet();
     for (const auto& source : sources_) idle = idle && source->arm();
     // A stream that ends after this makes `wake_` readable.
-    if (idle && gpu_ != nullptr && gpu_->streams().moving() > 0) idle = !gpu_->poll();
+    if (idle && staging_ != nullptr && staging_->streams().moving() > 0) idle = !staging_->poll();
     return idle;
 }
 
@@ -246,7 +246,7 @@ void worker::close_all() noexcept {
     while (session* const each = sessions_.last()) lose(*each, end_of(*each));
     while (sessions_.any_closing() && now() < deadline) {
         progress();
-        const bool moving = gpu_ != nullptr && gpu_->streams().moving() > 0;
+        const bool moving = staging_ != nullptr && staging_->streams().moving() > 0;
         if (!moving && sessions_.only_held()) break;
         sleep_on({}, now() + closing_interval);
     }

@@ -29,7 +29,7 @@
 namespace accel::core {
 
 class context_state;
-class gpu_exchanges;
+class staged_exchanges;
 
 /// Counters of one worker; written by its thread, read by any.
 struct worker_counters {
@@ -100,7 +100,7 @@ class worker {
     /// Null: calls are not counted for `context::metrics`.
     [[nodiscard]] server_metrics* metrics() const noexcept { return metrics_.get(); }
     /// Null: handlers want their bytes on the host.
-    [[nodiscard]] gpu_exchanges* gpu() const noexcept { return gpu_.get(); }
+    [[nodiscard]] staged_exchanges* staging() const noexcept { return staging_.get(); }
     /// Stops the work of its exchanges.
     [[nodiscard]] const std::shared_ptr<stop_notifier>& stops() const noexcept { return stops_; }
     /// Ends the thread's sleep.
@@ -143,7 +143,7 @@ class worker {
     /// One round over everything; returns how many events there were.
     std::size_t progress() noexcept;
 
-    // For `gpu_exchanges`, on the worker's thread.
+    // For `staged_exchanges`, on the worker's thread.
     /// Gives the handler its exchange, once its stream has been given the request.
     void serve_brought(exchange_state& request) noexcept;
     void refuse(exchange_state& request, status why) noexcept;
@@ -174,7 +174,7 @@ class worker {
     void dispatch(exchange_state& request, std::uint32_t target) noexcept;
     void call_handler(exchange_state& request, const handler& service) noexcept;
     void serve_target(exchange_state& request, std::uint32_t number) noexcept;
-    void serve_on_gpu(exchange_state& request, const handler& service) noexcept;
+    void serve_on_device(exchange_state& request, const handler& service) noexcept;
     [[nodiscard]] const handler* find_target(exchange_state& request, std::uint32_t number) const noexcept;
     void refuse_at_once(exchange_state& request, std::uint32_t target, bool too_many) noexcept;
 
@@ -232,7 +232,7 @@ class worker {
     ticking_clock clock_;
     handler service_;
     target_table targets_;
-    std::unique_ptr<gpu_exchanges> gpu_;
+    std::unique_ptr<staged_exchanges> staging_;
     std::vector<exchange_state*> waiting_;  ///< answers and parts that the link did not take yet
     nanoseconds polled_at_{};               ///< when the events were taken
     nanoseconds now_{};

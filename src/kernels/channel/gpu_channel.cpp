@@ -5,10 +5,10 @@
 #include "core/internals.hpp"
 #include "core/log.hpp"
 #include "core/metrics/metrics_registry.hpp"
-#include "core/stream_wait.hpp"
 #include "kernels/channel/kernel_connection.hpp"
 #include "kernels/kernel_metrics.hpp"
 #include "kernels/options.hpp"
+#include "staging/stream_wait.hpp"
 
 #include <accel_transport/device/client.hpp>
 #include <accel_transport/gpu_channel.hpp>
@@ -160,10 +160,11 @@ result<gpu_channel> gpu_channel::open(context& ctx, std::string_view uri, const 
                              "a gpu_channel cannot reconnect: leave out reconnect, close a lost gpu_channel and "
                              "connect another one"};
             if (auto good = gpu::check(wanted.kernels, request->options.verbs); !good) return good.error();
-            gpu::kernel_setup kernels{context->gpus(), nullptr, 1, {}, request->options.call_timeout, wanted.kernels};
+            gpu::kernel_setup kernels{context->devices(), nullptr, 1, {}, request->options.call_timeout,
+                                      wanted.kernels};
             kernels.limits = {request->options.slots, request->options.request_bytes, request->options.response_bytes};
             if (wanted.memory != memory_kind::host()) {
-                auto opened = context->gpus()->open(wanted.memory);
+                auto opened = context->devices()->open(wanted.memory);
                 if (!opened) return opened.error();
                 kernels.gpu = *opened;
             }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/layout_allocator.hpp"
-#include "core/stream_wait.hpp"
 #include "kernels/graph/recorded_graph.hpp"
 #include "kernels/service/gpu_service_state.hpp"
+#include "staging/stream_wait.hpp"
 
 #include <accel_transport/device/detail/graph/steps.hpp>
 #include <accel_transport/gpu_graph.hpp>
@@ -113,16 +113,16 @@ bool gpu_graph::state::own(gpu_service::state& service) {
 }
 
 result<void> gpu_graph::state::record(const gpu_graph_options& options, const recorder& work, std::uint32_t number) {
-    auto made = std::make_unique<instance>(core->gpu());
+    auto made = std::make_unique<instance>(core->device());
     device::detail::graph_memory memory;
     const bool owns = kernels().service().exclusive.sessions != nullptr;
     const std::size_t bytes = lay_out(nullptr, options, owns, memory);
-    auto block = core->gpu()->allocate(bytes);
+    auto block = core->device()->allocate(bytes);
     if (!block) return block.error();
     made->memory = *block;
     (void)lay_out(made->memory, options, owns, memory);
     memory.iteration.instance = number;
-    auto iterations = gpu::record_on(*core->gpu(), kernels().service(), memory,
+    auto iterations = gpu::record_on(*core->device(), kernels().service(), memory,
                                      [&work, &memory](CUstream_st* stream) { return work(stream, memory.iteration); });
     if (!iterations) return iterations.error();
     made->iterations = std::move(*iterations);
@@ -143,7 +143,7 @@ status gpu_graph::state::stop(core::nanoseconds deadline) {
     for (const auto& each : instances) {
         if (!each->started || each->ended) continue;
         stop_kernels();
-        const status ended = core::wait_for_end(*core->gpu(), each->iterations->native(), deadline);
+        const status ended = core::wait_for_end(*core->device(), each->iterations->native(), deadline);
         if (ended != status::ok) return ended;
         if (auto read = read_state(*each, deadline); !read) return read.error().code;
         each->ended = true;
@@ -172,7 +172,7 @@ result<gpu_graph> gpu_graph::start(gpu_service& service, const gpu_graph_options
     if (service.state_->inherited()) return core::made_before_fork();
     if (auto good = check(options); !good) return good.error();
     auto made = std::make_unique<state>(*service.state_);
-    if (made->core->gpu() == nullptr) {
+    if (made->core->device() == nullptr) {
         return error{status::invalid_argument, 0,
                      "gpu_graph: the memory of the service must be on a GPU (server_options::memory)"};
     }

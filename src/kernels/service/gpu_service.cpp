@@ -2,10 +2,10 @@
 #include "core/context_state.hpp"
 #include "core/guarded.hpp"
 #include "core/internals.hpp"
-#include "core/stream_wait.hpp"
 #include "kernels/kernel_host.hpp"
 #include "kernels/service/gpu_service_state.hpp"
 #include "kernels/service/kernel_reports.hpp"
+#include "staging/stream_wait.hpp"
 
 #include <accel_transport/device/service.hpp>
 
@@ -46,7 +46,7 @@ result<gpu_service> gpu_service::open(context& ctx, std::string_view uri, const 
     if (context->inherited()) return core::made_before_fork();
     const auto nobody = [](exchange request) { (void)request.fail(status::unsupported); };
     return core::guarded([&]() -> result<gpu_service> {
-        auto maker = std::make_unique<gpu::service_sessions>(context->gpus(), options);
+        auto maker = std::make_unique<gpu::service_sessions>(context->devices(), options);
         auto kept = std::make_unique<state>();
         kept->sessions = maker.get();
         auto made = core::server_core::listen(context, std::vector<std::string>{std::string{uri}}, {{}, nobody},
@@ -68,7 +68,7 @@ const device::service_ref& gpu_service::ref() const noexcept {
 }
 
 memory_kind gpu_service::memory() const noexcept {
-    const core::accelerator_device* const gpu = state_->core->gpu();
+    const core::accelerator_device* const gpu = state_->core->device();
     return gpu == nullptr ? memory_kind::host() : gpu->kind();
 }
 
@@ -82,7 +82,7 @@ const std::string& gpu_service::engine_reason() const noexcept {
 
 status gpu_service::failure() const noexcept {
     if (state_->inherited()) return status::invalid_state;
-    const core::accelerator_device* const gpu = state_->core->gpu();
+    const core::accelerator_device* const gpu = state_->core->device();
     return gpu == nullptr || gpu->alive() ? status::ok : status::device_lost;
 }
 
@@ -123,8 +123,8 @@ void gpu_service::request_stop() noexcept {
 status gpu_service::stop(CUstream_st* stream, std::chrono::nanoseconds timeout) {
     if (state_->inherited()) return status::invalid_state;
     request_stop();
-    if (state_->core->gpu() != nullptr) {
-        const status ended = core::wait_for_end(*state_->core->gpu(), stream, core::deadline_after(timeout));
+    if (state_->core->device() != nullptr) {
+        const status ended = core::wait_for_end(*state_->core->device(), stream, core::deadline_after(timeout));
         if (ended == status::device_lost) stop();  // no kernel runs any more
         if (ended != status::ok) return ended;
     }

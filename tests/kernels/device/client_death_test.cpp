@@ -13,7 +13,7 @@ class device_client_death : public ::testing::TestWithParam<bool> {
   protected:
     /// All slots in flight, at a server that answers nothing.
     void open(nanoseconds peer_timeout) {
-        if (GetParam()) core::internals::state_of(context_)->replace_gpus(fake_);
+        if (GetParam()) core::internals::state_of(context_)->replace_devices(fake_);
         gpu_channel_options wanted;
         wanted.slots = 4;
         wanted.request_bytes = wanted.response_bytes = 1000;

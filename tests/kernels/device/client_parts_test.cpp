@@ -29,7 +29,7 @@ class client_parts : public ::testing::TestWithParam<caller_case> {
     void SetUp() override {
         if (!has(GetParam().setting.engine)) GTEST_SKIP() << "this device has no queues to drive";
         if (GetParam().setting.on_gpu)
-            core::internals::state_of(rig_.client_context)->replace_gpus(std::make_shared<fake_accelerator>());
+            core::internals::state_of(rig_.client_context)->replace_devices(std::make_shared<fake_accelerator>());
         GetParam().kernels_answer ? serve_by_kernels() : serve_by_handler();
         if (!HasFatalFailure()) connect();
     }

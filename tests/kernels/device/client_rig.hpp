@@ -36,7 +36,7 @@ class client_rig {
     explicit client_rig(const client_case& which) : kind(which), services(which.caller) {
         if (kind.caller.on_gpu) {
             fake_ = std::make_shared<fake_accelerator>();
-            core::internals::state_of(services.client_context)->replace_gpus(fake_);
+            core::internals::state_of(services.client_context)->replace_devices(fake_);
         }
         wanted.slots = 8;
         wanted.request_bytes = wanted.response_bytes = 4096;

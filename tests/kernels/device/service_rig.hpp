@@ -87,7 +87,7 @@ class service_rig {
         : server_context(shared == nullptr ? own_context_ : *shared),
           fake_(setting.on_gpu ? std::make_shared<fake_recording_gpus>() : nullptr) {
         const bool on_gpu = setting.on_gpu;
-        if (fake_) core::internals::state_of(server_context)->replace_gpus(fake_);
+        if (fake_) core::internals::state_of(server_context)->replace_devices(fake_);
         options = gpu_service::defaults();
         options.memory = on_gpu ? memory_kind::cuda(0) : memory_kind::host();
         options.max_sessions = 16;

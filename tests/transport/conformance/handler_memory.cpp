@@ -64,7 +64,7 @@ std::string missing_handler_memory() {
     if (!wanted().starts_with("cuda:")) return {};
 #if ACCEL_TEST_CUDA
     auto opened = context::open({.log = log_level::off});
-    const auto device = core::internals::state_of(*opened)->gpus()->open(wanted_kind());
+    const auto device = core::internals::state_of(*opened)->devices()->open(wanted_kind());
     return device ? std::string{} : device.error().message;
 #else
     return "this build is without CUDA";
@@ -80,7 +80,7 @@ void prepare(context& made) {
     core::internals::state_of(made)->replace_backend(make_harness_backend(*core::internals::state_of(made)));
 #endif
     if (wanted() != "fake") return;
-    core::internals::state_of(made)->replace_gpus(fake());
+    core::internals::state_of(made)->replace_devices(fake());
     static const bool once = (use_fake(), true);
     (void)once;
 }

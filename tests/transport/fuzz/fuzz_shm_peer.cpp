@@ -282,7 +282,7 @@ class passed_slots {
   public:
     passed_slots() {
         for (const std::size_t bytes : {geometry.request_bytes, geometry.response_bytes}) {
-            const std::size_t all = geometry.slots * core::slot_memory::gpu_stride(bytes);
+            const std::size_t all = geometry.slots * core::slot_memory::device_stride(bytes);
             made_.push_back(*gpus_->device().allocate_shareable(all));
             passed_.push_back(*gpus_->device().share(made_.back()));
         }
@@ -299,7 +299,7 @@ void test_client_on_gpu(tests::input_reader& input) {
     static const passed_slots slots;
     const fakes gpus = open_fake();
     context owner = *context::open({.log = log_level::off});
-    core::internals::state_of(owner)->replace_gpus(gpus);
+    core::internals::state_of(owner)->replace_devices(gpus);
     shm::testing::hostile_server server{gpus};
     std::array<std::optional<core::unique_fd>, 2> wrong;
     bool right = true;

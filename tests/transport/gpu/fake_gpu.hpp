@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/accelerator.hpp"
 #include "core/event_signal.hpp"
 #include "gpu/fake_stream.hpp"
+#include "staging/accelerator.hpp"
 
 #include <array>
 #include <atomic>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/accelerator.hpp"
+#include "staging/accelerator.hpp"
 
 #include <array>
 #include <atomic>

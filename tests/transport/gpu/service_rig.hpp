@@ -43,7 +43,7 @@ class gpu_service : public ::testing::TestWithParam<std::string> {
     void serve_with(handler service, server_options options) {
         auto opened = context::open({.log = log_level::off});
         context_ = std::make_unique<context>(std::move(*opened));
-        core::internals::state_of(*context_)->replace_gpus(gpus_);
+        core::internals::state_of(*context_)->replace_devices(gpus_);
         options.security.insecure = true;
         options.peer_timeout = patience(5s);
         const std::string uri = GetParam() == "local" ? "local://gpu-service" : GetParam() + "://127.0.0.1:0";

@@ -2,9 +2,9 @@
 // Slots of a server on a real GPU, into which a client in another process writes by itself. Skipped without a GPU whose
 // memory processes can share.
 #include "conformance/payload.hpp"
-#include "core/accelerator.hpp"
 #include "gpu/gpu_bytes.hpp"
 #include "patience.hpp"
+#include "staging/accelerator.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 

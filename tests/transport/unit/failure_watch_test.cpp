@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What looks at a GPU mean, with looks that are made up. Real ones are in tests/kernels/gpu/gpu_fault_test.cpp.
-#include "core/failure_watch.hpp"
+#include "staging/failure_watch.hpp"
 
 #include "core/control/session.hpp"
 #include "core/log.hpp"

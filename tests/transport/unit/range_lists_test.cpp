@@ -59,7 +59,7 @@ struct in_ranges : ::testing::Test, scripted_client {
 
     context within = [] {
         auto made = context::open({.log = log_level::off}).value();
-        core::internals::state_of(made)->replace_gpus(std::make_shared<tests::fake_accelerator>());
+        core::internals::state_of(made)->replace_devices(std::make_shared<tests::fake_accelerator>());
         return made;
     }();
     region on_gpu = within.allocate(bytes_each, memory_kind::cuda(0)).value();

@@ -87,7 +87,7 @@ TEST_F(shm_gpu_client, a_length_beyond_the_slot_ends_the_session) {
 }
 
 TEST_F(shm_gpu_client, a_client_gets_only_the_memory_of_its_own_session) {
-    auto& gpu = *client.on_gpu[0]->gpu();
+    auto& gpu = *client.on_gpu[0]->device();
     EXPECT_TRUE(gpu.map_shared(client.passed_to_it[gpu_requests].get(), client.on_gpu[0]->payload_bytes()).ok());
     EXPECT_FALSE(gpu.map_shared(client.passed_to_it[gpu_requests].get(),
                                 client.on_gpu[0]->payload_bytes() + tests::fake_device::share_step));
@@ -107,12 +107,12 @@ TEST(shm_gpu_unasked, gpu_flags_end_a_session_without_slots_on_a_gpu) {
 // A client's link.
 
 struct shm_gpu_server : ::testing::Test {
-    shm_gpu_server() { core::internals::state_of(ctx)->replace_gpus(gpus); }
+    shm_gpu_server() { core::internals::state_of(ctx)->replace_devices(gpus); }
     ~shm_gpu_server() override { gpus->device().held = false; }
     void SetUp() override {
         on_gpu = ctx.allocate(4096, memory_kind::cuda(0)).value();
-        share(geometry.slots * core::slot_memory::gpu_stride(geometry.request_bytes),
-              geometry.slots * core::slot_memory::gpu_stride(geometry.response_bytes));
+        share(geometry.slots * core::slot_memory::device_stride(geometry.request_bytes),
+              geometry.slots * core::slot_memory::device_stride(geometry.response_bytes));
     }
     void TearDown() override {
         for (std::byte* const each : shared) theirs->device().release(each);
@@ -177,7 +177,7 @@ TEST_F(shm_gpu_server, a_request_is_announced_when_its_payload_is_there) {
     settle();
     EXPECT_TRUE(server.poll().empty());
     EXPECT_EQ(entry(0), std::uint64_t{1} << 32 | entry_flag::payload_on_gpu | 2);
-    const std::byte* const there = shared[0] + 2 * core::slot_memory::gpu_stride(geometry.request_bytes);
+    const std::byte* const there = shared[0] + 2 * core::slot_memory::device_stride(geometry.request_bytes);
     EXPECT_EQ(there[0], std::byte{5});
     EXPECT_EQ(there[99], std::byte{5});
 }
@@ -188,7 +188,7 @@ TEST_F(shm_gpu_server, a_response_is_reported_when_it_has_been_copied) {
     settle();
     (void)server.poll();
     EXPECT_EQ(entry(0), std::uint64_t{1} << 32 | entry_flag::all | 1);
-    std::memset(shared[1] + core::slot_memory::gpu_stride(geometry.response_bytes), 6, 50);
+    std::memset(shared[1] + core::slot_memory::device_stride(geometry.response_bytes), 6, 50);
     answer(1, 50, entry_flag::payload_on_gpu);
     EXPECT_TRUE(server.poll().empty());
     settle();

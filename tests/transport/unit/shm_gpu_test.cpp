@@ -34,7 +34,7 @@ constexpr memory_kind first_gpu = memory_kind::cuda(0);
 
 context context_with(const fakes& gpus) {
     auto made = context::open({.log = log_level::off}).value();
-    core::internals::state_of(made)->replace_gpus(gpus);
+    core::internals::state_of(made)->replace_devices(gpus);
     return made;
 }
 

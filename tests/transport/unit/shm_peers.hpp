@@ -150,10 +150,10 @@ struct hostile_client : tested_link {
     hostile_client& operator=(const hostile_client&) = delete;
 
     void share(const std::shared_ptr<core::accelerator>& gpus) {
-        const core::slot_place on{gpus, gpus->opened().front(), path->wants_gpu_slots()};
+        const core::slot_place on{gpus, gpus->opened().front(), path->wants_device_slots()};
         on_gpu = {*core::slot_memory::create(geometry.slots, geometry.request_bytes, on),
                   *core::slot_memory::create(geometry.slots, geometry.response_bytes, on)};
-        path->share_gpu_slots(on_gpu[0], on_gpu[1]);
+        path->share_device_slots(on_gpu[0], on_gpu[1]);
     }
     bool connect(const core::session_token& token) {
         core::data_connection made;

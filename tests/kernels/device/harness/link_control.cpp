@@ -212,7 +212,7 @@ void harness_link::end() noexcept {
 /// The first use of a region registers it; all others find its keys.
 const verbs::memory_keys* harness_link::keys_of(const core::region_state& region, verbs::access use) noexcept {
     if (const auto* known = keys_.find(region.id(), use); known != nullptr) return known;
-    auto keys = domain_->acquire(region.id(), {region.data(), region.size()}, use, region.gpu());
+    auto keys = domain_->acquire(region.id(), {region.data(), region.size()}, use, region.device());
     if (!keys) {
         core::limited_log().warn("gpu: lent memory is copied instead: {}", keys.error().message);
         return nullptr;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/server/stream_pool.hpp"
+#include "staging/stream_pool.hpp"
 
 #include "core/event_signal.hpp"
-#include "core/server/device_work.hpp"
 #include "core/server/session.hpp"
+#include "staging/device_work.hpp"
 
 #include <algorithm>
 #include <utility>

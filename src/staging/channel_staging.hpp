@@ -3,8 +3,8 @@
 
 #include "core/client/channel_slots.hpp"
 #include "core/client/connect.hpp"
-#include "core/client/gpu_staging.hpp"
 #include "core/event_set.hpp"
+#include "staging/gpu_staging.hpp"
 
 #include <cstdint>
 #include <memory>

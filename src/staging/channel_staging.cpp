@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/client/channel_staging.hpp"
+#include "staging/channel_staging.hpp"
 
 #include "core/context_state.hpp"
 #include "core/event_signal.hpp"
@@ -25,7 +25,7 @@ status channel_staging::prepare_stream(std::uint32_t slot, accelerator_device& g
         }
         copies_ = std::make_unique<gpu_staging>(slots_.count(), copied_.get());
         for (slot_memory* slots : {request_.requests.get(), request_.responses.get()}) {
-            const auto pinned = slots->pin(request_.context->gpus());
+            const auto pinned = slots->pin(request_.context->devices());
             if (!pinned) log().warn("copies from and to {} will be slow: {}", gpu.name(), pinned.error().message);
         }
     }
@@ -34,7 +34,7 @@ status channel_staging::prepare_stream(std::uint32_t slot, accelerator_device& g
 
 status channel_staging::prepare(const outgoing& message, staged_parts staged) {
     const region_state& lent = staged.payload ? *message.region : *message.response_into.region();
-    if (const status bad = prepare_stream(message.slot, *lent.gpu()); bad != status::ok) return bad;
+    if (const status bad = prepare_stream(message.slot, *lent.device()); bad != status::ok) return bad;
     staged_call& call = (*copies_)[message.slot];
     call.into = staged.response ? message.response_into : slice{};
     call.copied_out = {};

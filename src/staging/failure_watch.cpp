@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/failure_watch.hpp"
+#include "staging/failure_watch.hpp"
 
 #include "core/log.hpp"
 #include "core/thread.hpp"

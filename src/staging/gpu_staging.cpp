@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/client/gpu_staging.hpp"
+#include "staging/gpu_staging.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/accelerator.hpp"
 #include "core/clock.hpp"
 #include "core/net/unique_fd.hpp"
+#include "staging/accelerator.hpp"
 
 #include <cstddef>
 

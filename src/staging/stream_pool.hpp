@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/accelerator.hpp"
-#include "core/long_copy.hpp"
 #include "core/server/exchange_state.hpp"
-#include "core/stream_wait.hpp"
+#include "staging/accelerator.hpp"
+#include "staging/long_copy.hpp"
+#include "staging/stream_wait.hpp"
 
 #include <accel_transport/options.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/stream_wait.hpp"
+#include "staging/stream_wait.hpp"
 
 #include "core/event_signal.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "core/server/stream_pool.hpp"
+#include "staging/stream_pool.hpp"
 
 #include <memory>
 
@@ -12,9 +12,9 @@ class worker;
 /// A request's way over a GPU: takes a stream, copies the bytes there, calls the handler, and copies the
 /// answer back once the stream has reached it. Belongs to the worker's thread. Allocates, locks and logs
 /// nothing, except when the device is lost.
-class gpu_exchanges {
+class staged_exchanges {
   public:
-    gpu_exchanges(worker& serving, std::unique_ptr<stream_pool> streams) noexcept
+    staged_exchanges(worker& serving, std::unique_ptr<stream_pool> streams) noexcept
         : worker_(serving), streams_(std::move(streams)) {}
 
     /// Its control path may run on any thread.

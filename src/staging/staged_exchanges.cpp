@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/server/gpu_exchanges.hpp"
+#include "staging/staged_exchanges.hpp"
 
 #include "core/log.hpp"
 #include "core/region_state.hpp"
-#include "core/server/device_work.hpp"
 #include "core/server/worker.hpp"
+#include "staging/device_work.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -28,7 +28,7 @@ void add_stages(exchange_state& answered, device_stream& stream) noexcept {
 
 }  // namespace
 
-void gpu_exchanges::serve(exchange_state& request) noexcept {
+void staged_exchanges::serve(exchange_state& request) noexcept {
     if (!streams_->device().alive()) [[unlikely]]
         return worker_.refuse(request, status::device_lost);
     session& from = *request.owner;
@@ -52,7 +52,7 @@ void gpu_exchanges::serve(exchange_state& request) noexcept {
 }
 
 /// Gives the stream the copies that come before the handler, then gives the handler its exchange.
-void gpu_exchanges::work_on(exchange_state& request, stream_lane& lane) noexcept {
+void staged_exchanges::work_on(exchange_state& request, stream_lane& lane) noexcept {
     device_work& work = *request.device;
     device_stream& stream = *lane.stream;
     work.lane = &lane;
@@ -70,13 +70,13 @@ void gpu_exchanges::work_on(exchange_state& request, stream_lane& lane) noexcept
 }
 
 /// The stream has been given the whole request. The handler's work comes behind it.
-void gpu_exchanges::brought(stream_lane& lane) noexcept {
+void staged_exchanges::brought(stream_lane& lane) noexcept {
     lane.stream->mark(stream_mark::copied_in);
     lane.stream->make_current();
     worker_.serve_brought(*lane.working);
 }
 
-void gpu_exchanges::send(exchange_state& answered) noexcept {
+void staged_exchanges::send(exchange_state& answered) noexcept {
     device_work& work = *answered.device;
     device_stream& stream = *work.lane->stream;
     stream.mark(stream_mark::answered);
@@ -87,7 +87,7 @@ void gpu_exchanges::send(exchange_state& answered) noexcept {
     // a GPU, any memory that it does not reach.
     const bool copied = lent == nullptr
                             ? staged && own
-                            : (!staged || lent->gpu() != nullptr) && !answered.owner->path().reaches(*lent, false);
+                            : (!staged || lent->device() != nullptr) && !answered.owner->path().reaches(*lent, false);
     // Memory that a lost client had lent may be gone too.
     stream_lane& lane = *work.lane;
     if (copied && !answered.payload.empty() && !answered.owner->gone()) {
@@ -102,13 +102,13 @@ void gpu_exchanges::send(exchange_state& answered) noexcept {
 }
 
 /// The stream has been given all of its work for this exchange.
-void gpu_exchanges::finish(stream_lane& lane) noexcept {
+void staged_exchanges::finish(stream_lane& lane) noexcept {
     stream_waker* waker = streams_->waker();
     lane.stream->finish(waker == nullptr ? nullptr : &stream_waker::wake, waker);
     streams_->set_finishing(lane);
 }
 
-bool gpu_exchanges::poll() noexcept {
+bool staged_exchanges::poll() noexcept {
     bool progress = false;
     for (stream_lane& lane : streams_->lanes()) {
         if (lane.phase == lane_phase::working) continue;
@@ -126,7 +126,7 @@ bool gpu_exchanges::poll() noexcept {
 }
 
 /// Continues a long copy. True: the stream has been given the last piece.
-bool gpu_exchanges::feed(stream_lane& lane) noexcept {
+bool staged_exchanges::feed(stream_lane& lane) noexcept {
     if (!streams_->feed(lane)) return false;
     const bool bringing = lane.phase == lane_phase::bringing;
     streams_->end_copying(lane);
@@ -134,7 +134,7 @@ bool gpu_exchanges::feed(stream_lane& lane) noexcept {
     return true;
 }
 
-void gpu_exchanges::arrive(stream_lane& lane, bool done) noexcept {
+void staged_exchanges::arrive(stream_lane& lane, bool done) noexcept {
     exchange_state& answered = *lane.working;
     streams_->end_finishing(lane);
     answered.device->lane = nullptr;
@@ -160,7 +160,7 @@ void gpu_exchanges::arrive(stream_lane& lane, bool done) noexcept {
 }
 
 /// Fails requests that have waited for a stream past their deadline; all of them once the device is lost.
-void gpu_exchanges::expire_waiting() noexcept {
+void staged_exchanges::expire_waiting() noexcept {
     const bool alive = streams_->device().alive();
     if (alive && worker_.last_time() < next_expiry_) return;
     next_expiry_ = worker_.last_time() + std::chrono::milliseconds{1};
@@ -172,7 +172,7 @@ void gpu_exchanges::expire_waiting() noexcept {
             worker_.refuse(*late, status::device_lost);
 }
 
-void gpu_exchanges::tell_device_lost() noexcept {
+void staged_exchanges::tell_device_lost() noexcept {
     if (std::exchange(device_loss_logged_, true)) return;
     log().error(
         "{} has failed (a kernel faulted, or the GPU is gone): requests are refused with device_lost until this "
