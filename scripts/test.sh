@@ -22,7 +22,7 @@ declare -A step_about=(
     [nic]="./run nic-test, a short selection on softnic; its report says that the device is emulated"
     [rxe]="on Soft-RoCE in a virtual machine: stock programs, rdma's tests (--weekly: services, the gateway…)"
     [demo]="every image served over every transport, at least 97 % right; the doctor"
-    [tidy]="clang-tidy finds nothing in files that have changed since they were clean (--weekly: in all)"
+    [tidy]="clang-tidy finds nothing in files that have changed since all were clean (--weekly: in all)"
     [asan]="clang, warnings are errors; tests under AddressSanitizer and UndefinedBehaviorSanitizer"
     [interop]="clients and servers of different compilers and build types talk to each other"
     [tsan]="tests of the library, the gateway and the model server under ThreadSanitizer (--weekly: all)"
@@ -183,8 +183,8 @@ step_nic() {
 }
 
 # Reads compile commands of clang, and builds nothing; what is generated is not checked. All files take longer than the
-# rest of the checks allow. .ci/tidy-clean names those that were clean: each run checks the others, which are new or
-# have changed. --weekly checks all, because a header may have changed, and writes the list anew.
+# rest of the checks allow. .ci/tidy-base names a commit at which all were clean: each run checks what differs from it.
+# --weekly checks all, because a header can break any source that includes it, and notes the commit.
 step_tidy() {
     local which=due
     if weekly; then which=all; fi
