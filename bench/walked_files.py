@@ -7,7 +7,7 @@
     walked_files.py --types FOLDER   how many types one has to know to change FOLDER; with --list their names
     walked_files.py --json           the figures for programs, and every step with its file
 
-It reads sources: nothing is built or run. bench/crossed_files.sh counts lines that run instead.
+It reads sources: nothing is built or run. bench/transport/crossed_files.sh counts lines that run instead.
 
 Steps. bench/walks/round_trip.walk lists the functions that run in one round trip, in order, indented by depth of call;
 tcp.walk and rdma.walk have the parts that differ. People write the lists by reading the code:

@@ -27,13 +27,13 @@ MACHINE_PATH = re.compile(r"(?<![\w.])/(work|home|root)/\w")
 
 def is_of_kernels(name):
     """Whether an include names a header of the kernels' house."""
-    return re.match(r"kernels/|accel_transport/(device/|gpu_)", name) is not None
+    return re.match(r"(bench/)?kernels/|accel_transport/(device/|gpu_)", name) is not None
 
 
 def house_of(path):
-    """The house that a source or a test belongs to; None: it is around them (tools, small examples, bench)."""
+    """The house that a source, a test or a benchmark belongs to; None: it is around them (tools, small examples)."""
     parts = path.parts
-    if parts[0] == "tests" and parts[1] in {"transport", "kernels", "serving"}:
+    if parts[0] in {"tests", "bench"} and parts[1] in {"transport", "kernels", "serving"}:
         return parts[1]
     if parts[:2] == ("tools", "softnic"):
         return "softnic"
@@ -44,14 +44,14 @@ def house_of(path):
     return "transport" if parts[0] in {"src", "include"} else None
 
 
-def fault_header(path):
-    """The header by which tests ask softnic for faults; its functions are weak."""
-    return "softnic/softnic.h" if path.parts[0] == "tests" else None
+def device_header(path):
+    """The header by which tests ask softnic for faults, and benchmarks drive it; its functions are weak."""
+    return "softnic/softnic.h" if path.parts[0] in {"tests", "bench"} else None
 
 
 def wall_offence(path, name):
     """Transport uses no other house; kernels use transport; softnic uses none; serving uses public headers. The same
-    holds for the tests of a house, which may also ask softnic for faults."""
+    holds for a house's tests and benchmarks, which may also include softnic's header."""
     house = house_of(path)
     if house == "transport" and is_of_kernels(name):
         return "the transport knows nothing of kernels"
@@ -61,7 +61,8 @@ def wall_offence(path, name):
         return "softnic uses nothing of the library"
     if house == "serving" and re.match("core/|backends/|verbs/|cuda/|kernels/", name):
         return "serving stands on the public headers alone"
-    if house in {"transport", "kernels"} and re.match("serving/|softnic/", name) and name != fault_header(path):
+    above = re.match("(bench/)?serving/|softnic/", name) and name != device_header(path)
+    if house in {"transport", "kernels"} and above:
         return "the library knows neither softnic nor what serves with it"
     return None
 

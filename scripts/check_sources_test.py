@@ -55,8 +55,8 @@ class IncludeRules(unittest.TestCase):
     def test_only_src_verbs_includes_libibverbs(self):
         self.assert_offence("libibverbs", "src/backends/rdma/backend.cpp", "#include <infiniband/verbs.h>")
         self.assert_clean("src/verbs/queue_pair.cpp", "#include <infiniband/verbs.h>")
-        self.assert_clean("bench/bare_verbs_link.cpp", "#include <infiniband/verbs.h>")
-        self.assert_offence("libibverbs", "bench/ours.cpp", "#include <infiniband/verbs.h>")
+        self.assert_clean("bench/transport/bare_verbs_link.cpp", "#include <infiniband/verbs.h>")
+        self.assert_offence("libibverbs", "bench/transport/ours.cpp", "#include <infiniband/verbs.h>")
 
     def test_walls_between_houses(self):
         self.assert_offence("kernels", "src/core/server/a.cpp", '#include "kernels/kernel_host.hpp"')
@@ -84,6 +84,17 @@ class IncludeRules(unittest.TestCase):
         self.assert_offence("public", serving, '#include "core/uri.hpp"')
         self.assert_offence("softnic", "tools/softnic/tests/a_test.cpp", '#include "core/uri.hpp"')
         self.assert_offence("neither", "src/core/a.cpp", '#include "softnic/softnic.h"')
+
+    def test_walls_between_benchmarks_of_houses(self):
+        ours, kernels, serving = (f"bench/{house}/a.cpp" for house in ("transport", "kernels", "serving"))
+        for include in ('"bench/kernels/emulated.hpp"', "<accel_transport/gpu_service.hpp>"):
+            self.assert_offence("nothing of kernels", ours, f"#include {include}")
+        for path in (ours, kernels):
+            self.assert_offence("neither", path, '#include "bench/serving/nginx.hpp"')
+        self.assert_clean(ours, '#include "softnic/softnic.h"')
+        self.assert_clean(kernels, '#include "verbs/domain.hpp"', '#include "bench/transport/side.hpp"')
+        self.assert_clean(serving, '#include "bench/kernels/emulated.hpp"', '#include "bench/transport/side.hpp"')
+        self.assert_offence("public", serving, '#include "core/uri.hpp"')
 
     def test_only_sources_of_the_log_include_spdlog(self):
         self.assert_offence("spdlog", "src/core/log.hpp", HEADER, "#include <spdlog/spdlog.h>")

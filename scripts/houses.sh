@@ -9,6 +9,8 @@ declare -A house_targets=(
     [kernels]="src/all gpu_examples tests/kernels/all conformance_tests conformance_peer rdma_tests"
     [softnic]="tools/softnic/all"
     [serving]="examples/digits/all examples/serving/all tests/digits/all tests/serving/all")
+declare -A house_benchmarks=(
+    [transport]=bench/transport/all [kernels]=bench/kernels/all [softnic]="" [serving]=bench/serving/all)
 declare -A house_fuzz_targets=(
     [transport]=tests/fuzz/transport/all [kernels]=tests/fuzz/kernels/all [softnic]=tools/softnic/fuzz/all
     [serving]=tests/fuzz/serving/all)

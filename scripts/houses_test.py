@@ -33,6 +33,10 @@ class Reached(unittest.TestCase):
         self.assert_reached("tools/softnic/src/engine/nic.cpp", *HOUSES)
         self.assert_reached("tools/softnic/tests/dma_test.cpp", "softnic")
 
+    def test_a_benchmark_reaches_its_house_and_those_that_use_it(self):
+        self.assert_reached("bench/transport/ours.cpp", "transport", "kernels", "serving")
+        self.assert_reached("bench/serving/doors/load.cpp", "serving")
+
     def test_a_test_reaches_its_own_house(self):
         self.assert_reached("tests/transport/unit/uri_test.cpp", "transport")
         self.assert_reached("tests/kernels/fuzz/corpus/client_intake/seed", "kernels")
@@ -47,7 +51,7 @@ class Reached(unittest.TestCase):
 
     def test_what_all_share_reaches_all(self):
         for name in ("CMakeLists.txt", "cmake/accel_tests.cmake", "run", "scripts/test.sh", "tests/patience.hpp",
-                     "bench/ours.cpp", "tests/CMakeLists.txt"):
+                     "bench/run", "tests/CMakeLists.txt"):
             self.assert_reached(name, *HOUSES)
 
     def test_houses_come_once_and_in_order(self):
@@ -73,7 +77,7 @@ class Steps(unittest.TestCase):
 
     def test_every_house_is_in_every_table(self):
         self.assertEqual(list(HOUSES), of_script('echo "${houses[@]}"'))
-        for table in ("targets", "fuzz_targets", "corpora", "tsan_programs", "steps"):
+        for table in ("targets", "benchmarks", "fuzz_targets", "corpora", "tsan_programs", "steps"):
             self.assertEqual(sorted(HOUSES), sorted(of_script(f'echo "${{!house_{table}[@]}}"')), table)
         for corpus in of_script("of_houses house_corpora"):
             self.assertTrue(Path(TOP, corpus).is_dir(), corpus)

@@ -116,8 +116,8 @@ step_sources() {
     python3 scripts/clean_files_test.py
     python3 scripts/mutate.py --check
     python3 scripts/nic_test_test.py
-    python3 bench/stage_plot_test.py
-    python3 bench/post_plot_test.py
+    python3 bench/kernels/stage_plot_test.py
+    python3 bench/kernels/post_plot_test.py
     python3 bench/svg_shapes_test.py
     python3 bench/walked_files_test.py
     python3 examples/serving/experiments/experiments_test.py
@@ -125,7 +125,7 @@ step_sources() {
 
 # Fuzz targets run over their corpus in the step asan. Continuous integration has no GPU: one architecture is enough.
 # With --all, tests of single parts and of the doors with stock clients are left to the step asan. A newcomer builds no
-# benchmarks, and waits for no stock clients, but for serving alone. Benchmarks belong to no house.
+# benchmarks, and waits for no stock clients, but for serving alone.
 step_release() {
     local bench=ON parts=ON gpu_bench=ON doors=() targets
     case $ACCEL_TEST_SCOPE in
@@ -133,11 +133,12 @@ step_release() {
         all) parts=OFF gpu_bench=OFF ;;
     esac
     if [[ $bench == OFF || $parts == OFF ]]; then doors=(--exclude-regex '^example_door_'); fi
-    if [[ -n ${ACCEL_TEST_HOUSES:-} ]]; then
-        bench=OFF
-        if [[ $parts == ON ]]; then doors=(); fi
+    if [[ -n ${ACCEL_TEST_HOUSES:-} && $parts == ON ]]; then doors=(); fi
+    if [[ $bench == ON ]]; then
+        targets=$(house_build house_targets house_benchmarks)
+    else
+        targets=$(house_build house_targets)
     fi
-    targets=$(house_build house_targets)
     targets+=${targets:+ softnic_cli}  # tests on an RDMA device run on it
     build_preset release -DACCEL_BUILD_TESTS=ON -DACCEL_BUILD_BENCH=$bench -DACCEL_TEST_CORPUS=OFF \
         -DACCEL_TESTS_OF_PARTS=$parts -DACCEL_BUILD_GPU_BENCH=$gpu_bench ${CI:+-DCMAKE_CUDA_ARCHITECTURES=90} $targets
@@ -402,10 +403,10 @@ nic_gpu_programs=(gpu_resident_tests kernel_client_gpu_tests recorded_tests send
 # python3 has PyTorch, or ACCEL_TORCH names its folder.
 run_gpu_bench() {
     cd "$root" || return
-    local program=gpu_bench plot=bench/stage_plot.py torch=()
+    local program=gpu_bench plot=bench/kernels/stage_plot.py torch=()
     if [[ ${1:-} == girondi ]]; then
         shift
-        program=gpu_post_bench plot=bench/post_plot.py
+        program=gpu_post_bench plot=bench/kernels/post_plot.py
     elif [[ ${1:-} == turns ]]; then
         shift
         program=gpu_turn_bench plot=

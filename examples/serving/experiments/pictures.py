@@ -7,7 +7,7 @@ from reasons import RESIDENT, TRANSFERS, broken_down, stage_means
 from results import STAGES, distribution_of
 from svg_shapes import bars, curves, percent_text, time_text
 
-# Colour-blind safe (Okabe and Ito), as in bench/stage_plot.py.
+# Colour-blind safe (Okabe and Ito), as in bench/kernels/stage_plot.py.
 STAGE_COLOURS = dict(zip(STAGES, ("#56b4e9", "#cc79a7", "#d55e00", "#e69f00", "#009e73", "#0072b2")))
 REST = ("rest", "#c8c8c8")
 WITHOUT_HOST = (RESIDENT, "#8a8a8a")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The posting functions as a CUDA kernel has them: compiled for the device, with warnings as errors.
-#include "bench/deferred_doorbell.hpp"
-#include "bench/post_batch.hpp"
+#include "bench/kernels/post/batch.hpp"
+#include "bench/kernels/post/deferred_doorbell.hpp"
 
 #include <accel_transport/detail/mlx5/completion_queue.hpp>
 #include <accel_transport/detail/mlx5/receive_queue.hpp>

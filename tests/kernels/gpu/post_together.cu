@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "bench/post_batch.hpp"
+#include "bench/kernels/post/batch.hpp"
 #include "post_together.hpp"
 
 #include <cstring>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batches posted by a thread, a warp and blocks of a GPU, against those of the CPU.
-#include "bench/post_batch.hpp"
+#include "bench/kernels/post/batch.hpp"
 #include "gpu/post_together.hpp"
 
 #include <cstring>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The posting functions against libmlx5: the same bytes for the same operations, round the ring.
-#include "bench/post_batch.hpp"
+#include "bench/kernels/post/batch.hpp"
 #include "mlx5_queues.hpp"
 
 #include <algorithm>

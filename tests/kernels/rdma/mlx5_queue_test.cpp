@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The posting functions on the device: full rings, what it answers, read without libmlx5.
-#include "bench/deferred_doorbell.hpp"
+#include "bench/kernels/post/deferred_doorbell.hpp"
 #include "kernels/queues/devx_queue_pair.hpp"
 #include "mlx5_queues.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batches with one doorbell, and deferred doorbells, on rings that no adapter reads.
-#include "bench/deferred_doorbell.hpp"
-#include "bench/post_batch.hpp"
+#include "bench/kernels/post/batch.hpp"
+#include "bench/kernels/post/deferred_doorbell.hpp"
 #include "team_scope.hpp"
 
 #include <array>
