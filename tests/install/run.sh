@@ -121,12 +121,37 @@ build_shared() {
     cmake --build "$work/shared" "$@"
 }
 
-# The transport alone: without ZeroMQ, verbs and kernels.
+# build_transport NAME [OPTION...] -- TARGET...: the transport alone, without kernels.
+build_transport() {
+    local name=$1 options=()
+    shift
+    while [[ $1 != -- ]]; do options+=("$1"); shift; done
+    cmake -S "$root" -B "$work/$name" -G Ninja "${quick[@]}" "${options[@]}" \
+        -DACCEL_CUDA=OFF -DACCEL_KERNELS=OFF -DACCEL_WARNINGS_AS_ERRORS=ON -DACCEL_BUILD_EXAMPLES=OFF
+    cmake --build "$work/$name" --target "${@:2}"
+}
 build_small() {
-    cmake -S "$root" -B "$work/small" -G Ninja "${quick[@]}" \
-        -DACCEL_ZMQ=OFF -DACCEL_VERBS=OFF -DACCEL_CUDA=OFF -DACCEL_KERNELS=OFF -DACCEL_WARNINGS_AS_ERRORS=ON \
-        -DACCEL_BUILD_EXAMPLES=OFF
-    cmake --build "$work/small" --target accel_doctor accel_perf accel_keys conformance_tests conformance_peer
+    build_transport small -DACCEL_ZMQ=OFF -DACCEL_VERBS=OFF \
+        -- accel_doctor accel_perf accel_keys conformance_tests conformance_peer
+}
+build_verbs() {
+    build_transport verbs -DACCEL_BUILD_SOFTNIC=OFF "-DACCEL_TEST_NIC=$root/build/release/bin/softnic" -- rdma_tests
+}
+
+# test_transport NAME TESTS: those of a build.
+test_transport() {
+    ctest --test-dir "$work/$1" -j "$((3 * $(nproc)))" --no-tests=error --timeout 300 --output-on-failure \
+        --tests-regex "$2" --label-exclude slow
+}
+
+# check_no_kernels NAME: what a build of the transport installs.
+check_no_kernels() {
+    install_kind "$1" "$work/$1"
+    if nm -C "$prefix/lib/libaccel_transport.a" | grep -E ' accel::(gpu|gpu_[a-z]+|proxy)::' ||
+        find "$prefix/include" -name 'gpu_*' -o -name device | grep .; then
+        fail "the library without kernels has what is named above"
+    fi
+    echo "ok: without a line of kernels"
 }
 
 mkdir -p "$work"
@@ -135,6 +160,7 @@ flock --timeout 3600 "$lock" || fail "another run of this script goes on for an 
 if [[ ${1:-} == build ]]; then
     build_shared --target accel_transport
     build_small
+    build_verbs
     exit
 fi
 
@@ -185,13 +211,12 @@ for end in 'client zmq://127.0.0.1:1 --count 1' 'serve zmq://127.0.0.1:0'; do  #
         grep -F 'zmq: left out of this build; configure it with -DACCEL_ZMQ=ON' ||
         fail "a URI of zmq is not answered with how to build it: $end"
 done
-ctest --test-dir "$work/small" -j "$((3 * $(nproc)))" --no-tests=error --timeout 300 --output-on-failure \
-    --tests-regex '^(conformance\.(local|tcp)\.|tool_)' --label-exclude slow
+test_transport small '^(conformance\.(local|tcp)\.|tool_)'
 echo "ok: built and tested without ZeroMQ, verbs and kernels"
-install_kind small "$work/small"
-if nm -C "$prefix/lib/libaccel_transport.a" | grep -E ' accel::(gpu|gpu_[a-z]+|proxy)::' ||
-    find "$prefix/include" -name 'gpu_*' -o -name device | grep .; then
-    fail "the library without kernels has what is named above"
-fi
-echo "ok: without a line of kernels"
+check_no_kernels small
 use_with_cmake small
+
+build_verbs
+test_transport verbs '^rdma_tests\.'
+echo "ok: built and tested with verbs and without kernels"
+check_no_kernels verbs
