@@ -75,6 +75,14 @@ class Steps(unittest.TestCase):
         self.assertEqual(["--", "tools/softnic/all"], of_script("house_build house_targets", "softnic"))
         self.assertEqual(["--label-regex", "^(kernels|serving)$"], of_script("house_labels", "kernels serving"))
 
+    def test_load_generator_is_fetched_only_for_serving(self):
+        def fetches(steps, houses):
+            return of_script(f"if builds_serving {steps}; then echo yes; fi", houses) == ["yes"]
+        self.assertTrue(fetches("format release", ""))
+        self.assertTrue(fetches("asan", "kernels serving"))
+        self.assertFalse(fetches("release asan tsan", "transport kernels"))
+        self.assertFalse(fetches("format sources", "serving"))
+
     def test_every_house_is_in_every_table(self):
         self.assertEqual(list(HOUSES), of_script('echo "${houses[@]}"'))
         for table in ("targets", "benchmarks", "fuzz_targets", "corpora", "tsan_programs", "steps"):

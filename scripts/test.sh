@@ -579,6 +579,11 @@ end_step() {
     all_passed=$((all_passed + passed)) all_failed=$((all_failed + failed)) all_skipped=$((all_skipped + skipped))
 }
 
+# builds_serving STEP...: whether one of them builds the programs that serve.
+builds_serving() {
+    [[ " $* " =~ \ (release|asan|tsan)\  && (-z ${ACCEL_TEST_HOUSES:-} || $ACCEL_TEST_HOUSES == *serving*) ]]
+}
+
 run_tests() {
     local steps=() wanted=() names=() table=() remarks=() step number=0 all_passed=0 all_failed=0 all_skipped=0
     local passed failed skipped seconds scope=
@@ -643,7 +648,7 @@ run_tests() {
 
     trap end_background EXIT
     # LoadGen's sources, for the builds. Without them its tests are skipped and say so.
-    if [[ " ${steps[*]} " =~ \ (release|asan|tsan)\  ]]; then scripts/loadgen.sh >"$logs/loadgen.log" 2>&1 || true; fi
+    if builds_serving "${steps[@]}"; then scripts/loadgen.sh >"$logs/loadgen.log" 2>&1 || true; fi
     prepare_steps "${steps[@]}"
     for step in "${steps[@]}"; do
         number=$((number + 1))
