@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/gateway/opener.hpp"
 
+#include "serving/models/loaded_models.hpp"
+
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -57,7 +59,7 @@ result<opener::opened> opener::open(upstream& server) const {
     options.backoff_max = std::chrono::milliseconds{500};
     options.peer_timeout = chosen_.hold;
     options.connect_timeout = std::max(shortest_connect, chosen_.patience / 2);
-    opened out{&server, {}};
+    opened out{&server, {}, false};
     for (std::uint32_t i = 0; i < chosen_.channels; ++i) {
         auto made = channel::connect(context_, server.uri(), options);
         if (!made) return made.error();
@@ -69,6 +71,9 @@ result<opener::opened> opener::open(upstream& server) const {
     }
     for (const std::string& each : server.models())
         if (auto known = out.channels.front().resolve(each); !known) return known.error();
+    const auto told = out.channels.front().resolve(serving::loaded_models_target);
+    if (!told && told.code() != status::not_found) return told.error();
+    out.tells_models = told.ok();
     return out;
 }
 

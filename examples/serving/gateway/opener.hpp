@@ -23,6 +23,7 @@ class opener {
     struct opened {
         upstream* to = nullptr;
         std::vector<channel> channels;
+        bool tells_models = false;
     };
 
     opener(context& ctx, const reach_settings& chosen, std::deque<upstream>& servers);

@@ -70,11 +70,14 @@ status server_choice::without_server(status said) const noexcept {
 
 void server_choice::heard(const upstream& from, const completion& end) noexcept {
     const bool lacks = end.unseen() && end.status == status::not_found;
-    if (!lacks && (lacking_ == 0 || !is_answer(end))) return;
+    if (lacks || (lacking_ > 0 && is_answer(end))) learn(from, !lacks);
+}
+
+void server_choice::learn(const upstream& from, bool has) noexcept {
     const auto found = std::ranges::find(servers_, &from, &place::server);
     if (found == servers_.end()) return;
-    if (lacks) found->ask_again = std::chrono::steady_clock::now() + between_questions;
-    found->lacks = lacks;
+    if (!has) found->ask_again = std::chrono::steady_clock::now() + between_questions;
+    found->lacks = !has;
     lacking_ = static_cast<std::size_t>(std::ranges::count_if(servers_, &place::lacks));
 }
 

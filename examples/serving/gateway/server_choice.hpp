@@ -38,7 +38,9 @@ class server_choice {
 
     /// A call there has ended with this.
     void heard(const upstream& from, const completion& end) noexcept;
-    /// The server at `i` has said that it lacks the model, and nothing else since.
+    /// That server has the model, or lacks it.
+    void learn(const upstream& from, bool has) noexcept;
+    /// The server at `i` has said last that it lacks the model.
     [[nodiscard]] bool lacks(std::size_t i) const noexcept { return at(i).lacks; }
     /// How many do.
     [[nodiscard]] std::size_t lacking() const noexcept { return lacking_; }

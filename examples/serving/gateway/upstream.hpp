@@ -44,6 +44,9 @@ class upstream {
     /// For which it is asked.
     [[nodiscard]] const std::vector<std::string>& models() const noexcept { return models_; }
     [[nodiscard]] const call_sizes& needs() const noexcept { return needs_; }
+    /// It says which models it has loaded (`loaded_models_target`).
+    [[nodiscard]] bool tells_models() const noexcept { return tells_models_; }
+    void set_tells_models(bool tells) noexcept { tells_models_ = tells; }
     [[nodiscard]] bool connected() const noexcept {
         return std::ranges::any_of(lines_, [](const line& each) { return each.path.connected(); });
     }
@@ -81,6 +84,7 @@ class upstream {
     std::string uri_;
     std::vector<std::string> models_;
     call_sizes needs_;
+    bool tells_models_ = false;
     std::deque<line> lines_;  ///< stay where they are
 };
 

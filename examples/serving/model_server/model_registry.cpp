@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/model_server/model_registry.hpp"
 
+#include "serving/models/loaded_models.hpp"
+
 #include <accel_transport/completion.hpp>
 
 #include <algorithm>
@@ -32,7 +34,7 @@ served_statistics negative(const served_statistics& of) {
 }  // namespace
 
 model_registry::model_registry(context& ctx, model_place place, const serving_options& options)
-    : ctx_(ctx), place_(place), options_(options) {
+    : ctx_(ctx), place_(place), options_(options), loaded_(ctx, known_models().size()) {
     for (const model_shapes& each : known_models()) slots_.push_back(std::make_unique<slot>(each.name));
 }
 
@@ -56,6 +58,7 @@ result<void> model_registry::load(const model_spec& spec) {
     place->owned = std::move(*served);
     place->ever = true;
     place->model.store(place->owned.get(), std::memory_order_seq_cst);
+    announce();
     return {};
 }
 
@@ -65,12 +68,20 @@ result<void> model_registry::unload(std::string_view name) {
     if (place == nullptr || place->owned == nullptr)
         return error{status::not_found, 0, fmt::format("'{}' is not loaded", name)};
     place->model.store(nullptr, std::memory_order_seq_cst);
+    announce();
     while (place->entered.load(std::memory_order_seq_cst) > 0)
         std::this_thread::sleep_for(std::chrono::microseconds{50});
     place->owned->stop();
     add(place->before, place->owned->statistics());
     place->owned.reset();
     return {};
+}
+
+void model_registry::announce() {
+    std::vector<target> loaded;
+    for (const auto& each : slots_)
+        if (each->model.load(std::memory_order_relaxed) != nullptr) loaded.push_back(target_of(each->name));
+    loaded_.set(loaded);
 }
 
 std::vector<std::string> model_registry::names() const {
@@ -104,6 +115,9 @@ service_table model_registry::services() {
         slot* const place = each.get();
         out.named.push_back({place->name, [place](exchange request) { serve(*place, std::move(request)); }});
     }
+    if (loaded_.usable())
+        out.named.push_back(
+            {std::string{loaded_models_target}, [this](exchange request) { loaded_.tell(std::move(request)); }});
     return out;
 }
 

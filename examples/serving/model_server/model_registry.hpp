@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/model_server/loaded_list.hpp"
 #include "serving/model_server/model_spec.hpp"
 #include "serving/model_server/served_model.hpp"
 
@@ -37,7 +38,7 @@ class model_registry {
     /// Null: it is not loaded. Good until it is unloaded.
     [[nodiscard]] served_model* find(std::string_view name) const;
 
-    /// A target for each name, for `server::listen`.
+    /// A target for each name, and `loaded_models_target`, for `server::listen`.
     [[nodiscard]] service_table services();
 
     struct row {
@@ -62,12 +63,15 @@ class model_registry {
     };
     [[nodiscard]] slot* find_slot(std::string_view name) const;
     static void serve(slot& place, exchange request) noexcept;
+    /// To those who ask which models are loaded.
+    void announce();
 
     context& ctx_;
     const model_place place_;
     const serving_options options_;
     mutable std::mutex mutex_;  ///< of loads, unloads and looks; no request takes it
     std::vector<std::unique_ptr<slot>> slots_;
+    loaded_list loaded_;
 };
 
 }  // namespace accel::examples::serving

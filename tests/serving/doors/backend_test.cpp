@@ -2,10 +2,13 @@
 // The slots of servers behind the doors: which calls may have one, and where a call goes when its server is lost.
 #include "serving/doors/servers/backend.hpp"
 
+#include "serving/models/loaded_models.hpp"
+
 #include <accel_transport/accel_transport.hpp>
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -48,10 +51,10 @@ completion ended(status with, std::uint32_t code = unseen_code) {
     return out;
 }
 
-/// So many servers of one model, each with one channel.
+/// So many servers of the model "m", each with one channel. Those that `tell` say what they have loaded.
 class backend_rig {
   public:
-    explicit backend_rig(int servers, std::uint32_t slots = 8, std::size_t most_kept = 1'000)
+    explicit backend_rig(int servers, std::uint32_t slots = 8, std::size_t most_kept = 1'000, bool tell = false)
         : ctx_(context::open({.log = log_level::off}).value()),
           all_(loop_, {.channels = 1, .slots = slots}, most_kept) {
         for (int i = 0; i < servers; ++i) {
@@ -62,10 +65,12 @@ class backend_rig {
                 const std::lock_guard lock(mutex_);
                 held_.push_back(std::move(one));
             };
-            servers_.push_back(server::listen(ctx_, {uri}, service).value());
+            service_table services{.named = {{"m", service}}, .unnamed = service};
+            if (tell) services.named.push_back({std::string{loaded_models_target}, [this](exchange one) { say(one); }});
+            servers_.push_back(server::listen(ctx_, {uri}, services).value());
             ups_.push_back(&all_.add_server(gateway::upstream(uri, {})));
         }
-        model_ = &all_.add(ups_);
+        model_ = &all_.add(ups_, target_of("m"));
         EXPECT_TRUE(all_.open(ctx_).ok());
         EXPECT_TRUE(run_until([&] { return model_->connected_servers() == ups_.size(); }));
     }
@@ -85,6 +90,9 @@ class backend_rig {
         for (exchange& each : held_) (void)each.reply(0);
         held_.clear();
     }
+    /// All servers that tell say so from now on.
+    void set_loaded(bool has) { loaded_ = has; }
+    [[nodiscard]] int questions() const { return questions_; }
     void lose(std::size_t server) {
         for (gateway::line& each : ups_[server]->lines()) each.path.close();
     }
@@ -103,9 +111,18 @@ class backend_rig {
     }
 
   private:
+    void say(exchange& one) {
+        ++questions_;
+        const std::uint32_t number = target_of("m").number;
+        std::memcpy(one.response().data(), &number, sizeof number);
+        (void)one.reply(loaded_ ? sizeof number : 0);
+    }
+
     static inline std::atomic<int> next_name{0};
 
     std::atomic<int> requests_{0};
+    std::atomic<int> questions_{0};
+    std::atomic<bool> loaded_{true};
     std::atomic<bool> holds_{false};
     std::mutex mutex_;
     std::vector<exchange> held_;
@@ -305,6 +322,35 @@ TEST(doors_losses, a_server_is_asked_for_its_model_once_at_a_time) {
     EXPECT_EQ(rig.requests(), 1);
     rig.answer_held();
     EXPECT_TRUE(rig.run_until([&] { return rig.model().ready(); }));
+}
+
+TEST(doors_losses, an_unload_that_nobody_asks_about_is_noticed) {
+    backend_rig rig(2, 8, 1'000, true);
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_TRUE(rig.model().ready());
+        rig.set_loaded(false);
+        EXPECT_TRUE(rig.run_until([&] { return !rig.model().ready(); }));
+        rig.set_loaded(true);
+        EXPECT_TRUE(rig.run_until([&] { return rig.model().ready(); }));
+    }
+    EXPECT_EQ(rig.requests(), 0) << "no question goes to the model";
+}
+
+/// All slots are taken, and the first that is free goes to the question, ahead of a request that waits.
+TEST(doors_losses, a_question_is_asked_although_requests_wait_for_slots) {
+    backend_rig rig(1, 1, 1'000, true);
+    ASSERT_TRUE(rig.run_until([&] { return rig.questions() > 0; }));
+    const auto who = rig.ask();
+    ASSERT_TRUE(rig.run_until([&] { return who->held.size() == 1; }));
+    rig.set_loaded(false);
+    const int before = rig.questions();
+    const auto next = rig.ask();
+    rig.run_for(2 * backends::between_questions);
+    EXPECT_EQ(rig.questions(), before);
+    EXPECT_TRUE(rig.model().ready());
+    who->held[0].on->release(who->held[0].id);
+    EXPECT_EQ(next->held.size(), 0U);
+    EXPECT_TRUE(rig.run_until([&] { return !rig.model().ready() && next->held.size() == 1; }));
 }
 
 TEST(doors_losses, a_lost_or_busy_server_does_not_disprove_its_models) {

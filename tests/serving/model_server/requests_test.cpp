@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "model_rig.hpp"
 #include "serving/models/image.hpp"
+#include "serving/models/loaded_models.hpp"
 
 #include <optional>
 
@@ -190,6 +191,55 @@ TEST_P(model_requests, a_model_can_be_unloaded_and_loaded_under_load) {
     for (std::thread& each : clients) each.join();
     EXPECT_EQ(other, 0);
     EXPECT_EQ(registry->load(parse_model_spec("mobilenet_v3").value()).code(), status::invalid_state);
+}
+
+TEST_P(model_requests, a_server_says_which_models_are_loaded) {
+    auto to = connect();
+    const auto question = to.resolve(loaded_models_target);
+    ASSERT_TRUE(question) << question.error().message;
+    const auto loaded = [&](std::string_view model) {
+        const outcome seen = ask(to, question.value(), {}, {});
+        EXPECT_EQ(seen.code, status::ok) << seen.text;
+        return names_model(seen.content, target_of(model));
+    };
+    EXPECT_TRUE(loaded("digits"));
+    EXPECT_TRUE(loaded("mobilenet_v3"));
+    EXPECT_FALSE(loaded("resnet50"));
+    for (int i = 0; i < 3; ++i) {
+        ASSERT_TRUE(registry->unload("digits"));
+        EXPECT_FALSE(loaded("digits"));
+        EXPECT_TRUE(loaded("mobilenet_v3"));
+        ASSERT_TRUE(registry->load(parse_model_spec("digits").value()));
+        EXPECT_TRUE(loaded("digits"));
+    }
+    ASSERT_TRUE(registry->unload("digits"));
+    ASSERT_TRUE(registry->unload("mobilenet_v3"));
+    EXPECT_EQ(ask(to, question.value(), {}, {}).content.size(), 0U);
+    for (const model_registry::row& each : registry->statistics()) EXPECT_EQ(each.seen.requests, 0U) << each.name;
+}
+
+TEST_P(model_requests, questions_are_answered_while_models_come_and_go) {
+    std::atomic<bool> stop{false};
+    std::atomic<int> with{0}, without{0}, other{0};
+    std::thread client([&] {
+        auto to = connect();
+        while (!stop) {
+            const outcome seen = ask(to, target_of(loaded_models_target), {}, {});
+            const bool good = seen.code == status::ok && names_model(seen.content, target_of("mobilenet_v3"));
+            ++(!good ? other : names_model(seen.content, target_of("digits")) ? with : without);
+        }
+    });
+    for (int round = 0; round < 20; ++round) {
+        const int before = with;
+        EXPECT_TRUE(eventually(patience(10s), [&] { return with > before; }));
+        ASSERT_TRUE(registry->unload("digits"));
+        const int missed = without;
+        EXPECT_TRUE(eventually(patience(10s), [&] { return without > missed; }));
+        ASSERT_TRUE(registry->load(parse_model_spec("digits").value()));
+    }
+    stop = true;
+    client.join();
+    EXPECT_EQ(other, 0);
 }
 
 ACCEL_MODELS_OVER_LOCAL_AND_TCP(model_requests);

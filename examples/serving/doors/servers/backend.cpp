@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/servers/backend.hpp"
 
-#include "serving/doors/servers/model_question.hpp"
+#include "serving/doors/servers/question.hpp"
+#include "serving/models/loaded_models.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -18,6 +19,7 @@ namespace {
 /// How soon one that waits learns that a server has come back, or that all are lost.
 constexpr std::chrono::milliseconds between_looks{20};
 constexpr std::chrono::seconds answer_patience{5};
+constexpr accel::target loaded_models = target_of(loaded_models_target);
 
 door_channel& channel_of(const gateway::line& one) {
     return *static_cast<door_channel*>(one.user);
@@ -50,6 +52,16 @@ status begin_at(gateway::upstream& server, const slot_wish& wish, call_slot& to)
     }
     if (wish.body_follows) on.expect_body(call.id);
     return status::ok;
+}
+
+/// False: there is no slot.
+bool ask_at(gateway::upstream& server, accel::target at, std::function<void(const completion&)> on_end) {
+    call_slot slot;
+    if (begin_at(server, {}, slot) != status::ok) return false;
+    const submit_options options{.timeout = answer_patience, .target = at};
+    const status sent = slot.on->submit(slot.id, 0, options, std::make_shared<question>(std::move(on_end)));
+    if (sent != status::ok) slot.on->undo(slot.id);
+    return sent == status::ok;
 }
 
 }  // namespace
@@ -93,17 +105,11 @@ status backend::begin_in_turn(std::size_t first, const slot_wish& wish, bool las
 }
 
 void backend::heard(const door_channel& on, const completion& end) {
-    heard(on.server(), end);
+    servers_.heard(on.server(), end);
 }
 
-void backend::end_question(std::size_t server, const completion& end) {
-    questioned_[server] = false;
-    heard(servers_.server(server), end);
-}
-
-void backend::heard(const gateway::upstream& from, const completion& end) {
-    servers_.heard(from, end);
-    if (servers_.lacking() > 0) all_.watch_lacking();
+void backend::learn(const gateway::upstream& from, std::span<const std::byte> loaded) {
+    servers_.learn(from, names_model(loaded, target_));
 }
 
 bool backend::take_back_unsent(status why, const call_slot& slot, std::size_t length, returned_request& to) {
@@ -125,12 +131,12 @@ bool backend::keep(status why, const call_slot& slot, std::size_t length, return
 
 void backend::ask_lacking() {
     for (std::size_t i = 0; i < servers_.size(); ++i) {
-        call_slot slot;
-        if (questioned_[i] || !servers_.lacks(i) || begin_at(servers_.server(i), {}, slot) != status::ok) continue;
-        const submit_options options{.timeout = answer_patience, .target = target_};
-        const status sent = slot.on->submit(slot.id, 0, options, std::make_shared<model_question>(*this, i));
-        questioned_[i] = sent == status::ok;
-        if (sent != status::ok) slot.on->release(slot.id);
+        gateway::upstream& to = servers_.server(i);
+        if (questioned_[i] || !servers_.lacks(i) || to.tells_models()) continue;
+        questioned_[i] = ask_at(to, target_, [this, i](const completion& end) {
+            questioned_[i] = false;
+            servers_.heard(servers_.server(i), end);
+        });
     }
 }
 
@@ -190,13 +196,17 @@ result<void> backends::open(context& ctx) {
     if (auto reached = opener_->wait_for_servers(reach_.patience); !reached) return reached;
     opened_.assign(dup(opener_->event_fd()));
     take_opened();
+    ask_regularly();
     return {};
 }
 
 void backends::take_opened() {
-    for (gateway::opener::opened& each : opener_->take())
+    for (gateway::opener::opened& each : opener_->take()) {
         for (channel& made : each.channels)
             channels_.push_back(std::make_unique<door_channel>(loop_, each.to->add(std::move(made)), *this));
+        each.to->set_tells_models(each.tells_models);
+        if (each.tells_models) asked_.push_back({each.to});
+    }
     await_opened();
 }
 
@@ -207,6 +217,7 @@ void backends::await_opened() {
 }
 
 void backends::serve_waiting() {
+    ask_due();
     for (backend& each : models_)
         if (!each.waiting_.empty()) each.serve_waiting();
 }
@@ -222,16 +233,32 @@ void backends::watch_waiting() {
     });
 }
 
-void backends::watch_lacking() {
-    if (std::exchange(asking_, true)) return;
+void backends::ask_regularly() {
     questions_.expires_after(between_questions);
     questions_.async_wait([this](const error_code& failed) {
-        asking_ = false;
         if (failed) return;
         for (backend& each : models_) each.ask_lacking();
-        if (std::ranges::any_of(models_, [](const backend& each) { return each.servers_.lacking() > 0; }))
-            watch_lacking();
+        for (asked_server& each : asked_) each.due = true;
+        ask_due();
+        ask_regularly();
     });
+}
+
+/// Ahead of all that waits: they are few and short, and a server that is always busy is asked as well.
+void backends::ask_due() {
+    for (asked_server& each : asked_) {
+        if (!each.due || each.asked || !each.to->tells_models()) continue;
+        each.asked = ask_at(*each.to, loaded_models, [this, &each](const completion& end) { take_news(each, end); });
+        each.due = !each.asked;
+    }
+}
+
+void backends::take_news(asked_server& from, const completion& end) {
+    from.asked = false;
+    if (end.status == status::ok)
+        for (backend& each : models_) each.learn(*from.to, end.response);
+    // Another program is there now.
+    if (end.status == status::not_found) from.to->set_tells_models(false);
 }
 
 }  // namespace accel::examples::serving::doors

@@ -39,8 +39,8 @@ class backend {
     void forget(const caller& who);
     /// A call at this server has ended with this.
     void heard(const door_channel& on, const completion& end);
-    /// So has the question whether the server at `server` lacks the model.
-    void end_question(std::size_t server, const completion& end);
+    /// This server has these models loaded (`loaded_models_target`).
+    void learn(const gateway::upstream& from, std::span<const std::byte> loaded);
     /// True: `why` says that the request in `slot` was not sent, and it goes to another server: as `take_back`.
     [[nodiscard]] bool take_back_unsent(status why, const call_slot& slot, std::size_t length, returned_request& to);
     /// True: `end` says that no handler has seen the request in `slot`, there is another server for it, and memory. Its
@@ -68,7 +68,6 @@ class backend {
         slot_wish wish;
     };
 
-    void heard(const gateway::upstream& from, const completion& end);
     void serve_waiting();
     [[nodiscard]] bool serve_next();
     /// A slot at the server that a call with this key is meant for, else at another one. `overloaded`: slots are free,
@@ -76,7 +75,8 @@ class backend {
     [[nodiscard]] status begin(std::uint64_t key, const slot_wish& wish, call_slot& to);
     [[nodiscard]] status begin_in_turn(std::size_t first, const slot_wish& wish, bool last_resort, call_slot& to);
     [[nodiscard]] bool keep(status why, const call_slot& slot, std::size_t length, returned_request& to);
-    /// Asks servers that lack the model whether they still do: each by one question at a time.
+    /// Asks servers that lack the model, and do not tell which they have, whether they still lack it: each by one
+    /// question at a time. As long as that is so, no model sees it. Any other answer, an error as well, disproves it.
     void ask_lacking();
 
     backends& all_;
@@ -95,7 +95,7 @@ class backends {
     backends(const backends&) = delete;
     backends& operator=(const backends&) = delete;
 
-    /// How soon a door that nobody asks notices that a model is loaded again.
+    /// How soon a door that nobody asks notices that a model was loaded or unloaded, beside the time of a call.
     static constexpr std::chrono::milliseconds between_questions{250};
 
     gateway::upstream& add_server(gateway::upstream made) { return servers_.emplace_back(std::move(made)); }
@@ -103,20 +103,28 @@ class backends {
     backend& add(std::span<gateway::upstream* const> servers, accel::target target = {});
     /// Connects to all servers, and returns when each was tried and one was reached. May block for `patience`.
     [[nodiscard]] result<void> open(context& ctx);
-    /// Callers that wait, as far as slots are free.
+    /// Questions and callers that wait, as far as slots are free.
     void serve_waiting();
     /// Somebody waits: looks after them also while no channel does anything.
     void watch_waiting();
-    /// A server lacks a model: asks now and then until none does.
-    void watch_lacking();
     /// Requests that were taken back from a server; each was copied twice.
     [[nodiscard]] std::uint64_t taken_back() const noexcept { return taken_back_; }
     [[nodiscard]] const std::shared_ptr<memory_budget>& kept() const noexcept { return kept_; }
     void count_taken_back() noexcept { ++taken_back_; }
 
   private:
+    /// One that tells which models it has loaded.
+    struct asked_server {
+        gateway::upstream* to;
+        bool due = true;     ///< a question waits for a slot
+        bool asked = false;  ///< a question is open
+    };
+
     void take_opened();
     void await_opened();
+    void ask_regularly();
+    void ask_due();
+    void take_news(asked_server& from, const completion& end);
 
     boost::asio::io_context& loop_;
     gateway::reach_settings reach_;
@@ -124,10 +132,10 @@ class backends {
     boost::asio::steady_timer timer_;
     boost::asio::steady_timer questions_;
     bool watching_ = false;
-    bool asking_ = false;
     std::uint64_t taken_back_ = 0;
     std::deque<gateway::upstream> servers_;  ///< stay where they are
     std::deque<backend> models_;
+    std::deque<asked_server> asked_;  ///< stay where they are
     std::unique_ptr<gateway::opener> opener_;
     std::vector<std::unique_ptr<door_channel>> channels_;
     boost::asio::posix::stream_descriptor opened_;
