@@ -33,6 +33,7 @@ class Function:
     file: str  # from the top of the tree
     line: int
     body: str = field(repr=False)  # and what a constructor initialises
+    braces: tuple = field(default=(0, 0), repr=False)  # where those of the body begin and end in the source
 
     @property
     def statements(self):
@@ -70,16 +71,16 @@ def _is_taken(keyword, condition):
     return "!" in condition or keyword == "ifndef"
 
 
-def _preprocessed(text):
-    """The text without directives, comments, literals and branches that are not taken; lines stay where they are."""
+def preprocessed(text, blank=_blank):
+    """The text without directives, comments, literals and branches that are not taken; all else stays where it is."""
     out, branches, goes_on = [], [], False  # of a branch: whether it is read, and whether one was before
-    for line in BLANKED.sub(_blank, text).split("\n"):
+    for line in BLANKED.sub(blank, text).split("\n"):
         directive = DIRECTIVE.match(line) if not goes_on else None
         if directive:
             _follow(directive[1], directive[2], branches)
         skipped = directive or goes_on or not all(read for read, _ in branches)
         goes_on = bool(directive or goes_on) and line.rstrip().endswith("\\")
-        out.append("" if skipped else line)
+        out.append(" " * len(line) if skipped else line)
     return "\n".join(out)
 
 
@@ -118,11 +119,11 @@ def _end_of(text, at, opening="{", closing="}"):
     raise ValueError("a bracket is not closed")
 
 
-class _Reader:
+class Outline:
     """Walks over one source and collects what it defines."""
 
     def __init__(self, file, text):
-        self.file, self.text = file, _preprocessed(text)
+        self.file, self.text = file, preprocessed(text)
         self.scopes = []  # (is a type, name)
         self.functions, self.types = [], []
         self.begin = 0  # of the declaration
@@ -209,7 +210,8 @@ class _Reader:
         behind = _end_of(self.text, at)
         parameters = " ".join(head[found.end():end - 1].split())
         body = head[end:] + self.text[at + 1:behind - 1]
-        self.functions.append(Function(self.full(found[1]), parameters, self.file, self.first_line(), body))
+        self.functions.append(Function(self.full(found[1]), parameters, self.file, self.first_line(), body,
+                                       (at, behind)))
         self.begin = behind
         return behind
 
@@ -227,7 +229,7 @@ class Tree:
 
     @cached_property
     def outlines(self):
-        return {file: _Reader(file, self.text(file)) for file in self.files}
+        return {file: Outline(file, self.text(file)) for file in self.files}
 
     @cached_property
     def functions(self):

@@ -9,6 +9,7 @@
       --jobs N      compilers and tests at once (default: one a core)
       --copies N    mutants at once (default: one a core where many are due, else one)
       --json FILE   writes the results there too
+    mutate.py --random N ...        mutants that nobody chose (scripts/mutation/command.py)
 
 The tree is copied to build/mutate/0 (1, 2, …) and built there once; the checkout's sources stay as they are. Results
 go to build/mutate/results.json: each is good for as long as the mutant and the lines around it stay the same. So a
@@ -28,6 +29,7 @@ import xml.etree.ElementTree
 from pathlib import Path
 
 import mutants as mutant_list
+from mutation.report import check_equivalent
 
 MIN_NOTICED = 0.9
 BUILD_PATIENCE_S = 1800
@@ -78,13 +80,14 @@ def copy_file(source, target):
     target.chmod(mode)
 
 
-def copy_tree(top, tree):
+def copy_tree(top, tree, leave=()):
+    """All but the files to leave, which somebody else writes there."""
     names = tracked(top)
     for path in sorted(tree.rglob("*")) if tree.exists() else ():
         name = path.relative_to(tree)
-        if name.parts[0] != "build" and path.is_file() and str(name) not in names:
+        if name.parts[0] != "build" and path.is_file() and str(name) not in {*names, *leave}:
             path.unlink()
-    for name in names:
+    for name in names - set(leave):
         copy_file(top / name, tree / name)
 
 
@@ -97,21 +100,27 @@ class Bench:
     def __init__(self, top, number, jobs):
         self.top = top
         self.jobs = jobs
-        folder = top / "build" / "mutate" / str(number)
-        self.tree = folder / "tree"
+        self.folder = top / "build" / "mutate" / str(number)
+        self.tree = self.folder / "tree"
         self.build_folder = self.tree / "build" / "release"
-        self.logs = folder / "logs"
+        self.logs = self.folder / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
 
-    def prepare(self, chosen):
-        copy_tree(self.top, self.tree)
-        targets = sorted({target for each in chosen for target in each.needed_targets()})
+    def copy(self, leave=()):
+        copy_tree(self.top, self.tree, leave)
+
+    def configure(self, *options):
         # Most of a mutant's time is compiling. Nothing here is measured, and a unity build reads a header few times.
         configure = ["cmake", "--preset", "release", "-DACCEL_BUILD_TESTS=ON", "-DACCEL_BUILD_BENCH=OFF",
                      "-DACCEL_WARNINGS_AS_ERRORS=OFF", "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG",
-                     "-DCMAKE_UNITY_BUILD=ON"]
+                     "-DCMAKE_UNITY_BUILD=ON", *options]
         if run(configure, self.logs / "configure.log", BUILD_PATIENCE_S, self.tree) != 0:
             raise Failed(f"cmake failed; its log is {self.logs / 'configure.log'}")
+
+    def prepare(self, chosen):
+        self.copy()
+        self.configure()
+        targets = sorted({target for each in chosen for target in each.needed_targets()})
         say(f"building {self.tree.parent} ({len(targets)} targets)")
         if self.build(targets, self.logs / "build.log", 4 * BUILD_PATIENCE_S) != 0:
             raise Failed(f"the tree does not build without a mutant; the log is {self.logs / 'build.log'}")
@@ -292,7 +301,7 @@ def parse(arguments):
 
 
 def check_list(mutants, problems):
-    problems = problems + mutant_list.check(mutants, TOP)
+    problems = problems + mutant_list.check(mutants, TOP) + check_equivalent(TOP)
     if problems:
         raise Failed("the list of mutants does not fit the tree:\n" + "\n".join(problems))
 
@@ -339,7 +348,19 @@ def report(chosen, names, options):
     return 0 if is_good(counts, not options.wanted) else 1
 
 
+def run_random(arguments):
+    """--random and --lines: mutants of a seed instead of the list."""
+    from mutation import command
+    try:
+        command.run(TOP, arguments, lambda name, jobs: Bench(TOP, name, jobs), tracked(TOP), say)
+    except command.CANNOT as why:
+        raise Failed(str(why)) from why
+    return 0
+
+
 def main(arguments):
+    if {"--random", "--lines"} & set(arguments):
+        return run_random(arguments)
     options = parse(arguments)
     mutants, problems = mutant_list.load(LISTS)
     check_list(mutants, problems)

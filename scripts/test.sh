@@ -108,6 +108,7 @@ step_sources() {
     python3 scripts/check_sources_test.py
     python3 scripts/check_sources.py
     python3 scripts/mutate_test.py
+    python3 scripts/random_mutants_test.py
     python3 scripts/houses_test.py
     python3 scripts/find_tests_test.py
     python3 scripts/test_cases_test.py

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tests reach which mutants, and what they say of each."""
+import json
+from pathlib import Path
+
+from mutation.suites import CPU_S, HANG_S, Pool, Run, end_leftovers
+
+MOST_FAILED = 0.1  # of all tests, without a mutant: more, and the machine lacks something
+QUICK_GTEST = {"GTEST_FAIL_FAST": "1", "GTEST_BRIEF": "1"}
+
+
+class Unusable(Exception):
+    """A sentence for whoever called."""
+
+
+class Record:
+    """One run of all tests without a mutant: what each takes, and which mutants it reaches."""
+
+    def __init__(self, folder, slots, say):
+        self.folder, self.slots, self.say = Path(folder), slots, say
+        self.path = self.folder / "record.json"
+        self.tests = {}  # name: {"seconds", "outcome", "reached": [number]}
+
+    def load(self, key):
+        if self.path.is_file():
+            kept = json.loads(self.path.read_text(encoding="utf-8"))
+            tests = kept["tests"] if kept["key"] == key else {}
+            self.tests = {name: test for name, test in tests.items() if test["outcome"] not in {"failed", "hangs"}}
+
+    def save(self, key):
+        self.path.write_text(json.dumps({"key": key, "tests": self.tests}, indent=1) + "\n", encoding="utf-8")
+
+    def make(self, suites, numbers, key):
+        """A test that fails here is tried once more alone; if it fails again, it says nothing about mutants."""
+        self.load(key)
+        (self.folder / "reached").mkdir(parents=True, exist_ok=True)
+        due = [each for each in reversed(suites) if each.name not in self.tests]
+        self.done, self.due = 0, len(due)
+        if due:
+            self.say(f"running {len(due)} tests without a mutant")
+        self.run(due, numbers, key, self.slots)
+        self.run(self.failed(due), numbers, key, slots=1)
+        if len(bad := self.failed(suites)) > MOST_FAILED * len(suites):
+            raise Unusable(f"{len(bad)} of {len(suites)} tests fail without a mutant, {bad[0].name} for one; their "
+                           f"output is in {self.folder / 'reached'}")
+
+    def run(self, suites, numbers, key, slots):
+        Pool(slots).run([self.run_of(each, numbers) for each in suites],
+                        lambda run, ended: self.keep(run, ended, key))
+
+    def failed(self, suites):
+        return [each for each in suites if self.tests[each.name]["outcome"] in {"failed", "hangs"}]
+
+    def reached_file(self, suite):
+        return self.folder / "reached" / suite.name.replace("/", "_")
+
+    def run_of(self, suite, numbers):
+        self.reached_file(suite).write_bytes(bytes(max(numbers, default=0) + 1))
+        environment = {"ACCEL_MUTANTS_REACHED": str(self.reached_file(suite).resolve())}
+        return Run(suite, environment, f"{self.reached_file(suite)}.log", suite.timeout)
+
+    def keep(self, run, ended, key):
+        reached = self.reached_file(run.suite).read_bytes()
+        self.tests[run.suite.name] = {"outcome": ended.outcome, "seconds": round(ended.seconds, 2),
+                                      "cpu_s": round(ended.cpu_s, 2),
+                                      "reached": [number for number, byte in enumerate(reached) if byte]}
+        self.done += 1
+        if self.done % 20 == 0:
+            self.say(f"{self.done}/{self.due} tests have run without a mutant")
+            self.save(key)
+        if self.done >= self.due:
+            self.save(key)
+        return False
+
+    def in_order(self, suites):
+        """The tests that pass without a mutant, quickest first."""
+        found = [each for each in suites if self.tests[each.name]["outcome"] == "passed"]
+        for each in found:
+            each.seconds = self.tests[each.name]["seconds"]
+        return sorted(found, key=lambda each: (each.seconds, each.name))
+
+    def reaching(self, suites, number):
+        """Those of them that reach a mutant."""
+        return [each for each in self.in_order(suites) if number in self.tests[each.name]["reached"]]
+
+
+class Trial:
+    """Runs tests against one mutant until one of them notices it."""
+
+    def __init__(self, folder, number, slots):
+        self.folder, self.number, self.slots = Path(folder), number, slots
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.cpu_s, self.ran, self.by, self.how = 0.0, 0, "", ""
+
+    def __call__(self, suites):
+        """The outcome, as a row of the results."""
+        due = [self.run_of(each) for each in suites]
+        suspects = True
+        while due and suspects and not self.by and self.cpu_s < CPU_S:
+            suspects = []
+            Pool(self.slots).run(due, lambda run, ended: self.took(run, ended, due, suspects))
+            for run, ended in suspects:
+                self.confirm(run, ended)
+            end_leftovers(self.mark())
+            due = [self.run_of(each.suite) for each in due]
+        return self.row(len(suites))
+
+    def mark(self):
+        return f"ACCEL_MUTANT_RUN={self.folder}"
+
+    def run_of(self, suite):
+        log = self.folder / f"{suite.name.replace('/', '_')}.log"
+        environment = {**QUICK_GTEST, "ACCEL_MUTANT": str(self.number)}
+        environment.update([self.mark().split("=", 1)])
+        return Run(suite, environment, log, min(suite.timeout, HANG_S + 10 * suite.seconds))
+
+    def took(self, run, ended, due, suspects):
+        """Whether the others may stop."""
+        self.cpu_s += ended.cpu_s
+        if ended.outcome == "stopped":
+            return False
+        due.remove(run)
+        self.ran += 1
+        if ended.outcome in {"failed", "hangs"}:
+            suspects.append((run, ended))
+        return bool(suspects) or self.cpu_s >= CPU_S
+
+    def confirm(self, run, ended):
+        """A test that fails by chance is not one that notices: it has to fail twice. A hang is long enough."""
+        if self.by:
+            return
+        if ended.outcome == "failed":
+            ended = self.run_of(run.suite)()
+            self.cpu_s += ended.cpu_s
+        if ended.outcome in {"failed", "hangs"}:
+            self.by, self.how = run.suite.name, ended.outcome
+
+    def row(self, count):
+        outcome = "noticed" if self.by else "survived" if count else "no test runs it"
+        return {"outcome": outcome, "by": self.by, "how": self.how, "tests": count, "ran": self.ran,
+                "cpu_s": round(self.cpu_s, 1)}
