@@ -5,6 +5,7 @@
 #include "core/net/unique_fd.hpp"
 #include "core/slot_memory.hpp"
 
+#include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
 
 #include <array>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/slot_memory.hpp"
 
+#include "staging/accelerator.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <utility>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers of different protocol versions, and targets.
 #include "core/client/connect.hpp"
+#include "core/context_state.hpp"
 #include "core/control/control_client.hpp"
 #include "core/control/session.hpp"
 #include "core/internals.hpp"
