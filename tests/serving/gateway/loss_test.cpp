@@ -66,7 +66,9 @@ class callers {
 
     /// Calls that have ended.
     [[nodiscard]] std::uint64_t done() const { return done_; }
-    [[nodiscard]] std::uint64_t failed() const { return failed_; }
+    [[nodiscard]] std::uint64_t failed() const { return done_ - of(status::ok); }
+    /// Those that have ended with this.
+    [[nodiscard]] std::uint64_t of(status seen) const { return seen_.at(static_cast<std::size_t>(seen)); }
     [[nodiscard]] std::string_view last_failure() const { return to_string(last_.load()); }
     void end() {
         ending_ = true;
@@ -78,16 +80,15 @@ class callers {
     void run(channel& to) {
         while (!ending_) {
             const status seen = call_once(to, 1);
+            ++seen_.at(static_cast<std::size_t>(seen));
             ++done_;
-            if (seen == status::ok) continue;
-            ++failed_;
-            last_ = seen;
+            if (seen != status::ok) last_ = seen;
         }
     }
 
     std::atomic<bool> ending_{false};
     std::atomic<std::uint64_t> done_{0};
-    std::atomic<std::uint64_t> failed_{0};
+    std::array<std::atomic<std::uint64_t>, status_count> seen_{};
     std::atomic<status> last_{status::ok};
     std::vector<std::thread> threads_;
 };
@@ -157,6 +158,33 @@ TEST(gateway_losses, no_call_fails_while_two_servers_restart_in_turn) {
     }
     load.end();
     EXPECT_EQ(load.failed(), 0U) << load.last_failure();
+}
+
+/// While both are away, calls do not wait for them.
+TEST(gateway_losses, calls_end_as_lost_while_both_servers_restart_at_once) {
+    auto ctx = context::open({.log = log_level::off});
+    ASSERT_TRUE(ctx);
+    server_of_a_gateway first(*ctx, any_uri("tcp"), answer_changed);
+    server_of_a_gateway second(*ctx, any_uri("tcp"), answer_changed);
+    gateway_process between({"--listen", any_uri("tcp"), "--to", first.uri(), "--to", second.uri()});
+    callers load(*ctx, between.uri(), 4);
+    const auto reaches = [&](status what) {
+        const std::uint64_t before = load.of(what);
+        return eventually(
+            patience(300s), [&] { return load.of(what) >= before + 100; }, 1ms);
+    };
+    for (int round = 0; round < 3; ++round) {
+        ASSERT_TRUE(reaches(status::ok));
+        std::thread ends([&first] { first.end(); });
+        second.end();
+        ends.join();
+        ASSERT_TRUE(reaches(status::peer_lost)) << load.last_failure();
+        first.start_again(*ctx, answer_changed);
+        second.start_again(*ctx, answer_changed);
+    }
+    ASSERT_TRUE(reaches(status::ok)) << load.last_failure();
+    load.end();
+    EXPECT_EQ(load.failed(), load.of(status::peer_lost) + load.of(status::closed)) << load.last_failure();
 }
 
 TEST(gateway_losses, a_server_that_ends_and_comes_back_is_used_again) {

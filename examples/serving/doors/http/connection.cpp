@@ -104,7 +104,7 @@ void connection::expire(clock::time_point now) {
         case stage::slot:
             model_->to->forget(*this);
             if (returned_.time().is_over(now)) return refuse(deadline_passed());
-            reply(429, "no call to this model became free in time", "Retry-After: 1\r\n");
+            reply(429, "no call to this model became free in time");
             break;
         case stage::call:  // which has a deadline of its own
         case stage::closed:

@@ -55,7 +55,7 @@ bool connection::grow_plain() {
     // One byte more than the limit tells that it is too long.
     const std::size_t wanted = std::min(plain_limit_ + 1, plain_.size() + plain_piece);
     if (!door_.take_json(wanted - plain_.size())) {
-        reply(429, "too many compressed requests are being read", "Retry-After: 1\r\n");
+        reply(429, "too many compressed requests are being read");
         return false;
     }
     json_taken_ += wanted - plain_.size();

@@ -43,7 +43,7 @@ void connection::begin_infer(const oip::route& to) {
     model_ = &found->second;
     if (what_ == oip::action::infer && model_->description.decoupled) return refuse(oip::answers_in_parts(to.model));
     if (counted_.of_its_model() > door_.settings().max_model_requests)
-        return reply(429, "too many requests for this model are open", "Retry-After: 1\r\n");
+        return reply(429, "too many requests for this model are open");
     const auto& head = parser_->get();
     const auto coding = coding::coding_of(view_of(head["Content-Encoding"]));
     if (!coding) return reply(415, "this door only knows gzip and deflate", "Accept-Encoding: gzip, deflate\r\n");
@@ -81,7 +81,7 @@ bool connection::plan_body() {
         return false;
     }
     if (!door_.take_json(plan->json_bytes)) {
-        reply(429, "too many requests with JSON are being read", "Retry-After: 1\r\n");
+        reply(429, "too many requests with JSON are being read");
         return false;
     }
     plan_ = *plan;
@@ -127,7 +127,7 @@ void connection::take_request() {
     const std::uint64_t bytes = oip::json_data_bytes(request_, model_->description);
     if (!door_.take_json(bytes)) {
         drop_json_text();
-        return reply(429, "too many requests with JSON are being read", "Retry-After: 1\r\n");
+        return reply(429, "too many requests with JSON are being read");
     }
     json_taken_ += bytes;
     reading_.emplace(request_, model_->description);

@@ -65,7 +65,7 @@ void connection::answer(door_channel& on, const completion& from) {
     const std::uint64_t longest = maker.longest_json();
     if (!door_.take_json(longest)) {
         abandon();
-        return reply(429, "too many answers in JSON are being written", "Retry-After: 1\r\n");
+        return reply(429, "too many answers in JSON are being written");
     }
     json_taken_ += longest;
     writing_.emplace(answer_in_json{std::move(maker), longest, from.timeline});

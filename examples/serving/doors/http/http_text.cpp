@@ -55,6 +55,7 @@ std::string header_text(const answer_header& of) {
         out += of.json_bytes > 0 ? "Content-Type: application/octet-stream\r\n" : "Content-Type: application/json\r\n";
         if (of.json_bytes > 0) out += "Inference-Header-Content-Length: " + std::to_string(of.json_bytes) + "\r\n";
     }
+    if (of.http_status == 429 || of.http_status == 503) out += "Retry-After: 1\r\n";
     out += of.more;
     out += of.keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
     return out;

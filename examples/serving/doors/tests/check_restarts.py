@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A door under load has two servers of one model. One of them restarts eight times, and then unloads the model. No
-request may fail. Then both unload it, and readiness follows the model. For a longer run:
-python3 check_restarts.py GATEWAY MODEL_SERVER http|grpc REQUESTS"""
+"""A door under load has two servers of one model. They restart in turn, eight times, and then one unloads the model. No
+request may fail. Then both unload it, and readiness follows the model. While both restart at once, requests are told
+that no server is there. For a longer run: python3 check_restarts.py GATEWAY MODEL_SERVER http|grpc REQUESTS"""
 import collections
 import http.client
 import json
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 
 from client_environment import SKIPPED, client_python
 from pair import PATIENT, expect, first_line
@@ -19,6 +20,7 @@ RESTARTS = 8
 QUERY = f"insecure=true&{PATIENT}"
 CLIENTS = 8
 PATIENCE = 300  # seconds, for hangs alone
+UNAVAILABLE = {"http": "503 Retry-After: 1", "grpc": "[StatusCode.UNAVAILABLE]"}
 IMAGE = [float(i % 16) / 16 for i in range(64)]
 
 
@@ -39,8 +41,9 @@ class Server:
         self.start()
 
     def start(self):
-        self.process = start([self.program, self.uri, "--model", "digits", "--control", "--json"],
-                             stdin=subprocess.PIPE)
+        self.process = start([self.program, self.uri, "--model", "digits", "--control", "--json",
+                              "--metrics", "127.0.0.1:0"], stdin=subprocess.PIPE)
+        self.scrapes = first_line(self.process).split()[1]
         self.uri = json.loads(first_line(self.process))["endpoints"][0] + "?" + QUERY
 
     def obey(self, command):
@@ -49,14 +52,19 @@ class Server:
         said = first_line(self.process)
         expect(command.split()[0] in said, f"{command}: {said}")
 
+    def used(self):
+        """It has answered a request in this life."""
+        with urllib.request.urlopen(self.scrapes, timeout=PATIENCE) as answer:
+            lines = answer.read().decode().splitlines()
+        return any(line.startswith("accel_calls_total") and 'target="digits"' in line for line in lines)
+
     def end(self):
-        """How many requests it had in this life. Questions about its models are neither requests nor errors."""
+        """Questions about its models are no errors."""
         self.process.terminate()
         out, _ = self.process.communicate(timeout=PATIENCE)
         expect(self.process.returncode == 0, "a server ends well")
         summary = json.loads(out.splitlines()[-1])
         expect(summary["errors"] == 0, f"nobody makes a mistake: {summary}")
-        return summary["requests"]
 
 
 def http_caller(address):
@@ -70,7 +78,8 @@ def http_caller(address):
         got = line.getresponse()
         text = got.read()
         if got.status != 200:
-            return f"{got.status} {text.decode()[:200]}"
+            later = got.getheader("Retry-After")
+            return f"{got.status} {f'Retry-After: {later} ' if later else ''}{text.decode()[:200]}"
         answers.add(text)
         return "ok" if len(answers) == 1 else f"another answer: {text}"
     return ask
@@ -160,17 +169,6 @@ def http_health(address):
     return out
 
 
-def restart_under_load(server, clients, share):
-    """A life without requests does not count: the gateway had not connected again. The next one is twice as long."""
-    restarts = 0
-    while restarts < RESTARTS:
-        clients.go_on(share)
-        used = server.end() > 0
-        restarts += 1 if used else 0
-        share *= 1 if used else 2
-        server.start()
-
-
 def eventually(condition):
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
@@ -178,6 +176,40 @@ def eventually(condition):
             return True
         time.sleep(0.05)
     return condition()
+
+
+def await_use(servers):
+    """The door is connected to each of them."""
+    expect(eventually(lambda: all(each.used() for each in servers)), "both servers are used")
+
+
+def restart_in_turn(servers, clients, share):
+    for i in range(RESTARTS):
+        await_use(servers)
+        clients.go_on(share)
+        servers[i % 2].end()
+        servers[i % 2].start()
+    await_use(servers)
+
+
+def check_restart_of_both(door, clients, ask, ready, servers):
+    """Under load, without which they ended before they had requests."""
+    clients.go_on(100)
+    for each in servers:
+        each.process.terminate()
+    for each in servers:
+        each.end()
+    said = ask()
+    expect(said.startswith(UNAVAILABLE[door]), f"no server is there: {said}")
+    expect(eventually(lambda: not any(ready())), "and nothing is ready")
+    for each in servers:
+        each.start()
+    expect(eventually(lambda: all(ready())), "it is ready again")
+    clients.go_on(100)
+    await_use(servers)
+    seen = clients.end()
+    print(f"{door}, while both restart: {json.dumps(seen)}")
+    expect(all(said == "ok" or said.startswith(UNAVAILABLE[door]) for said in seen), f"typed failures: {seen}")
 
 
 def check_unloads(ask, ready, servers):
@@ -199,20 +231,23 @@ def run(gateway, program, door, requests, python):
         command += ["--model", "digits=" + each.uri + "&call_timeout=60s"]
     front = start(command)
     address = json.loads(first_line(front))["endpoints"][0].split("//")[1]
+    if door == "http":
+        ask, ready = http_caller(address), lambda: http_health(address)
+    else:
+        ask = lambda: subprocess.check_output([python, __file__, "ask", address], text=True).strip()
+        ready = lambda: health(python, address)
     clients = Load(python, door, address)
     share = requests // (RESTARTS + 2)
-    restart_under_load(servers[0], clients, share)
+    restart_in_turn(servers, clients, share)
     clients.go_on(share)
     servers[0].obey("unload digits")
     clients.go_on(share)
     seen = clients.end()
     print(f"{door}: {json.dumps(seen)}")
     expect(set(seen) == {"ok"} and seen["ok"] >= requests, f"no request failed: {seen}")
-    if door == "http":
-        check_unloads(http_caller(address), lambda: http_health(address), servers)
-    else:
-        asked = lambda: subprocess.check_output([python, __file__, "ask", address], text=True).strip()
-        check_unloads(asked, lambda: health(python, address), servers)
+    check_unloads(ask, ready, servers)
+    servers[1].obey("load digits")
+    check_restart_of_both(door, Load(python, door, address), ask, ready, servers)
     front.send_signal(signal.SIGTERM)
     out, _ = front.communicate(timeout=PATIENCE)
     expect(front.returncode == 0, "the gateway ends well")
