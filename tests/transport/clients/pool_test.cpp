@@ -133,6 +133,19 @@ TEST_P(pools, a_thread_that_ends_leaves_its_channel_to_the_next) {
     EXPECT_EQ(pool.statistics().channels, 1U);
 }
 
+TEST_P(pools, assigned_use_returns_its_channel_and_has_the_other) {
+    const server there = serve(place("assigned"));
+    channel_pool first = pool_to(where(there)), second = pool_to(where(there));
+    auto use = first.take();
+    auto other = second.take();
+    ASSERT_TRUE(use && other);
+    const channel* const wanted = &**other;
+    *use = std::move(*other);
+    ASSERT_EQ(first.leave(), status::ok) << "its channel is still in use";
+    ASSERT_EQ(second.leave(), status::invalid_state);
+    EXPECT_EQ(&**use, wanted);
+}
+
 TEST_P(pools, leave_returns_a_channel_unless_it_is_in_use) {
     const server there = serve(place("leave"));
     channel_pool pool = pool_to(where(there), {.max_channels = 1});
