@@ -205,6 +205,29 @@ std::size_t resident_mib(pid_t process) {
     return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE)) >> 20;
 }
 
+/// A door that forgets them as fast as they come has no need to end it.
+TEST(grpc_connections, a_flood_of_resets_ends_its_connection) {
+    const door_rig door;
+    const std::size_t before = resident_mib(door.id());
+    grpc_client good{door.grpc()};
+    ASSERT_EQ(good.infer("double", 1), ok);
+    grpc_client bad{door.grpc()};
+    bool open = true;
+    for (int n = 1; open && n <= 100'000; ++n) {
+        bad.wire().open(infer);
+        bad.wire().reset();
+        if (n % 1000 == 0) open = bad.flush();
+    }
+    bad.wire().ping();
+    const auto until = std::chrono::steady_clock::now() + 300s;
+    while (open && bad.wire().pings_answered() == 0 && std::chrono::steady_clock::now() < until)
+        open = bad.flush() && !bad.closed(20ms);
+    // If it has read all of them, it has forgotten most. AddressSanitizer keeps what was freed.
+    const bool is_small = accel::tests::address_sanitizer || resident_mib(door.id()) < before + 512;
+    EXPECT_TRUE(!open || is_small) << resident_mib(door.id()) << " MiB";
+    EXPECT_EQ(infer_when_free(good, "double"), ok) << "other clients stay";
+}
+
 /// gRPC reads calls faster than it forgets those that were reset: for a while they take hundreds of MiB.
 TEST(grpc_connections, reset_calls_release_their_memory) {
     if (accel::tests::address_sanitizer) GTEST_SKIP() << "it keeps what was freed";

@@ -29,6 +29,10 @@ namespace {
 constexpr std::size_t message_frame_bytes = 64 << 10;  // names, shapes, parameters
 constexpr std::size_t longest_number_bytes = 10;       // of a varint
 constexpr int streams_of_a_connection = 256;
+/// A connection that has more has reset some: as many may be open, and as many forgotten soon.
+constexpr std::uint64_t crowded_streams = 2 * streams_of_a_connection;
+/// How many streams gRPC may have for each call of `max_calls`, before crowded connections end.
+constexpr std::uint64_t most_streams_of_a_call = 4;
 /// How exact the deadlines of clients are.
 constexpr std::chrono::milliseconds tick_time{100};
 constexpr int max_header_bytes = 8 << 10;
@@ -124,6 +128,7 @@ grpc_door::grpc_door(boost::asio::io_context& loop, boost::asio::ip::tcp::accept
       work_(loop.get_executor()),
       metrics_("grpc", status_names, names_of(models), settings.max_json_memory),
       listener_(loop, std::move(acceptor), settings, metrics_),
+      guard_(crowded_streams, most_streams_of_a_call * settings.max_calls),
       models_(models),
       settings_(settings),
       message_limit_(largest_message(models, settings)),
@@ -154,6 +159,7 @@ result<void> grpc_door::start() {
     builder.RegisterCallbackGenericService(this);
     builder.SetMaxReceiveMessageSize(static_cast<int>(message_limit_));
     builder.SetResourceQuota(::grpc::ResourceQuota{"door"}.Resize(settings_.max_grpc_memory));
+    builder.AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 1);                   // for `reset_guard`
     builder.AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);  // coded_message.hpp says why
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, streams_of_a_connection);
     builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, max_header_bytes);
@@ -222,6 +228,7 @@ void grpc_door::expire() {
     for (const auto& each : late_calls(now)) each->expire();
     for (const auto& each : slow_calls(now)) each.end();
     listener_.tick();
+    for (const stream_count& each : guard_.look()) listener_.reset(each.client);
 }
 
 void grpc_door::look_after_watches() {

@@ -5,6 +5,7 @@
 #include "serving/doors/grpc/door/grpc_listener.hpp"
 #include "serving/doors/grpc/door/open_stream.hpp"
 #include "serving/doors/grpc/door/renewable_certificate.hpp"
+#include "serving/doors/grpc/door/reset_guard.hpp"
 #include "serving/doors/http/http_door.hpp"
 
 #include <accel_transport/status.hpp>
@@ -110,6 +111,7 @@ class grpc_door final : private ::grpc::CallbackGenericService {
     boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
     door_metrics metrics_;
     grpc_listener listener_;
+    reset_guard guard_;
     model_table& models_;
     door_settings settings_;
     const std::size_t message_limit_;

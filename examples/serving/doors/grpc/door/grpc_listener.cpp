@@ -82,6 +82,12 @@ class grpc_listener::held_socket {
     void end() const noexcept {
         if (is_it_) ::shutdown(fd_, SHUT_RDWR);
     }
+    /// What it has sent and gRPC has not read is dropped: `shutdown` leaves that to gRPC.
+    void reset() const noexcept {
+        sockaddr none{};
+        none.sa_family = AF_UNSPEC;
+        if (is_it_) (void)::connect(fd_, &none, sizeof none);
+    }
 
   private:
     int fd_;
@@ -207,6 +213,12 @@ void grpc_listener::hand_over(tcp::socket from, const tcp::endpoint& at) {
 void grpc_listener::tick() {
     ++ticks_;
     sweep(std::max(looks_of_tick, given_.size() / ticks_of_sweep));
+}
+
+void grpc_listener::reset(const tcp::endpoint& client) {
+    const boost::asio::ip::address address = client_of(client);
+    for (const given& each : given_)
+        if (each.port == client.port() && each.client == address) held_socket{each}.reset();
 }
 
 void grpc_listener::sweep(std::size_t most) {

@@ -38,6 +38,8 @@ class grpc_listener {
     void stop();
     /// Looks at some of the connections, at all in turn: forgets those that have ended. To be called again and again.
     void tick();
+    /// Ends this client's connection, and drops what gRPC has not read of it.
+    void reset(const boost::asio::ip::tcp::endpoint& client);
     /// Calls are to be told to it.
     [[nodiscard]] open_calls& calls() { return calls_; }
     [[nodiscard]] const boost::asio::ip::tcp::acceptor& acceptor() const { return acceptor_; }
