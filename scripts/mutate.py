@@ -352,7 +352,7 @@ def run_random(arguments):
     """--random and --lines: mutants of a seed instead of the list."""
     from mutation import command
     try:
-        command.run(TOP, arguments, lambda name, jobs: Bench(TOP, name, jobs), tracked(TOP), say)
+        command.run(TOP, arguments, lambda name, jobs: Bench(TOP, name, jobs), say)
     except command.CANNOT as why:
         raise Failed(str(why)) from why
     return 0

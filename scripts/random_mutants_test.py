@@ -10,10 +10,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from mutation import draw, lines, report, schema, suites, trial
+from mutation import draw, lines, plan, report, schema, suites, trial
 from mutation.operators import Changes, enumerators_in
 from mutation.statements import Source
 
+COMPILER = os.environ.get("CXX", "c++")
 PROGRAM = """// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <atomic>
@@ -139,7 +140,7 @@ class OneBuild(unittest.TestCase):
 
     def compiled(self, text):
         (self.tree / "a.cpp").write_text(text, encoding="utf-8")
-        done = subprocess.run([os.environ.get("CXX", "c++"), "-std=c++20", "-w", "-o", "a", "a.cpp"], cwd=self.tree,
+        done = subprocess.run([COMPILER, "-std=c++20", "-w", "-o", "a", "a.cpp"], cwd=self.tree,
                               capture_output=True, text=True, check=False)
         return done.stderr if done.returncode else ""
 
@@ -240,6 +241,72 @@ class Drawing(unittest.TestCase):
         self.assertEqual(one, draw.from_row(json.loads(json.dumps(one.as_row()))))
 
 
+class FakeBench:
+    """A copy of the tree with one source, whose build is what the test says."""
+
+    def __init__(self, tree, text):
+        self.tree = self.build_folder = self.logs = Path(tree)
+        self.jobs = 2
+        schema.write_file(self.tree / "src/core/a.cpp", text)
+        entry = {"file": str(self.tree / "src/core/a.cpp"), "directory": str(self.tree),
+                 "command": f"{COMPILER} -std=c++20 -o a.o -c src/core/a.cpp"}
+        (self.tree / "compile_commands.json").write_text(json.dumps([entry]), encoding="utf-8")
+
+
+class Building(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.top = Path(self.folder.name, "top")
+        schema.write_file(self.top / "src/core/a.cpp", PROGRAM)
+
+    def planned(self, count):
+        return plan.Plan(self.top, self.top / "plan.json", [], 5, count)
+
+    def builder(self, mutants):
+        bench = FakeBench(Path(self.folder.name, "tree"), PROGRAM)
+        return plan.Builder(mutants, schema.Sources(self.top, bench.tree), bench, lambda _: None)
+
+    def test_mutants_of_a_plan_compile(self):
+        mutants = self.planned(12)
+        made = self.builder(mutants)
+        made.failures = lambda _targets: []
+        made.make(["all"])
+        self.assertEqual("", made.compilers.complaints(made.bench.tree / "src/core/a.cpp"))
+        self.assertIn("accel_mutant(", (made.bench.tree / "src/core/a.cpp").read_text(encoding="utf-8"))
+        self.assertEqual(mutants.mutants, self.planned(12).mutants, "the next run has the same")
+
+    def test_mutant_that_the_build_complains_of_is_drawn_anew(self):
+        mutants = self.planned(4)
+        made, said = self.builder(mutants), []
+
+        def failures(_targets):
+            said.append(mutants.mutants[0])
+            line = made.sources.lines_of(said[0])[0]
+            return [f"FAILED: a.o\nsrc/core/a.cpp:{line}:1: error: not so"] if len(said) == 1 else []
+
+        made.failures = failures
+        made.make(["all"])
+        self.assertNotIn(said[0], mutants.mutants)
+        self.assertEqual(4, len(mutants.mutants))
+
+    def test_build_that_fails_without_a_reason_is_an_error(self):
+        made = self.builder(self.planned(2))
+        made.failures = lambda _targets: ["FAILED: b\nno space left"]
+        with self.assertRaises(plan.CannotBuild):
+            made.make(["all"])
+
+    def test_header_is_compiled_in_a_source_that_includes_it(self):
+        made = self.builder(self.planned(1))
+        tree = made.bench.tree
+        schema.write_file(tree / "src/core/a.cpp", '#include "core/b.hpp"\n')
+        schema.write_file(tree / "src/core/b.hpp", '#include "core/c.hpp"\n')
+        schema.write_file(tree / "src/core/c.hpp", "int c;\n")
+        compilers = plan.Compilers(tree, tree)
+        self.assertEqual(tree / "src/core/a.cpp", compilers.source_for("src/core/c.hpp"))
+        self.assertIsNone(compilers.source_for("src/core/d.hpp"))
+
+
 def suite(code, name="some.test", **of):
     return suites.Suite(name, [sys.executable, "-c", code], **of)
 
@@ -288,6 +355,24 @@ class Tests(unittest.TestCase):
         row = self.tried(suite("import time; time.sleep(600)"))
         self.assertEqual(("noticed", "hangs"), (row["outcome"], row["how"]))
 
+    def test_what_ends_the_program_ends_its_tests(self):
+        started = self.place / "started"
+        os.mkfifo(started)
+        code = f"import os, time; open({str(started)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+        script = (f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+                  "from mutation import suites\n"
+                  "import signal\n"
+                  "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))\n"
+                  f"test = suites.Suite('a', [sys.executable, '-c', {code!r}])\n"
+                  f"run = suites.Run(test, {{}}, {str(self.place / 'log')!r}, 600)\n"
+                  "suites.Pool(1).run([run], lambda *_: False)\n")
+        program = subprocess.Popen([sys.executable, "-c", script])
+        test = os.pidfd_open(int(started.read_text()))
+        self.addCleanup(os.close, test)
+        program.terminate()
+        self.assertTrue(select.select([test], [], [], 60)[0])
+        self.assertEqual(1, program.wait(60))
+
     def test_processes_that_a_test_leaves_are_ended(self):
         left = self.place / "left"
         code = (f"import subprocess, sys; p = subprocess.Popen(['sleep', '600'], start_new_session=True); "
@@ -319,7 +404,10 @@ class Tests(unittest.TestCase):
         self.assertEqual("failed", record.tests["bad"]["outcome"])
         again = trial.Record(self.place, 2, lambda _: None)
         again.load("key")
-        self.assertEqual(record.tests.keys() - {"bad"}, again.tests.keys())
+        self.assertTrue(again.knows(some[0]))
+        self.assertFalse(again.knows(some[2]), "it failed, so it is tried again")
+        some[0].print = "another program"
+        self.assertFalse(again.knows(some[0]))
         again.load("another")
         self.assertEqual({}, again.tests)
 

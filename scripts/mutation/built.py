@@ -3,7 +3,7 @@
 import json
 
 from mutation.draw import Drawer, from_row
-from mutation.trial import Trial
+from mutation.trial import Trial, print_of_suites
 
 FIRST_NUMBER = 1_000_000  # behind those of the schema
 NOT_CHOSEN = 0
@@ -18,11 +18,13 @@ class Built:
         self.path = folder / "built.json"
         self.rows, self.refused = [], []
 
-    def load(self, key):
-        if self.path.is_file():
-            kept = json.loads(self.path.read_text(encoding="utf-8"))
-            if kept["key"] == key:
-                self.rows, self.refused = kept["rows"], kept["refused"]
+    def load(self, key, suites):
+        """Of earlier results, what was noticed, and the others as long as the tests are the same."""
+        kept = json.loads(self.path.read_text(encoding="utf-8")) if self.path.is_file() else {"key": ""}
+        if kept["key"] == key:
+            self.refused = kept["refused"]
+            self.rows = [row for row in kept["rows"] if row["result"]["outcome"] == "noticed"
+                         or row["result"]["print"] == print_of_suites(suites)]
 
     def save(self, key):
         kept = {"key": key, "rows": self.rows, "refused": self.refused}
@@ -30,7 +32,7 @@ class Built:
 
     def __call__(self, count, folders, seed, suites, key, say):
         """(mutant, result) of each."""
-        self.load(key)
+        self.load(key, suites)
         drawer = Drawer(self.plan.top, folders, seed, built=True)
         while len(self.rows) < count and (mutant := drawer.next(FIRST_NUMBER + len(self.rows), [])):
             if self.key_of(mutant) in self.refused + [row["key"] for row in self.rows]:

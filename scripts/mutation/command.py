@@ -10,22 +10,24 @@
       --json FILE   writes the results there too
 
 The mutants of a seed are in one build, build/mutate/random/tree; ACCEL_MUTANT chooses one. A run that was ended goes
-on. What was noticed stays so as long as the sources stay; after a change of tests, the others run again.
+on. What was noticed stays so as long as the sources stay; the others run again when tests that reach them change.
 """
 import argparse
 import fcntl
 import json
 import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 from houses import HOUSES, USERS
 from mutation import lines, report
 from mutation.built import Built
-from mutation.plan import Builder, CannotBuild, Plan, print_of
+from mutation.plan import Builder, CannotBuild, Plan
 from mutation.schema import Sources
 from mutation.suites import suites_of
-from mutation.trial import Record, Trial, Unusable
+from mutation.trial import Record, Trial, Unusable, print_of_suites
 
 
 def reached_from(houses):
@@ -51,11 +53,6 @@ def build(plan, sources, bench, houses, say):
     return builder, targets
 
 
-def print_of_tests(top, tracked):
-    """Changes with all that a test could depend on."""
-    return print_of(top, [name for name in tracked if not name.endswith(".md")])
-
-
 def recorded(of, suites, key):
     """The record of a run of all tests, with a word on those that cannot be used."""
     record = Record(of.folder, 2 * of.options.jobs, of.say)
@@ -76,11 +73,11 @@ class Lines:
         self.folder = bench.folder / "-".join(["lines", *options.folders]).replace("/", "_")
         self.plan = lines.Marks(top, options.folders)
 
-    def __call__(self, tracked):
+    def __call__(self):
         houses = self.options.by or reached_from(self.plan.houses)
         build(self.plan, lines.MarkedSources(self.top, self.bench.tree), self.bench, houses, self.say)
         suites = suites_of(self.bench.build_folder, houses)
-        record = recorded(self, suites, f"{print_of_tests(self.top, tracked)} {' '.join(houses)} {self.plan.dropped}")
+        record = recorded(self, suites, f"{self.plan.print} {self.plan.dropped}")
         reached = {number for test in record.tests.values() for number in test["reached"]}
         return lines.not_run(self.plan.mutants, reached)
 
@@ -97,39 +94,40 @@ class Random:
         self.results = {}
         self.marked, _ = report.load_equivalent(self.top / report.EQUIVALENT)
 
-    def __call__(self, tracked):
+    def __call__(self):
         houses = self.options.by or reached_from(self.plan.drawer.lines)
         built = build(self.plan, Sources(self.top, self.bench.tree), self.bench, houses, self.say)
         suites = suites_of(self.bench.build_folder, houses)
-        record = recorded(self, suites, f"{print_of_tests(self.top, tracked)} {' '.join(houses)}")
-        self.load(record)
+        record = recorded(self, suites, self.plan.print)
+        self.load()
         self.try_all(suites, record)
         return self.rows(), self.rows_of_built(Built(self.plan, *built, self.folder, self.slots), record, suites)
 
-    def load(self, record):
-        """Earlier results that still hold. A test may be new: only what was noticed stays."""
+    def load(self):
+        """Earlier results. They hold as long as the sources stay."""
         path = self.folder / "results.json"
-        self.print = {"plan": self.plan.print, "record": json.loads(record.path.read_text(encoding="utf-8"))["key"]}
-        if self.options.again or not path.is_file():
-            return
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept["print"]["plan"] != self.print["plan"]:
-            return
-        all_hold = kept["print"] == self.print
-        self.results = {int(number): result for number, result in kept["results"].items()
-                        if all_hold or result["outcome"] == "noticed"}
+        if path.is_file() and not self.options.again:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            if kept["print"] == self.plan.print:
+                self.results = {int(number): result for number, result in kept["results"].items()}
+
+    def holds(self, mutant, suites):
+        """What was noticed stays so; the others run again if other tests reach them, or the same that have changed."""
+        result = self.results.get(mutant.number)
+        return result is not None and (result["outcome"] == "noticed" or result["print"] == print_of_suites(suites))
 
     def save(self):
         new = self.folder / "results.new"
-        new.write_text(json.dumps({"print": self.print, "results": self.results}, indent=1) + "\n", encoding="utf-8")
+        kept = {"print": self.plan.print, "results": self.results}
+        new.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
         new.replace(self.folder / "results.json")
 
     def try_all(self, suites, record):
-        due = [each for each in self.plan.mutants if each.number not in self.results]
+        reaching = {each.number: record.reaching(suites, each.number) for each in self.plan.mutants}
+        due = [each for each in self.plan.mutants if not self.holds(each, reaching[each.number])]
         for done, mutant in enumerate(due, 1):
             trial = Trial(self.folder / "logs" / str(mutant.number), mutant.number, self.slots)
-            result = trial(record.reaching(suites, mutant.number))
-            self.results[mutant.number] = result
+            result = self.results[mutant.number] = trial(reaching[mutant.number])
             self.save()
             self.say(f"{done}/{len(due)} {mutant.file}:{mutant.line} {mutant.operator}: {result['outcome']} "
                      f"{result['by']} ({result['ran']} of {result['tests']} tests, processor {result['cpu_s']:.0f} s)")
@@ -139,7 +137,7 @@ class Random:
 
     def rows_of_built(self, built, record, suites):
         found = built(self.options.built, self.options.folders, self.options.seed, record.in_order(suites),
-                      self.print, self.say)
+                      self.plan.print, self.say)
         return [report.row_of(each, result, self.marked) for each, result in found]
 
 
@@ -160,26 +158,27 @@ def parse(arguments):
     return options
 
 
-def run(top, arguments, make_bench, tracked, say):
+def run(top, arguments, make_bench, say):
     """Prints the report. What is wrong is raised as one of CANNOT."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that tests end too
     options = parse(arguments)
     bench = make_bench("lines" if options.lines else "random", options.jobs)
     with open(bench.folder / "lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        rows, said = (lines_not_run if options.lines else tried)(top, options, bench, tracked, say)
+        rows, said = (lines_not_run if options.lines else tried)(top, options, bench, say)
     print(said)
     if options.json:
         Path(options.json).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
-def tried(top, options, bench, tracked, say):
-    rows, built = Random(top, options, bench, say)(tracked)
+def tried(top, options, bench, say):
+    rows, built = Random(top, options, bench, say)()
     said = report.text(rows)
     if built:
         said += "\n\nwith a build each:\n" + report.text(built)
     return rows + built, said
 
 
-def lines_not_run(top, options, bench, tracked, say):
-    found = Lines(top, options, bench, say)(tracked)
+def lines_not_run(top, options, bench, say):
+    found = Lines(top, options, bench, say)()
     return {file: sorted(missing) for file, (_, missing) in found.items()}, "\n".join(lines.text(found))

@@ -3,6 +3,7 @@
 
 ctest gives all tests one environment, and starts each program to ask for its tests: a mutant may break that.
 """
+import hashlib
 import json
 import os
 import re
@@ -38,6 +39,7 @@ class Suite:
     skips: tuple = ()
     skip_code: int = None
     has_to_fail: bool = False
+    print: str = ""  # changes with its program
     seconds: float = 0  # what it took without a mutant
 
 
@@ -59,6 +61,15 @@ def suite_of(test):
                  patterns(of.get("SKIP_REGULAR_EXPRESSION")), of.get("SKIP_RETURN_CODE"), bool(of.get("WILL_FAIL")))
 
 
+def print_of_programs(command, known):
+    """Of the files that a command names; `known` has those that were read before."""
+    files = [Path(word) for word in command if word.startswith("/") and Path(word).is_file()]
+    for each in files:
+        if each not in known:
+            known[each] = hashlib.sha256(each.read_bytes()).hexdigest()
+    return "".join(known[each] for each in files)[:512]
+
+
 def patterns(value):
     return tuple([value] if isinstance(value, str) else value or ())
 
@@ -67,8 +78,12 @@ def suites_of(build, houses):
     """The tests with one of these labels; without those that only compile, and those of every week."""
     listing = subprocess.run(["ctest", "--show-only=json-v1"], cwd=build, capture_output=True, text=True, check=True)
     found = [suite_of(test) for test in json.loads(listing.stdout)["tests"] if test.get("command")]
-    return [each for each in found if not NOT_TESTS.search(each.name) and "weekly" not in each.labels
-            and set(houses) & set(each.labels)]
+    found = [each for each in found if not NOT_TESTS.search(each.name) and "weekly" not in each.labels
+             and set(houses) & set(each.labels)]
+    known = {}
+    for each in found:
+        each.print = print_of_programs(each.command, known)
+    return found
 
 
 def judge(suite, status, output):
@@ -177,7 +192,21 @@ class Pool:
 
     def run(self, runs, ended):
         """Calls `ended(run, result)` for each, in one thread after the other, until it returns True."""
-        due, threads = list(runs), []
+        threads = []
+        try:
+            self.start_each(list(runs), ended, threads)
+            for thread in threads:
+                thread.join()
+        except BaseException:  # somebody ends this program
+            self.stop()
+            raise
+
+    def stop(self):
+        self.over = True
+        for run in self.running:
+            run.stop()
+
+    def start_each(self, due, ended, threads):
         with self.changed:
             while due and not self.over:
                 run = next((each for each in due if self.fits(each.suite)), None)
@@ -188,8 +217,6 @@ class Pool:
                 self.take(run)
                 threads.append(threading.Thread(target=self.one, args=(run, ended)))
                 threads[-1].start()
-        for thread in threads:
-            thread.join()
 
     def take(self, run):
         self.free -= self.share_of(run.suite)
@@ -203,7 +230,5 @@ class Pool:
             self.locks -= run.suite.locks
             self.running.remove(run)
             if not self.over and ended(run, result):
-                self.over = True
-                for other in self.running:
-                    other.stop()
+                self.stop()
             self.changed.notify_all()

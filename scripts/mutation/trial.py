@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which tests reach which mutants, and what they say of each."""
+import hashlib
 import json
 from pathlib import Path
 
@@ -24,17 +25,17 @@ class Record:
     def load(self, key):
         if self.path.is_file():
             kept = json.loads(self.path.read_text(encoding="utf-8"))
-            tests = kept["tests"] if kept["key"] == key else {}
-            self.tests = {name: test for name, test in tests.items() if test["outcome"] not in {"failed", "hangs"}}
+            self.tests = kept["tests"] if kept["key"] == key else {}
 
     def save(self, key):
         self.path.write_text(json.dumps({"key": key, "tests": self.tests}, indent=1) + "\n", encoding="utf-8")
 
     def make(self, suites, numbers, key):
-        """A test that fails here is tried once more alone; if it fails again, it says nothing about mutants."""
+        """A test that fails here is tried once more alone; if it fails again, it says nothing about mutants. What an
+        earlier run knows of a program that is still the same is not asked again."""
         self.load(key)
         (self.folder / "reached").mkdir(parents=True, exist_ok=True)
-        due = [each for each in reversed(suites) if each.name not in self.tests]
+        due = [each for each in reversed(suites) if not self.knows(each)]
         self.done, self.due = 0, len(due)
         if due:
             self.say(f"running {len(due)} tests without a mutant")
@@ -47,6 +48,10 @@ class Record:
     def run(self, suites, numbers, key, slots):
         Pool(slots).run([self.run_of(each, numbers) for each in suites],
                         lambda run, ended: self.keep(run, ended, key))
+
+    def knows(self, suite):
+        test = self.tests.get(suite.name)
+        return test is not None and test["print"] == suite.print and test["outcome"] not in {"failed", "hangs"}
 
     def failed(self, suites):
         return [each for each in suites if self.tests[each.name]["outcome"] in {"failed", "hangs"}]
@@ -61,8 +66,8 @@ class Record:
 
     def keep(self, run, ended, key):
         reached = self.reached_file(run.suite).read_bytes()
-        self.tests[run.suite.name] = {"outcome": ended.outcome, "seconds": round(ended.seconds, 2),
-                                      "cpu_s": round(ended.cpu_s, 2),
+        self.tests[run.suite.name] = {"print": run.suite.print, "outcome": ended.outcome,
+                                      "seconds": round(ended.seconds, 2), "cpu_s": round(ended.cpu_s, 2),
                                       "reached": [number for number, byte in enumerate(reached) if byte]}
         self.done += 1
         if self.done % 20 == 0:
@@ -84,6 +89,12 @@ class Record:
         return [each for each in self.in_order(suites) if number in self.tests[each.name]["reached"]]
 
 
+def print_of_suites(suites):
+    """Changes with the tests that a mutant meets."""
+    lines = sorted(f"{each.name} {each.print}\n" for each in suites)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
+
+
 class Trial:
     """Runs tests against one mutant until one of them notices it."""
 
@@ -103,7 +114,7 @@ class Trial:
                 self.confirm(run, ended)
             end_leftovers(self.mark())
             due = [self.run_of(each.suite) for each in due]
-        return self.row(len(suites))
+        return {"print": print_of_suites(suites), **self.row(len(suites))}
 
     def mark(self):
         return f"ACCEL_MUTANT_RUN={self.folder}"
