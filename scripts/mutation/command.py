@@ -5,7 +5,7 @@
     mutate.py --lines [FOLDER or FILE...]   instead: which lines no test runs
       --built K     besides K mutants of constants and of what members begin with, which cost a build each
       --by HOUSE    only tests of this house (may be repeated); without it, of all that the change can reach
-      --again       runs the mutants that have a result as well
+      --again       runs the mutants that have a result as well, and those that are marked as equivalent
       --jobs N      compilers at once, and half of the tests (default: one a core)
       --json FILE   writes the results there too
 
@@ -124,7 +124,8 @@ class Random:
 
     def try_all(self, suites, record):
         reaching = {each.number: record.reaching(suites, each.number) for each in self.plan.mutants}
-        due = [each for each in self.plan.mutants if not self.holds(each, reaching[each.number])]
+        due = [each for each in self.plan.mutants if not self.holds(each, reaching[each.number])
+               and (self.options.again or not report.reason(each, self.marked))]
         for done, mutant in enumerate(due, 1):
             trial = Trial(self.folder / "logs" / str(mutant.number), mutant.number, self.slots)
             result = self.results[mutant.number] = trial(reaching[mutant.number])

@@ -36,15 +36,19 @@ def check_equivalent(top):
     return problems
 
 
+def reason(mutant, marked):
+    """Why nobody can notice it; nothing if no person has said so."""
+    return marked.get((mutant.file, mutant.shown, mutant.old, mutant.new), "")
+
+
 def row_of(mutant, result, marked):
     """A mutant with its result."""
-    key = (mutant.file, mutant.shown, mutant.old, mutant.new)
     outcome = (result or {}).get("outcome", "not run")
-    if key in marked and outcome != "noticed":
+    if reason(mutant, marked) and outcome != "noticed":
         outcome = "equivalent"
     return {**(result or {}), "number": mutant.number, "house": mutant.house, "file": mutant.file,
             "line": mutant.line, "operator": mutant.operator, "old": mutant.old, "new": mutant.new,
-            "shown": mutant.shown, "outcome": outcome, "why": marked.get(key, "")}
+            "shown": mutant.shown, "outcome": outcome, "why": reason(mutant, marked)}
 
 
 def count(rows, by):
