@@ -311,6 +311,14 @@ def suite(code, name="some.test", **of):
     return suites.Suite(name, [sys.executable, "-c", code], **of)
 
 
+class FakeRun:
+    def __init__(self, which, outcome):
+        self.suite, self.outcome = which, outcome
+
+    def __call__(self):
+        return suites.Ended(self.outcome)
+
+
 class Tests(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -348,12 +356,21 @@ class Tests(unittest.TestCase):
         chance = suite(f"import os, sys; there = os.path.exists({str(once)!r}); open({str(once)!r}, 'w'); "
                        "sys.exit(not there)")
         self.assertEqual("survived", self.tried(chance, suite("pass", "other"))["outcome"])
+        fails_without_too = suite("raise SystemExit(1)", "busy")
+        self.assertEqual("survived", self.tried(fails_without_too)["outcome"])
 
     def test_test_that_hangs_notices_it(self):
-        trial.HANG_S, patience = 0.5, trial.HANG_S
-        self.addCleanup(setattr, trial, "HANG_S", patience)
-        row = self.tried(suite("import time; time.sleep(600)"))
-        self.assertEqual(("noticed", "hangs"), (row["outcome"], row["how"]))
+        class Scripted(trial.Trial):
+            def run_of(self, suite, number):
+                return FakeRun(suite, "hangs" if number == 5 else suite.name)
+
+        for without, outcome in (("passed", "noticed"), ("hangs", "survived")):
+            row = Scripted(self.place, 5, 2)([suite("", without)])
+            self.assertEqual(outcome, row["outcome"])
+
+    def test_run_that_takes_too_long_is_ended(self):
+        run = suites.Run(suite("import time; time.sleep(600)"), {}, self.place / "log", 0.1)
+        self.assertEqual("hangs", run().outcome)
 
     def test_what_ends_the_program_ends_its_tests(self):
         started = self.place / "started"

@@ -3,10 +3,9 @@
 import json
 
 from mutation.draw import Drawer, from_row
-from mutation.trial import Trial, print_of_suites
+from mutation.trial import NOBODY, Trial, print_of_suites
 
 FIRST_NUMBER = 1_000_000  # behind those of the schema
-NOT_CHOSEN = 0
 
 
 class Built:
@@ -56,6 +55,6 @@ class Built:
         try:
             if self.builder.failures(self.targets):
                 return None
-            return Trial(self.folder / "logs" / str(mutant.number), NOT_CHOSEN, self.slots)(suites)
+            return Trial(self.folder / "logs" / str(mutant.number), NOBODY, self.slots)(suites)
         finally:
             self.builder.sources.write(mutant.file, self.plan.mutants)

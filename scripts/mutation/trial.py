@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mutation.suites import CPU_S, HANG_S, Pool, Run, end_leftovers
 
+NOBODY = 0  # the number of no mutant
 MOST_FAILED = 0.1  # of all tests, without a mutant: more, and the machine lacks something
 QUICK_GTEST = {"GTEST_FAIL_FAST": "1", "GTEST_BRIEF": "1"}
 
@@ -105,7 +106,7 @@ class Trial:
 
     def __call__(self, suites):
         """The outcome, as a row of the results."""
-        due = [self.run_of(each) for each in suites]
+        due = [self.run_of(each, self.number) for each in suites]
         suspects = True
         while due and suspects and not self.by and self.cpu_s < CPU_S:
             suspects = []
@@ -113,15 +114,15 @@ class Trial:
             for run, ended in suspects:
                 self.confirm(run, ended)
             end_leftovers(self.mark())
-            due = [self.run_of(each.suite) for each in due]
+            due = [self.run_of(each.suite, self.number) for each in due]
         return {"print": print_of_suites(suites), **self.row(len(suites))}
 
     def mark(self):
         return f"ACCEL_MUTANT_RUN={self.folder}"
 
-    def run_of(self, suite):
-        log = self.folder / f"{suite.name.replace('/', '_')}.log"
-        environment = {**QUICK_GTEST, "ACCEL_MUTANT": str(self.number)}
+    def run_of(self, suite, number):
+        log = self.folder / f"{suite.name.replace('/', '_')}{'' if number else '.without'}.log"
+        environment = {**QUICK_GTEST, "ACCEL_MUTANT": str(number)}
         environment.update([self.mark().split("=", 1)])
         return Run(suite, environment, log, min(suite.timeout, HANG_S + 10 * suite.seconds))
 
@@ -137,14 +138,19 @@ class Trial:
         return bool(suspects) or self.cpu_s >= CPU_S
 
     def confirm(self, run, ended):
-        """A test that fails by chance is not one that notices: it has to fail twice. A hang is long enough."""
-        if self.by:
+        """A test that fails by chance, or because the machine is busy, is not one that notices: without the mutant it
+        has to pass now, and with it to fail again. A hang is long enough."""
+        if self.by or (self.number != NOBODY and self.again(run.suite, NOBODY).outcome != "passed"):
             return
         if ended.outcome == "failed":
-            ended = self.run_of(run.suite)()
-            self.cpu_s += ended.cpu_s
+            ended = self.again(run.suite, self.number)
         if ended.outcome in {"failed", "hangs"}:
             self.by, self.how = run.suite.name, ended.outcome
+
+    def again(self, suite, number):
+        ended = self.run_of(suite, number)()
+        self.cpu_s += ended.cpu_s
+        return ended
 
     def row(self, count):
         outcome = "noticed" if self.by else "survived" if count else "no test runs it"
