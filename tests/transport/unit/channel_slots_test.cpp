@@ -86,6 +86,40 @@ TEST(channel_slots, stages_are_told_by_the_channel_s_own_clock) {
     EXPECT_EQ(told.timeline.response, std::chrono::nanoseconds{50ms});
 }
 
+TEST(channel_slots, a_completion_has_all_of_its_answer) {
+    channel_slot slot;
+    slot.submitted = 100ms;
+    slot.content.id = {3, 7};
+    slot.content.tag = 11;
+    slot.content.trace_id = 12;
+    std::array<std::byte, 4> payload{};
+    link_event event;
+    event.payload = payload;
+    event.header.code = status::application_error;
+    event.header.application_code = 13;
+    event.header.queue_ticks = to_ticks(64us);
+    event.header.copy_ticks = to_ticks(128us);
+    event.header.preprocessing_ticks = to_ticks(192us);
+    event.header.inference_ticks = to_ticks(256us);
+    event.header.server_ticks = to_ticks(640us);
+    completion told;
+    told.more = true;
+    slot.fill(told, event, 200ms, {});
+    EXPECT_EQ(told.id, slot.content.id);
+    EXPECT_EQ(told.call, slot.content.id);
+    EXPECT_EQ(told.status, status::application_error);
+    EXPECT_FALSE(told.more);
+    EXPECT_EQ(told.code, 13U);
+    EXPECT_EQ(told.tag, 11U);
+    EXPECT_EQ(told.trace_id, 12U);
+    EXPECT_EQ(told.response.data(), payload.data());
+    EXPECT_EQ(told.timeline.queue, std::chrono::nanoseconds{64us});
+    EXPECT_EQ(told.timeline.copy, std::chrono::nanoseconds{128us});
+    EXPECT_EQ(told.timeline.preprocessing, std::chrono::nanoseconds{192us});
+    EXPECT_EQ(told.timeline.inference, std::chrono::nanoseconds{256us});
+    EXPECT_EQ(told.timeline.server, std::chrono::nanoseconds{640us});
+}
+
 TEST(channel_slots, extreme_times_of_a_server_stay_within_the_total) {
     channel_slot slot;
     slot.submitted = 100ms;
