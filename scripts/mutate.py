@@ -87,8 +87,9 @@ def copy_tree(top, tree, leave=()):
         name = path.relative_to(tree)
         if name.parts[0] != "build" and path.is_file() and str(name) not in {*names, *leave}:
             path.unlink()
-    for name in names - set(leave):
-        copy_file(top / name, tree / name)
+    for name in names:
+        if name not in leave or not (tree / name).is_file():
+            copy_file(top / name, tree / name)
 
 
 # Building and testing there.

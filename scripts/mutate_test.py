@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What is wrong with a list of mutants is found, and what becomes of a mutant is judged right."""
+import subprocess
 import tempfile
 import unittest
 from pathlib import Path
@@ -198,6 +199,20 @@ class TheCopy(unittest.TestCase):
             target.write_text("a mutant that was left", encoding="utf-8")
             mutate.copy_file(source, target)
             self.assertEqual("one", target.read_text(encoding="utf-8"))
+
+    def test_files_of_somebody_else_are_left_once_they_are_there(self):
+        with tempfile.TemporaryDirectory() as folder:
+            top, tree = Path(folder, "top"), Path(folder, "tree")
+            top.mkdir()
+            subprocess.run(["git", "init", "-q"], cwd=top, check=True)
+            (top / "a").write_text("one", encoding="utf-8")
+            mutate.copy_tree(top, tree, {"a", "b"})
+            self.assertEqual("one", (tree / "a").read_text(encoding="utf-8"))
+            for name in ("a", "b", "c"):
+                (tree / name).write_text("changed", encoding="utf-8")
+            mutate.copy_tree(top, tree, {"a", "b"})
+            self.assertEqual({"a": "changed", "b": "changed"},
+                             {path.name: path.read_text(encoding="utf-8") for path in tree.iterdir()})
 
     def test_command_that_does_not_end_is_ended(self):
         with tempfile.TemporaryDirectory() as folder:
