@@ -85,7 +85,7 @@ struct server_behind {
 
 class forwarding : public ::testing::Test {
   protected:
-    explicit forwarding(std::size_t queue = 0) : passing_(8, queue) {
+    forwarding() {
         server_options options;
         options.workers = 0;
         handler take = [this](exchange one) { passing_.take(way_, std::move(one)); };
@@ -148,7 +148,7 @@ class forwarding : public ::testing::Test {
     gateway::reach_settings chosen_;  // round robin: the first request is meant for the first server
     std::vector<gateway::route> ways_{gateway::route{"", chosen_}};
     gateway::route& way_ = ways_.front();
-    gateway::forwarder passing_;
+    gateway::forwarder passing_{8, 0};
     std::unique_ptr<server> front_;
     std::optional<channel> client_;
 };
@@ -231,66 +231,6 @@ TEST_F(forwarding, says_not_found_only_if_no_server_has_the_model) {
     EXPECT_EQ(answer(), status::peer_lost) << "it restarts, and has the model";
     EXPECT_EQ(first.asked, 2);
     EXPECT_EQ(second.asked, 1);
-}
-
-/// One that has come back from the first server waits for the second, which is full.
-class forwarding_beside_a_returned_request : public forwarding {
-  protected:
-    forwarding_beside_a_returned_request() : forwarding(2) {
-        add_server(held_.keeper());
-        add_server();
-        take_slots(1);
-        send(1);
-        EXPECT_TRUE(held_.wait_for(1));
-    }
-    void take_slots(std::size_t server) {
-        channel& path = servers_[server].lines().front().path;
-        call_view each;
-        while (path.begin(each) == status::ok) taken_.emplace_back(&path, each.id);
-    }
-    void return_first() {
-        const std::uint64_t before = counted().queued;
-        (void)held_.take().fail(status::closed, unseen_code, "not here");
-        EXPECT_TRUE(eventually(patience(20s), [&] {
-            poll_servers();
-            return counted().queued == before + 1;
-        }));
-    }
-    /// What the first server has got next.
-    void answer_at_first() {
-        ASSERT_TRUE(held_.wait_for(1));
-        answer_changed(held_.take());
-        EXPECT_EQ(answer(), status::ok);
-    }
-
-    /// The only one that is left.
-    void answer_returned() {
-        EXPECT_EQ(passing_.open(), 1U);
-        for (const auto& [path, id] : taken_) EXPECT_EQ(path->release(id), status::ok);
-        passing_.look_after(ways_);
-        EXPECT_EQ(answer(), status::ok);
-        EXPECT_EQ(passing_.open(), 0U);
-    }
-
-    held_exchanges held_;
-    std::vector<std::pair<channel*, call_id>> taken_;
-};
-
-TEST_F(forwarding_beside_a_returned_request, a_new_request_goes_to_the_free_server) {
-    return_first();
-    send(2);
-    answer_at_first();
-    EXPECT_EQ(counted().queued, 1U);
-    answer_returned();
-}
-
-TEST_F(forwarding_beside_a_returned_request, a_waiting_request_goes_to_the_free_server) {
-    take_slots(0);
-    send(2);
-    EXPECT_EQ(counted().queued, 1U);
-    return_first();
-    answer_at_first();
-    answer_returned();
 }
 
 TEST_F(forwarding, a_failure_of_a_handler_is_passed_on) {
