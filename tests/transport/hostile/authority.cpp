@@ -73,10 +73,10 @@ core::wall_time authority::renew(long lasts) {
     return last_second_of(own_.get());
 }
 
-core::wall_time authority::sign(const std::string& name, long lasts, const std::string& use) {
+core::wall_time authority::sign(const std::string& name, long lasts, const std::string& use, const std::string& hosts) {
     const core::pkey_ptr key = new_key();
     const core::x509_ptr made = new_certificate(name, ++serial_, key.get(), own_.get(), lasts);
-    add_extension(made.get(), own_.get(), NID_subject_alt_name, "DNS:" + name);
+    add_extension(made.get(), own_.get(), NID_subject_alt_name, hosts.empty() ? "DNS:" + name : hosts);
     if (!use.empty()) add_extension(made.get(), own_.get(), NID_ext_key_usage, use);
     X509_sign(made.get(), key_.get(), nullptr);
     write_key(name, key.get());

@@ -19,8 +19,9 @@ class authority {
     authority& operator=(const authority&) = delete;
 
     /// Signs a certificate for this DNS name, which expires after `lasts` seconds. Gives the end. `use`: what it is
-    /// good for alone, as serverAuth.
-    core::wall_time sign(const std::string& name, long lasts = a_day, const std::string& use = {});
+    /// good for alone, as serverAuth. `hosts`: what it is for instead, as "DNS:localhost,IP:::1".
+    core::wall_time sign(const std::string& name, long lasts = a_day, const std::string& use = {},
+                         const std::string& hosts = {});
     /// Writes ca.pem anew, with the same key and without lists. Gives the new certificate's end.
     core::wall_time renew(long lasts = a_day);
     /// Appends a list that revokes these to ca.pem.
