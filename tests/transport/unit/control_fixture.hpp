@@ -52,8 +52,9 @@ inline std::size_t open_descriptors() {
 class fake_host : public session_host {
   public:
     result<session_grant> open_session(const session_request& request, const client_identity& client) override {
-        std::this_thread::sleep_for(delay);
-        const std::lock_guard lock{mutex_};
+        std::unique_lock lock{mutex_};
+        ++asked_;
+        goes_on_.wait(lock, [this] { return !held_; });
         last_client_ = client;
         last_request_ = request;
         if (refusal.code != status::ok) return refusal;
@@ -103,6 +104,21 @@ class fake_host : public session_host {
         return taken_.size();
     }
 
+    /// From now on sessions are opened once `go_on` was called.
+    void hold() {
+        const std::lock_guard lock{mutex_};
+        held_ = true;
+    }
+    void go_on() {
+        const std::lock_guard lock{mutex_};
+        held_ = false;
+        goes_on_.notify_all();
+    }
+    /// How often it was asked for a session, those on hold included.
+    [[nodiscard]] std::uint64_t asked() {
+        const std::lock_guard lock{mutex_};
+        return asked_;
+    }
     /// Why it was closed; `ok` while it is open or unknown.
     [[nodiscard]] status ended(std::uint64_t session_id) {
         const std::lock_guard lock{mutex_};
@@ -128,12 +144,13 @@ class fake_host : public session_host {
         return last_request_;
     }
 
-    // Set before the server listens:
-    std::chrono::milliseconds delay{0};
-    error refusal;
+    error refusal;  ///< set before the server listens
 
   private:
     mutable std::mutex mutex_;
+    std::condition_variable goes_on_;
+    bool held_ = false;
+    std::uint64_t asked_ = 0;
     std::map<std::uint64_t, status> open_;
     std::vector<std::pair<std::uint64_t, call_id>> cancelled_;
     std::uint64_t last_id_ = 0;
@@ -230,6 +247,7 @@ class log_capture {
 
 class control_test : public ::testing::Test {
   protected:
+    void TearDown() override { host.go_on(); }
     void listen(const security_options& options, nanoseconds peer_timeout = 2s,
                 const std::string& at = own_loopback()) {
         auto loaded = live_security::of_server(options);

@@ -2,6 +2,7 @@
 #include "unit/control_fixture.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <thread>
 
@@ -195,17 +196,30 @@ TEST_F(control_test, both_ends_stay_connected_while_nothing_happens) {
     EXPECT_EQ(host.open(), 1U);
 }
 
-TEST_F(control_test, a_server_slow_to_open_keeps_other_sessions_alive) {
-    host.delay = 2s;
-    listen(insecure(), 1s);
-    const auto identity = keys(insecure());
-    ASSERT_TRUE(open(identity, wish(1s)).ok());
-    const auto other = std::make_shared<session_watch>();
-    ASSERT_TRUE(context->control()
-                    .open_session(own_loopback(), server->port(), identity, wish(1s), other, deadline_after(patience))
-                    .ok());
-    EXPECT_EQ(watch->ended(), status::ok);
-    EXPECT_EQ(host.open(), 2U);
+/// Of this connection and of another one.
+TEST_F(control_test, heartbeats_are_sent_while_a_session_is_being_opened) {
+    listen(insecure(), patience);
+    std::array<raw_client, 2> clients{raw_client{server->port()}, raw_client{server->port()}};
+    const auto is = [](auto&& message, auto kind) {
+        return message.ok() && std::holds_alternative<decltype(kind)>(message->body);
+    };
+    for (raw_client& each : clients) {
+        each.send({1, hello{wish(1s), now()}});
+        ASSERT_TRUE(is(each.receive(), welcome{}));
+    }
+    host.hold();
+    clients[0].send({2, hello{wish(1s), now()}});
+    ASSERT_TRUE(eventually([&] { return host.asked() == 3; }));
+    for (int i = 0; i < 5; ++i) {
+        for (raw_client& each : clients) {
+            auto beat = each.next(tests::until_hung());
+            ASSERT_TRUE(beat && is(*beat, heartbeat{})) << "heartbeat " << i;
+            each.send({0, heartbeat{}});
+        }
+    }
+    host.go_on();
+    EXPECT_TRUE(is(clients[0].receive(), welcome{}));
+    EXPECT_EQ(host.open(), 3U);
 }
 
 TEST_F(control_test, a_closed_port_is_reported_long_before_the_deadline) {
@@ -251,10 +265,14 @@ TEST_F(control_test, a_server_that_starts_late_is_still_reached) {
 }
 
 TEST_F(control_test, a_caller_that_gave_up_leaves_no_session_behind) {
-    host.delay = 2s;
+    host.hold();
     listen(insecure());
-    EXPECT_EQ(open(keys(insecure()), wish(), 1s).code(), status::timed_out);
-    EXPECT_TRUE(eventually([&] { return host.opened() == 1 && host.open() == 0; }));
+    tests::with_enough_time(1s, [&](nanoseconds time) {
+        EXPECT_EQ(open(keys(insecure()), wish(), time).code(), status::timed_out);
+        return host.asked() > 0;
+    });
+    host.go_on();
+    EXPECT_TRUE(eventually([&] { return host.opened() == host.asked() && host.open() == 0; }));
 }
 
 TEST_F(control_test, a_port_that_is_taken_is_named) {
