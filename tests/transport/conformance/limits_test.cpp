@@ -2,9 +2,6 @@
 // Limits of a server, each with its typed refusal and a sentence.
 #include "rig.hpp"
 
-#include <optional>
-#include <vector>
-
 namespace accel::tests {
 namespace {
 
@@ -14,45 +11,6 @@ void expect_refusal(const result<channel>& connected, status expected) {
     ASSERT_FALSE(connected);
     EXPECT_EQ(connected.code(), expected) << connected.error().message;
     EXPECT_GT(connected.error().message.size(), 20U) << "a sentence, please: " << connected.error().message;
-}
-
-TEST_P(limits, max_sessions_refuses_another_session) {
-    server_options options = calm_server();
-    options.max_sessions = 2;
-    rig r(GetParam(), echo, options);
-    std::optional<checked_channel> first(r.connect());
-    auto second = r.connect();
-    expect_refusal(r.try_connect(), status::overloaded);
-    EXPECT_EQ(r.served().statistics().sessions_refused, 1U);
-    EXPECT_EQ(r.served().statistics().sessions, 2U);
-    second.send_seed(1, 1);
-    EXPECT_EQ(second.finish(status::ok), 1U);
-    first.reset();
-    ASSERT_TRUE(eventually(patience(5s), [&] { return r.served().statistics().sessions == 1; }));
-    auto third = r.connect();
-    third.send_seed(1, 1);
-    EXPECT_EQ(third.finish(status::ok), 1U);
-}
-
-TEST_P(limits, max_memory_bytes_refuses_another_session) {
-    if (!GetParam().network) GTEST_SKIP() << "in one process the slots are the client's, not the server's";
-    server_options options = calm_server();
-    options.max_memory_bytes = 3U << 20;
-    options.max_client_memory_bytes = 1U << 30;  // what one client may have is a limit of its own
-    rig r(GetParam(), echo, options);
-    channel_options wide = calm_client();
-    wide.slots = 8;
-    wide.request_bytes = wide.response_bytes = 128 << 10;  // 2 MiB of slots
-    std::optional<checked_channel> first(r.connect(wide));
-    const std::size_t used = r.served().statistics().memory_bytes;
-    EXPECT_GE(used, 2U << 20);
-    EXPECT_LE(used, 3U << 20);
-    expect_refusal(r.try_connect(wide), status::overloaded);
-    first->send_seed(1, 1);
-    EXPECT_EQ(first->finish(status::ok), 1U);
-    first.reset();
-    ASSERT_TRUE(eventually(patience(5s), [&] { return r.served().statistics().memory_bytes == 0; }));
-    auto second = r.connect(wide);
 }
 
 TEST_P(limits, max_request_and_response_bytes_refuse_longer_messages) {

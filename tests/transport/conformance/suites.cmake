@@ -12,6 +12,7 @@ set(every_backend
   "reader        readers        conformance"
   "stop          stopping       conformance"
   "limits        limits         conformance"
+  "shares        sharing        conformance"
   "answers       answers        conformance"
   "blocking      blocking       conformance"
   "waiting       waiting        conformance"

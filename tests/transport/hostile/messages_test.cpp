@@ -196,22 +196,6 @@ TEST_P(messages, a_greedy_client_leaves_sessions_for_others) {
     expect_unharmed();
 }
 
-TEST_P(messages, a_greedy_client_leaves_slot_memory_for_others) {
-    open("&max_memory_bytes=64M&max_request_bytes=8M&max_response_bytes=8M");
-    auto greedy = wire::open(stranger_address, server_->where(), attackers_keys());
-    ASSERT_TRUE(greedy);
-    ASSERT_TRUE(greedy->send(core::control_greeting));
-    int granted = 0;
-    for (std::uint64_t size = 8U << 20; size > 16U << 10; size /= 2)
-        while (greedy->open_session(wish(1, size - 4096))) ++granted;
-    EXPECT_GT(granted, 2);
-    fmt::print("{} sessions hold {} KiB of slots\n", granted, server_->counts().memory_bytes >> 10);
-    EXPECT_LE(server_->counts().memory_bytes, 49U << 20) << "three quarters, and the other clients' slots";
-    expect_newcomer_served("while another client has all slot memory that it may have");
-    greedy.reset();
-    expect_unharmed();
-}
-
 INSTANTIATE_TEST_SUITE_P(hostile, messages, ::testing::Bool(), with_or_without_keys);
 
 }  // namespace
