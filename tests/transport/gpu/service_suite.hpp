@@ -137,31 +137,43 @@ TEST_P(gpu_service, gives_long_copies_to_the_gpu_in_a_few_pieces_at_a_time) {
     }
 }
 
-TEST_P(gpu_service, refuses_a_request_that_waited_for_a_stream_until_its_deadline) {
-    server_options options;
-    options.streams = 1;
-    std::atomic<bool> go_on{false};
-    serve(
-        [&](exchange one) {
-            fake_stream::of(one.stream()).launch([&] {
-                while (!go_on) std::this_thread::sleep_for(1ms);
-            });
-            echo_on_gpu(std::move(one));
-        },
-        options);
-    channel client = connect();
-    send(client, 100, 1, {.timeout = patience(20s), .tag = 1});
-    send(client, 100, 2, {.timeout = 50ms, .tag = 2});
-    const completion late = next(client);
-    EXPECT_EQ(late.tag, 2U);
-    EXPECT_EQ(late.status, status::timed_out);
-    EXPECT_TRUE(eventually(patience(5s), [&] { return server_->statistics().expired == 1; }));
-    EXPECT_EQ(server_->statistics().requests, 1U) << "the handler has not seen it";
-    go_on = true;
-    const completion first = next(client);
-    EXPECT_EQ(first.tag, 1U);
-    EXPECT_EQ(first.status, status::ok);
-    server_.reset();  // its threads use what stands above
+/// In the queue of all sessions, and in that of a session's own stream.
+TEST_P(gpu_service, requests_that_wait_for_a_stream_end_once_at_their_deadline_or_in_their_turn) {
+    for (const bool own_stream : {false, true}) {
+        SCOPED_TRACE(own_stream ? "own stream" : "any stream");
+        server_options options;
+        options.streams = 1;
+        options.stream_per_session = own_stream;
+        std::atomic<bool> go_on{false};
+        serve(
+            [&](exchange one) {
+                fake_stream::of(one.stream()).launch([&] {
+                    while (!go_on) std::this_thread::sleep_for(1ms);
+                });
+                echo_on_gpu(std::move(one));
+            },
+            options);
+        channel client = connect();
+        constexpr std::string_view waiting = "lwlwllw";  // a late request first, last, and several in a row
+        send(client, 100, 1, {.timeout = patience(60s)});
+        for (std::uint64_t i = 0; i < waiting.size(); ++i)
+            send(client, 100, i, {.timeout = waiting[i] == 'l' ? 50ms : patience(60s), .tag = i + 1});
+        const auto late = static_cast<std::uint64_t>(std::ranges::count(waiting, 'l'));
+        EXPECT_TRUE(eventually(patience(5s), [&] { return server_->statistics().expired == late; }));
+        EXPECT_EQ(server_->statistics().requests, 1U) << "the handler has seen no other";
+        go_on = true;
+        std::string seen(waiting.size() + 1, '-');
+        for (std::size_t i = 0; i < seen.size(); ++i) {
+            const completion got = next(client);
+            char& was = seen.at(got.tag);
+            EXPECT_EQ(was, '-') << got.tag << " has ended twice";
+            was = got.status == status::ok ? 'w' : got.status == status::timed_out ? 'l' : '?';
+            (void)client.release(got.id);
+        }
+        EXPECT_EQ(seen, "w" + std::string(waiting));
+        client.close();
+        server_.reset();  // its threads use what stands above
+    }
 }
 
 TEST_P(gpu_service, serves_a_high_priority_while_the_normal_streams_are_taken) {
