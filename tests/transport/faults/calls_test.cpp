@@ -12,6 +12,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include <poll.h>
 
@@ -56,13 +58,19 @@ class failing_calls : public on_every_backend {
     }
     std::span<const failure> failures_ = all_failures();
     static bool is_typed(status code) {
-        constexpr std::array all{status::system_error, status::out_of_memory, status::peer_lost,
-                                 status::timed_out,    status::unsupported,   status::unauthorized};
+        constexpr std::array all{status::system_error, status::out_of_memory, status::peer_lost, status::unsupported,
+                                 status::unauthorized};
         return std::ranges::find(all, code) != all.end();
     }
     /// While another client calls, which has to notice nothing.
     void fail_while_connecting(whose of) {
-        rig r(GetParam());
+        server_options sleeping = calm_server();
+        sleeping.poll = poll_mode::block;
+        const handler service = [](exchange one) {
+            fall_asleep();
+            echo(std::move(one));
+        };
+        rig r(GetParam(), service, sleeping);
         auto other = r.connect();
         context ctx = quiet_context();
         ASSERT_EQ(try_calls(ctx, r.uri()).code, status::ok);
@@ -83,10 +91,13 @@ class failing_calls : public on_every_backend {
     static error why(const Made& made) {
         return made ? error{} : made.error();
     }
+    /// Usually the other end sleeps after this, and the next message has to wake it.
+    static void fall_asleep() { std::this_thread::sleep_for(2ms); }
     /// A call by an application that sleeps until the channel's descriptor is readable.
     static status call_from_a_loop(channel& client) {
         call_view call;
         if (const status said = client.begin(call); said != status::ok) return said;
+        fall_asleep();
         if (const status said = client.submit(call.id, 100); said != status::ok) return said;
         pollfd waited{client.event_fd(), POLLIN, 0};
         completion done;
@@ -107,12 +118,15 @@ class failing_calls : public on_every_backend {
         const status in_loop = call_from_a_loop(*made);
         if (in_loop != status::ok) return {in_loop, 0, "from an event loop"};
         const std::array<std::byte, 100> request{};
-        const auto answer = made->call(request);
+        const auto answer = made->call(request, {.timeout = until_hung()});
+        EXPECT_NE(answer.code(), status::timed_out) << "somebody was not woken";
         return answer.ok() ? error{} : error{answer.code(), 0, "call"};
     }
     static channel_options brief() {
         channel_options options = calm_client();
         options.connect_timeout = until_hung();
+        options.poll = poll_mode::block;
+        options.call_timeout = std::chrono::hours{1};  // its end would wake a client that nobody has woken
         return options;
     }
 };
