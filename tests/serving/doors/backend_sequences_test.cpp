@@ -4,6 +4,7 @@
 #include "backend_rig.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <random>
@@ -69,6 +70,7 @@ class random_caller final : public caller, public std::enable_shared_from_this<r
         ended_ = true;
     }
     [[nodiscard]] bool has_ended() const { return ended_; }
+    [[nodiscard]] bool was_submitted() const { return submitted_; }
 
   private:
     backend& to_;
@@ -106,6 +108,7 @@ class crowd {
             return std::ranges::all_of(all_, [](const auto& each) { return each->has_ended(); });
         })) << "a caller got no slot";
         EXPECT_EQ(rig_.in_flight(), 0U);
+        EXPECT_EQ(rig_.requests(), std::ranges::count_if(all_, [](const auto& each) { return each->was_submitted(); }));
         std::vector<std::shared_ptr<waiting_caller>> last;
         for (std::uint32_t i = 0; i < servers * slots; ++i) last.push_back(rig_.ask());
         for (const auto& each : last) EXPECT_EQ(each->held.size(), 1U) << "a slot was lost";
@@ -121,10 +124,9 @@ class crowd {
     }
     template <typename What>
     void any(What what) {
-        std::erase_if(all_, [](const auto& each) { return each->has_ended(); });
-        if (all_.empty()) return;
-        const auto one = all_[random_() % all_.size()];
-        what(*one);
+        std::vector<std::shared_ptr<random_caller>> open;
+        std::ranges::copy_if(all_, std::back_inserter(open), [](const auto& each) { return !each->has_ended(); });
+        if (!open.empty()) what(*open[random_() % open.size()]);
     }
 
     std::mt19937 random_;

@@ -73,21 +73,6 @@ TEST(doors_losses, a_lost_request_is_offered_to_each_other_server) {
     EXPECT_EQ(rig.requests(), 0);
 }
 
-TEST(doors_losses, the_other_server_gets_the_call_once) {
-    backend_rig rig(2);
-    auto who = rig.ask();
-    ASSERT_EQ(who->held.size(), 1U);
-    rig.lose(rig.server_of(who->held[0]));
-    returned_request request;
-    ASSERT_TRUE(rig.model().take_back_unsent(send(who->held[0], 1, who), who->held[0], 1, request));
-    who = rig.ask({.past = request.past()});
-    ASSERT_EQ(who->held.size(), 1U);
-    request.move_to(who->held[0]);
-    ASSERT_EQ(send(who->held[0], 1, who), status::ok);
-    EXPECT_TRUE(rig.run_until([&] { return who->answers == 1; }));
-    EXPECT_EQ(rig.requests(), 1);
-}
-
 TEST(doors_losses, only_unsent_calls_go_to_another_server) {
     backend_rig rig(2);
     const auto who = rig.ask();

@@ -87,7 +87,7 @@ class sharing : public on_every_backend {
         rig r(GetParam(), echo, options_);
         std::mt19937 random(seed);
         std::uint64_t refused = 0;
-        for (int i = 0; i < effort(80); ++i) {
+        for (int i = 0; i < 80; ++i) {
             counted_client& who = clients_.at(random() % clients_.size());
             if (!who.sessions.empty() && random() % 5 < 2) {
                 who.sessions.erase(

@@ -23,13 +23,6 @@ TEST_P(handshakes, handshakes_with_a_valid_key_do_not_delay_other_clients) {
     endure(shake_hands(stranger_address, client_keys(), 8), {.threads = 1});
 }
 
-/// A KeyUpdate makes both ends derive new keys, and the server's reader of messages never sees it. A burst is as long
-/// as what OpenSSL reads at once.
-TEST_P(handshakes, endless_key_updates_do_not_delay_other_clients) {
-    open();
-    endure(renew_keys(stranger_address, client_keys()), {.threads = 8});
-}
-
 /// A megabyte in records of one byte costs the server as much as 16 GB in full ones.
 TEST_P(handshakes, records_of_one_byte_do_not_delay_other_clients) {
     open();
