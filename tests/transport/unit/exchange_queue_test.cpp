@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests that wait for a stream: each leaves the queue once, in its turn or at its deadline.
-#include "core/server/stream_pool.hpp"
+#include "staging/stream_pool.hpp"
 
 #include <algorithm>
 #include <array>
