@@ -30,7 +30,7 @@ constexpr std::size_t message_frame_bytes = 64 << 10;  // names, shapes, paramet
 constexpr std::size_t longest_number_bytes = 10;       // of a varint
 constexpr int streams_of_a_connection = 256;
 /// A connection that has more has reset some: as many may be open, and as many forgotten soon.
-constexpr std::uint64_t crowded_streams = 2 * streams_of_a_connection;
+constexpr std::uint64_t crowded_streams = std::uint64_t{2} * streams_of_a_connection;
 /// How many streams gRPC may have for each call of `max_calls`, before crowded connections end.
 constexpr std::uint64_t most_streams_of_a_call = 4;
 /// How exact the deadlines of clients are.
