@@ -80,7 +80,7 @@ class Builder:
             self.sources.write(file, self.plan.mutants)
         for _ in range(ROUNDS):
             self.draw()
-            self.say(f"building {len(self.plan.mutants)} mutants; {self.plan.dropped} others did not compile")
+            self.say(f"building with {len(self.plan.mutants)} changes; {self.plan.dropped} others did not compile")
             self.plan.save()
             if not (failed := self.failures(targets)):
                 return
