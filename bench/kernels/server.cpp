@@ -67,7 +67,8 @@ result<gpu_server> gpu_server::start(context& ctx, const gpu_case& what, memory_
         made.uri_ = made.here_->endpoints().at(0);
         return made;
     }
-    std::vector<std::string> command{report::program_path(), "--serve", what.scheme + "://127.0.0.1:0", "--gpu",
+    const std::string place = what.scheme == "shm" ? "gpu-bench-" + std::to_string(::getpid()) : "127.0.0.1:0";
+    std::vector<std::string> command{report::program_path(), "--serve", what.scheme + "://" + place, "--gpu",
                                      std::to_string(memory.ordinal)};
     if (!what.pinned) command.emplace_back("--pageable");
     auto there = report::child_process::start(command);

@@ -47,7 +47,7 @@ struct turn_case {
     std::uint32_t blocks = 1;
     bool exclusive = false;
     bench::turn_scope scope = bench::turn_scope::warp;
-    queue_location queues = queue_location::host;
+    queue_location queues = queue_location::automatic;
     gpu_engine engine = gpu_engine::direct;
 };
 
@@ -180,11 +180,9 @@ result<row> measure(const settings& wanted, const turn_case& what) {
 
 bool parse_way(const std::string& text, turn_case& out) {
     out.exclusive = text.starts_with("exclusive");
+    if (text == "exclusive") out.queues = queue_location::host;
     if (text == "exclusive-gpu") out.queues = queue_location::gpu;
-    if (text.ends_with("proxy")) {
-        out.engine = gpu_engine::proxy;
-        out.queues = queue_location::automatic;
-    }
+    if (text.ends_with("proxy")) out.engine = gpu_engine::proxy;
     constexpr std::array known{"shared", "proxy", "exclusive", "exclusive-proxy", "exclusive-gpu"};
     return std::find(known.begin(), known.end(), text) != known.end();
 }
