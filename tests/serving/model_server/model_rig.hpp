@@ -15,7 +15,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -65,7 +64,7 @@ struct outcome {
                                         std::span<const tensor> tensors, nanoseconds timeout = patience(10s)) {
     call_view call;
     EXPECT_EQ(to.begin(call), status::ok);
-    std::memcpy(call.request.data(), payload.data(), payload.size());
+    std::ranges::copy(payload, call.request.begin());
     submit_options options;
     options.timeout = timeout;
     options.target = model;

@@ -9,6 +9,7 @@
 #include "serving/models/shapes_file.hpp"
 
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <set>
 

@@ -3,6 +3,7 @@
 #include "serving/models/image.hpp"
 #include "serving/models/loaded_models.hpp"
 
+#include <cstring>
 #include <optional>
 
 #include <gmock/gmock.h>
