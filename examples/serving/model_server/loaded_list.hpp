@@ -6,10 +6,10 @@
 #include <accel_transport/server.hpp>
 #include <accel_transport/target.hpp>
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 
 namespace accel::examples::serving {
@@ -22,9 +22,9 @@ class loaded_list {
     loaded_list(context& ctx, std::size_t most);
 
     /// False: there was no memory for it.
-    [[nodiscard]] bool usable() const noexcept { return answers_[1].memory.size() > 0; }
-    /// From now on these models are loaded. One thread at a time. Waits for answers under way with the list before the
-    /// last one.
+    [[nodiscard]] bool usable() const noexcept { return !answers_.empty(); }
+    /// From now on these models are loaded. One thread at a time. Waits for no client: where answers under way still
+    /// need the memory of all lists, it takes more. Without memory, questions fail until the next call.
     void set(std::span<const target> loaded);
     /// Any thread.
     void tell(exchange request) noexcept;
@@ -36,8 +36,13 @@ class loaded_list {
         std::atomic<std::uint32_t> leases{0};
     };
 
-    std::array<answer, 2> answers_;
-    std::atomic<std::size_t> current_{0};
+    [[nodiscard]] answer* idle();
+    [[nodiscard]] answer* add();
+
+    context& ctx_;
+    std::size_t most_;
+    std::deque<answer> answers_;
+    std::atomic<answer*> current_;
     std::atomic<std::uint32_t> telling_{0};  ///< handlers that may have read `current_`, and hold no lease yet
 };
 

@@ -219,6 +219,22 @@ TEST_P(model_requests, a_server_says_which_models_are_loaded) {
     for (const model_registry::row& each : registry->statistics()) EXPECT_EQ(each.seen.requests, 0U) << each.name;
 }
 
+TEST_P(model_requests, a_client_that_keeps_its_answer_delays_no_change_of_the_models) {
+    auto slow = connect();
+    const call_id call = begin_call(slow, target_of(loaded_models_target), {}, {});
+    std::array<completion, 1> kept;
+    ASSERT_EQ(slow.wait(kept, patience(20s)), 1U);
+    auto other = connect();
+    for (int i = 0; i < 3; ++i) {
+        ASSERT_TRUE(registry->unload("digits"));
+        EXPECT_FALSE(names_model(ask(other, target_of(loaded_models_target), {}, {}).content, target_of("digits")));
+        ASSERT_TRUE(registry->load(parse_model_spec("digits").value()));
+    }
+    EXPECT_TRUE(names_model(kept[0].response, target_of("digits")));
+    EXPECT_EQ(kept[0].response.size(), 2 * sizeof(target::number));
+    EXPECT_EQ(slow.release(call), status::ok);
+}
+
 TEST_P(model_requests, questions_are_answered_while_models_come_and_go) {
     std::atomic<bool> stop{false};
     std::atomic<int> with{0}, without{0}, other{0};

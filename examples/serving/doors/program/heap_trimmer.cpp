@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/program/heap_trimmer.hpp"
 
+#include "report/cpu_time.hpp"
+
 #include <algorithm>
 #include <cstdint>
-#include <fstream>
 #include <system_error>
 
 #include <malloc.h>
-#include <unistd.h>
 
 namespace accel::examples::serving::doors {
 namespace {
@@ -17,11 +17,8 @@ constexpr std::int64_t worth_trimming = std::int64_t{64} << 20;
 
 /// Bytes of this process in memory that no block of the heap's is in.
 std::int64_t unused_bytes() {
-    std::int64_t all = 0;
-    std::int64_t resident = 0;
-    std::ifstream("/proc/self/statm") >> all >> resident;
     const auto heap = mallinfo2();
-    return resident * sysconf(_SC_PAGESIZE) - static_cast<std::int64_t>(heap.uordblks + heap.hblkhd);
+    return static_cast<std::int64_t>(report::resident_bytes()) - static_cast<std::int64_t>(heap.uordblks + heap.hblkhd);
 }
 
 /// `settled`: what is not the heap's, and stays.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/grpc/door/reset_guard.hpp"
 
+#include "report/cpu_time.hpp"
 #include "serving/doors/shared_memory/base64.hpp"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,7 +14,6 @@
 #include <grpc/grpc.h>
 #include <grpc/support/alloc.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 namespace accel::examples::serving::doors {
 namespace {
@@ -23,16 +22,9 @@ using boost::asio::ip::address;
 using boost::asio::ip::tcp;
 using nlohmann::json;
 
-/// A smaller growth is no flood.
+/// A process that has grown by less has no flood.
 constexpr std::size_t worth_asking = std::size_t{32} << 20;
-constexpr std::intptr_t page = 500;  ///< sockets of one answer
-
-std::size_t resident_bytes() {
-    std::size_t all = 0;
-    std::size_t resident = 0;
-    std::ifstream("/proc/self/statm") >> all >> resident;
-    return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
+constexpr std::intptr_t page = 64;  ///< sockets of one answer
 
 /// An answer of gRPC's channelz, which it has allocated.
 json read(char* text) {
@@ -84,12 +76,12 @@ void count_one(std::intptr_t socket, std::vector<stream_count>& to) {
 
 void count_server(std::intptr_t server, std::vector<stream_count>& to) {
     for (std::intptr_t next = 0;;) {
-        const json answer = read(grpc_channelz_get_server_sockets(server, next, page));
-        for (const json& each : member(answer, "socketRef")) {
+        const json sockets = member(read(grpc_channelz_get_server_sockets(server, next, page)), "socketRef");
+        for (const json& each : sockets) {
             next = number(each, "socketId") + 1;
             count_one(next - 1, to);
         }
-        if (next == 0 || answer.value("end", true)) return;
+        if (sockets.empty()) return;  // an answer says whether it is the last in some versions of gRPC only
     }
 }
 
@@ -117,10 +109,10 @@ std::vector<stream_count> most_crowded(std::vector<stream_count> all, std::uint6
 }
 
 reset_guard::reset_guard(std::uint64_t usual, std::uint64_t most)
-    : usual_(usual), most_(most), settled_(resident_bytes()) {}
+    : usual_(usual), most_(most), settled_(report::resident_bytes()) {}
 
 std::vector<stream_count> reset_guard::look() {
-    const std::size_t now = resident_bytes();
+    const std::size_t now = report::resident_bytes();
     settled_ = std::min(settled_, now);
     if (now < settled_ + worth_asking) return {};
     settled_ = now;
