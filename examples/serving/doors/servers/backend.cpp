@@ -54,7 +54,7 @@ status begin_at(gateway::upstream& server, const slot_wish& wish, call_slot& to)
     return status::ok;
 }
 
-/// False: there is no slot.
+/// False: no slot is free.
 bool ask_at(gateway::upstream& server, accel::target at, std::function<void(const completion&)> on_end) {
     call_slot slot;
     if (begin_at(server, {}, slot) != status::ok) return false;
