@@ -400,8 +400,9 @@ nic_gpu_programs=(gpu_resident_tests kernel_client_gpu_tests recorded_tests send
 
 # The RDMA device is emulated: what is measured is what the library and the GPU do around it. With `girondi` first: only
 # what posting costs, from the GPU and from the CPU; with `turns`: only how long a service takes from a request to the
-# doorbell of its answer; with `inference`: only where the time of an inference goes, with networks of LibTorch's where
-# python3 has PyTorch, or ACCEL_TORCH names its folder.
+# doorbell of its answer; with `inference`: only where the time of an inference goes; with `replay`: only what the
+# library adds to a recorded model. The last two with networks of LibTorch where python3 has PyTorch, or ACCEL_TORCH
+# names its folder.
 run_gpu_bench() {
     cd "$root" || return
     local program=gpu_bench plot=bench/kernels/stage_plot.py torch=()
@@ -414,6 +415,10 @@ run_gpu_bench() {
     elif [[ ${1:-} == inference ]]; then
         shift
         program=inference_bench
+        find_torch
+    elif [[ ${1:-} == replay ]]; then
+        shift
+        program=replay_bench plot=
         find_torch
     fi
     local json=build/gpu-bench/${program//_/-}.json status=0

@@ -120,7 +120,8 @@ struct server_options {
     /// Handshakes per address: a burst of this size, then this many per second.
     std::uint32_t max_handshakes = 1024;
     memory_kind memory = memory_kind::host();  ///< where handlers find requests and write responses
-    /// With GPU `memory`: requests processed at once per worker. Further requests queue until their deadlines.
+    /// With GPU `memory`: requests processed at once per worker. Further requests queue until their deadlines. More
+    /// than 8 streams in a process wait for each other unless CUDA_DEVICE_MAX_CONNECTIONS is set (up to 32).
     std::uint32_t streams = 8;
     std::uint32_t priority_streams = 2;  ///< additional streams, for channels of high priority
     /// One stream per session, which keeps its requests in order, instead of any free stream per request.

@@ -6,6 +6,7 @@
 #include "serving/load/inputs.hpp"
 #include "serving/load/loadgen.hpp"
 #include "serving/load/output.hpp"
+#include "serving/models/gpu_models.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -340,6 +341,7 @@ int look_for_peak(const load_command& chosen, const load_runner& run) {
 int main(int argc, char** argv) {
     load_command chosen;
     if (const auto ended = parse_load(argc, argv, chosen)) return *ended;
+    use_all_gpu_queues();
     auto ctx = accel::context::open();
     if (!ctx) return report::complain(program, ctx.error());
     const auto server = serve_here(*ctx, chosen);

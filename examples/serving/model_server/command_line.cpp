@@ -62,6 +62,10 @@ void add_where(CLI::App& app, settings& out) {
            "Requests processed at once: streams of the GPU (or 'client': one per client), threads of a model on the "
            "host")
         ->check(CLI::Validator(check_streams, "N|client"));
+    app.add_option_function<std::string>(
+           "--graphs", [&](const std::string& name) { out.graphs = name == "on"; },
+           "With --on gpu: replay each model as a CUDA graph (on, default) or launch its kernels one by one (off)")
+        ->check(CLI::IsMember({"on", "off"}));
     app.add_option("--priority-streams", out.priority_streams, "Additional streams for channels of high priority")
         ->check(CLI::Range(0, 64));
     app.add_option("--contexts", out.contexts, "Processes that serve in parallel, at consecutive ports")

@@ -28,7 +28,9 @@ served_statistics negative(const served_statistics& of) {
     return {zero.requests - of.requests,
             zero.errors - of.errors,
             {zero.batches.batches - of.batches.batches, zero.batches.requests - of.batches.requests,
-             zero.batches.refused - of.batches.refused, zero.batches.given_up - of.batches.given_up}};
+             zero.batches.refused - of.batches.refused, zero.batches.given_up - of.batches.given_up},
+            {zero.replays.replays - of.replays.replays, zero.replays.copies - of.replays.copies,
+             zero.replays.copied_bytes - of.replays.copied_bytes}};
 }
 
 }  // namespace

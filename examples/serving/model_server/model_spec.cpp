@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/model_server/model_spec.hpp"
 
+#include "report/program.hpp"
+#include "serving/model_server/settings.hpp"
 #include "serving/models/digits_model.hpp"
 #include "serving/models/gpu_models.hpp"
 #include "serving/models/table.hpp"
@@ -29,6 +31,15 @@ result<std::unique_ptr<model>> open_synthetic(const model_shapes& shapes, const 
     return make_synthetic(shapes, place.synthetic);
 }
 
+result<std::unique_ptr<model>> open_plain(const model_spec& spec, const model_place& place) {
+    const model_shapes* const shapes = find_model(spec.name);
+    if (shapes == nullptr) return error{status::invalid_argument, 0, fmt::format("there is no model '{}'", spec.name)};
+    if (spec.from == model_spec::source::file)
+        return load_torch_file(spec.name, spec.path, place.gpu.value_or(on_host));
+    if (spec.from == model_spec::source::synthetic) return open_synthetic(*shapes, place);
+    return place.gpu ? load_digits_gpu(*place.gpu) : make_digits();
+}
+
 }  // namespace
 
 result<model_spec> parse_model_spec(std::string_view text) {
@@ -55,12 +66,14 @@ result<model_spec> parse_model_spec(std::string_view text) {
 }
 
 result<std::unique_ptr<model>> open_model(const model_spec& spec, const model_place& place) {
-    const model_shapes* const shapes = find_model(spec.name);
-    if (shapes == nullptr) return error{status::invalid_argument, 0, fmt::format("there is no model '{}'", spec.name)};
-    if (spec.from == model_spec::source::file)
-        return load_torch_file(spec.name, spec.path, place.gpu.value_or(on_host));
-    if (spec.from == model_spec::source::synthetic) return open_synthetic(*shapes, place);
-    return place.gpu ? load_digits_gpu(*place.gpu) : make_digits();
+    auto made = open_plain(spec, place);
+    if (!made || !place.gpu || !place.graphs) return made;
+    auto replayed = replay_graphs(*made);
+    if (replayed) return replayed;
+    (void)report::complain(program_name, fmt::format("'{}' cannot be recorded as a graph, so its kernels are launched "
+                                                     "one by one: {}",
+                                                     spec.name, replayed.error().message));
+    return made;
 }
 
 }  // namespace accel::examples::serving

@@ -27,10 +27,11 @@ struct model_spec {
 /// Where models work, and how synthetic ones do.
 struct model_place {
     std::optional<std::int16_t> gpu;  ///< else on the host
+    bool graphs = true;               ///< on a GPU: inferences are recorded and replayed where the model can be
     synthetic_options synthetic{};
 };
 
-/// Loads it. Fails as the loaders do. May block.
+/// Loads it; says on standard error if it was to be recorded and cannot be. Fails as the loaders do. May block.
 [[nodiscard]] result<std::unique_ptr<model>> open_model(const model_spec& spec, const model_place& place);
 
 }  // namespace accel::examples::serving

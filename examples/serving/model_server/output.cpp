@@ -33,7 +33,10 @@ json to_json(const model_registry::row& one) {
             {"requests", one.seen.requests},
             {"errors", one.seen.errors},
             {"batches", batches.batches},
-            {"batched_requests", batches.requests}};
+            {"batched_requests", batches.requests},
+            {"replays", one.seen.replays.replays},
+            {"replay_copies", one.seen.replays.copies},
+            {"replay_copied_bytes", one.seen.replays.copied_bytes}};
 }
 
 model_registry::row row_of(const json& one) {
@@ -42,6 +45,7 @@ model_registry::row row_of(const json& one) {
     out.seen.errors = one.at("errors");
     out.seen.batches.batches = one.at("batches");
     out.seen.batches.requests = one.at("batched_requests");
+    out.seen.replays = {one.at("replays"), one.at("replay_copies"), one.at("replay_copied_bytes")};
     return out;
 }
 
@@ -100,10 +104,12 @@ void print_ready(bool as_json, const std::vector<std::string>& endpoints, const 
 void print_summary(bool as_json, const summary& seen) {
     if (as_json) return print_line(to_json(seen));
     using align = report::table::align;
-    report::table table({{"model", align::left}, {"requests"}, {"errors"}, {"batches"}, {"mean batch"}});
+    report::table table(
+        {{"model", align::left}, {"requests"}, {"errors"}, {"batches"}, {"mean batch"}, {"replays"}, {"copies"}});
     for (const model_registry::row& each : seen.models) {
         table.add_row({each.name, fmt::format("{}", each.seen.requests), fmt::format("{}", each.seen.errors),
-                       fmt::format("{}", each.seen.batches.batches), mean_batch(each.seen.batches)});
+                       fmt::format("{}", each.seen.batches.batches), mean_batch(each.seen.batches),
+                       fmt::format("{}", each.seen.replays.replays), fmt::format("{}", each.seen.replays.copies)});
     }
     fmt::print("{}{} requests, {} errors; CPU {:.2f} s user, {:.2f} s kernel; {:.0f} MiB\n", table.text(),
                seen.requests, seen.errors, seconds(seen.cpu_user), seconds(seen.cpu_kernel), seen.rss_mib);

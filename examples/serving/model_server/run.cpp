@@ -9,6 +9,7 @@
 #include "serving/model_server/output.hpp"
 #include "serving/model_server/resident.hpp"
 #include "serving/model_server/warm_up.hpp"
+#include "serving/models/gpu_models.hpp"
 #include "serving/models/shapes_file.hpp"
 
 #include <accel_transport/context.hpp>
@@ -82,6 +83,7 @@ int serve(const settings& chosen, const std::vector<model_spec>& specs) {
 }  // namespace
 
 int run_server(const settings& chosen) {
+    use_all_gpu_queues();
     for (const std::string& each : chosen.shapes)
         if (auto added = add_shapes_file(each); !added) return report::complain(program_name, added.error());
     auto specs = specs_of(chosen);

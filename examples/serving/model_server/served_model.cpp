@@ -45,6 +45,9 @@ void add(served_statistics& to, const served_statistics& more) noexcept {
     to.batches.requests += more.batches.requests;
     to.batches.refused += more.batches.refused;
     to.batches.given_up += more.batches.given_up;
+    to.replays.replays += more.replays.replays;
+    to.replays.copies += more.replays.copies;
+    to.replays.copied_bytes += more.replays.copied_bytes;
 }
 
 served_model::served_model(std::unique_ptr<model> loaded, const serving_options& options)
@@ -92,6 +95,7 @@ served_statistics served_model::statistics() const {
     out.requests = requests_.load(std::memory_order_relaxed);
     out.errors = errors_.load(std::memory_order_relaxed);
     if (batcher_) out.batches = batcher_->statistics();
+    out.replays = model_->replays();
     out.errors += out.batches.refused + out.batches.given_up;
     return out;
 }
@@ -127,7 +131,8 @@ void served_model::serve_on_gpu(exchange& request, const request_form& form) noe
     if (stream == nullptr) return refuse(request, status::unsupported, "the model is on a GPU, but its server is not");
     std::span<const std::byte> input = request.request().subspan(form.offset, form.length);
     if (form.raw) {
-        const std::span<std::byte> room = buffers_->of(stream);
+        std::span<std::byte> room = model_->input_room(stream);
+        if (room.empty()) room = buffers_->of(stream);
         if (room.empty()) return refuse(request, status::overloaded, "there is no GPU memory for another stream");
         request.mark(stage::preprocessing);
         const auto made = model_->preprocess(stream, input, room);

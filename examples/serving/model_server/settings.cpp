@@ -48,6 +48,7 @@ result<std::vector<model_spec>> specs_of(const settings& chosen) {
 model_place place_of(const settings& chosen) {
     model_place out;
     if (chosen.on != execution::host) out.gpu = chosen.gpu;
+    out.graphs = chosen.on == execution::gpu && chosen.graphs;  // a resident service records by itself
     out.synthetic = chosen.synthetic;
     return out;
 }

@@ -35,6 +35,7 @@ struct settings {
     execution on = execution::host;
     std::int16_t gpu = 0;
     bool resident_raw = false;  ///< GPU-resident: requests are raw images, else tensors
+    bool graphs = true;         ///< on a GPU: see `model_place`
     stream_choice streams;
     std::uint32_t priority_streams = 2;
     std::uint32_t contexts = 1;

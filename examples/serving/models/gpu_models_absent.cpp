@@ -11,11 +11,17 @@ error no_cuda() {
 
 }  // namespace
 
+void use_all_gpu_queues() noexcept {}
+
 result<std::unique_ptr<model>> load_digits_gpu(std::int16_t) {
     return no_cuda();
 }
 
 result<std::unique_ptr<model>> load_synthetic_gpu(const model_shapes&, double, std::int16_t) {
+    return no_cuda();
+}
+
+result<std::unique_ptr<model>> replay_graphs(std::unique_ptr<model>&) {
     return no_cuda();
 }
 

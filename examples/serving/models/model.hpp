@@ -8,6 +8,7 @@
 #include <accel_transport/status.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 struct CUstream_st;
@@ -19,6 +20,13 @@ namespace accel::examples::serving {
 struct model_job {
     std::span<const std::byte> input;
     std::span<std::byte> output;
+};
+
+/// What graphs of a model's work did. Copies are within the GPU.
+struct replay_statistics {
+    std::uint64_t replays = 0;
+    std::uint64_t copies = 0;  ///< of inputs and outputs, to and from the memory that a graph works on
+    std::uint64_t copied_bytes = 0;
 };
 
 /// A model that is loaded: on the host, or on one GPU. Its methods may be called from any thread, and by several at
@@ -38,6 +46,9 @@ class model {
     [[nodiscard]] virtual result<void> infer(CUstream_st* stream, std::span<const model_job> batch) = 0;
     /// What a GPU-resident service records of it, for batches of one. Empty: the model cannot be recorded.
     [[nodiscard]] virtual gpu_graph::recorder recorder() { return {}; }
+    /// Where inputs of this stream need no copy on their way to `infer`, for the stream's next one. Empty: nowhere.
+    [[nodiscard]] virtual std::span<std::byte> input_room(CUstream_st* /*stream*/) { return {}; }
+    [[nodiscard]] virtual replay_statistics replays() const noexcept { return {}; }
 };
 
 }  // namespace accel::examples::serving

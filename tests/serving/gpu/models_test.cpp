@@ -53,6 +53,13 @@ bytes unit_floats(std::size_t length, std::uint32_t seed) {
     return {all.begin(), all.end()};
 }
 
+std::vector<bytes> inputs_of(const model& what, std::uint32_t count) {
+    std::vector<bytes> inputs;
+    for (std::uint32_t i = 0; i < count; ++i)
+        inputs.push_back(unit_floats(payload_bytes(what.shapes().inputs), 7 * i + 1));
+    return inputs;
+}
+
 bytes on_host(model& what, const bytes& input) {
     bytes output(payload_bytes(what.shapes().outputs));
     const model_job job{input, output};
@@ -193,6 +200,122 @@ TEST_F(serving_gpu, recordings_of_other_sizes_are_refused) {
     EXPECT_EQ(made->recorder()(rig.stream(), iteration).code(), status::invalid_argument);
 }
 
+/// Answers of a model as graphs and as launches, requests of several streams between one another.
+void expect_replays_right(result<std::unique_ptr<model>> loaded, std::span<CUstream_st* const> streams) {
+    auto made = taken(std::move(loaded));
+    ASSERT_NE(made, nullptr);
+    const std::size_t length = payload_bytes(made->shapes().inputs);
+    const std::size_t room = payload_bytes(made->shapes().outputs);
+    std::vector<std::unique_ptr<gpu_buffer>> inputs;
+    std::vector<bytes> launched;
+    const gpu_buffer output((bytes(room)));
+    for (std::uint32_t i = 0; i < 12; ++i) {
+        inputs.push_back(std::make_unique<gpu_buffer>(unit_floats(length, i)));
+        const model_job job{{inputs[i]->data(), length}, {output.data(), room}};
+        ASSERT_TRUE(made->infer(streams[0], {&job, 1}).ok());
+        launched.push_back(output.fetch(streams[0]));
+    }
+    const auto replayed = taken(replay_graphs(made));
+    ASSERT_NE(replayed, nullptr);
+    std::vector<std::unique_ptr<gpu_buffer>> outputs;
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+        outputs.push_back(std::make_unique<gpu_buffer>(bytes(room)));
+        const model_job job{{inputs[i]->data(), length}, {outputs[i]->data(), room}};
+        ASSERT_TRUE(replayed->infer(streams[i % streams.size()], {&job, 1}).ok());
+    }
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+        EXPECT_EQ(outputs[i]->fetch(streams[i % streams.size()]), launched[i]) << i;
+    const replay_statistics seen = replayed->replays();
+    EXPECT_EQ(seen.replays, inputs.size());
+    EXPECT_EQ(seen.copies, 2 * inputs.size());
+    EXPECT_EQ(seen.copied_bytes, inputs.size() * (length + room));
+}
+
+/// Streams beside the rig's own.
+class more_streams {
+  public:
+    explicit more_streams(std::size_t count) : rigs_(count) {
+        for (serving_rig& each : rigs_)
+            if (each.open().empty()) streams_.push_back(each.stream());
+    }
+    [[nodiscard]] std::span<CUstream_st* const> all() const noexcept { return streams_; }
+
+  private:
+    std::vector<serving_rig> rigs_;
+    std::vector<CUstream_st*> streams_;
+};
+
+TEST_F(serving_gpu, replays_answer_to_the_bit_as_launches_do_on_each_stream) {
+    const more_streams streams(3);
+    expect_replays_right(load_digits_gpu(0), streams.all());
+    expect_replays_right(load_synthetic_gpu(*find_model("resnet50"), 1e6, 0), streams.all());
+}
+
+TEST_F(serving_gpu, an_input_that_is_made_in_place_is_not_copied) {
+    auto made = taken(load_synthetic_gpu(*find_model("resnet50"), 1e6, 0));
+    const auto replayed = taken(replay_graphs(made));
+    ASSERT_NE(replayed, nullptr);
+    const bytes image = noise(image_bytes(replayed->shapes().image), 3);
+    const gpu_buffer there(image);
+    const gpu_buffer output(bytes(payload_bytes(replayed->shapes().outputs)));
+    const auto input = replayed->input_room(rig.stream());
+    ASSERT_EQ(input.size(), payload_bytes(replayed->shapes().inputs));
+    ASSERT_TRUE(replayed->preprocess(rig.stream(), {there.data(), there.size()}, input).ok());
+    const model_job job{input, {output.data(), output.size()}};
+    ASSERT_TRUE(replayed->infer(rig.stream(), {&job, 1}).ok());
+    bytes expected(output.size());
+    synthetic_answer(rig.preprocess(*replayed, image), expected);
+    EXPECT_EQ(output.fetch(rig.stream()), expected);
+    EXPECT_EQ(replayed->replays().copied_bytes, output.size());
+}
+
+TEST_F(serving_gpu, replays_refuse_wrong_lengths_and_launch_batches) {
+    auto made = taken(load_digits_gpu(0));
+    const auto replayed = taken(replay_graphs(made));
+    ASSERT_NE(replayed, nullptr);
+    const gpu_buffer there(bytes(4096));
+    const model_job shorter{{there.data(), 100}, {there.data(), 4096}};
+    EXPECT_EQ(replayed->infer(rig.stream(), {&shorter, 1}).code(), status::invalid_argument);
+    const auto host = taken(make_digits());
+    const auto inputs = inputs_of(*replayed, 2);
+    const auto outputs = rig.infer(*replayed, inputs);
+    for (std::size_t i = 0; i < inputs.size(); ++i) EXPECT_EQ(outputs.at(i), on_host(*host, inputs[i])) << i;
+    EXPECT_EQ(replayed->replays().replays, 0);
+}
+
+/// A network whose recording has a copy from the host, or that waits.
+class odd_model final : public model {
+  public:
+    explicit odd_model(bool waits) : waits_(waits) {}
+    const model_shapes& shapes() const noexcept override { return *find_model("digits"); }
+    memory_kind memory() const noexcept override { return memory_kind::cuda(0); }
+    std::size_t max_batch() const noexcept override { return 1; }
+    result<void> preprocess(CUstream_st*, std::span<const std::byte>, std::span<std::byte>) override { return {}; }
+    result<void> infer(CUstream_st*, std::span<const model_job>) override { return {}; }
+    gpu_graph::recorder recorder() override {
+        return [this](CUstream_st* stream, const device::graph_iteration& iteration) -> result<void> {
+            if (waits_) return wait_for(stream);
+            copy_from_host(iteration.output, stream);
+            return {};
+        };
+    }
+
+  private:
+    bool waits_;
+};
+
+TEST_F(serving_gpu, a_model_that_cannot_be_recorded_stays_as_it_was) {
+    for (const bool waits : {false, true}) {
+        SCOPED_TRACE(waits);
+        std::unique_ptr<model> odd = std::make_unique<odd_model>(waits);
+        const model* const before = odd.get();
+        EXPECT_EQ(replay_graphs(odd).code(), status::unsupported);
+        EXPECT_EQ(odd.get(), before);
+    }
+    auto good = taken(load_digits_gpu(0));
+    EXPECT_TRUE(replay_graphs(good).ok());
+}
+
 /// Files of the folder that the environment names.
 std::vector<std::filesystem::path> model_files() {
     const char* const folder = std::getenv("ACCEL_MODELS");
@@ -202,13 +325,6 @@ std::vector<std::filesystem::path> model_files() {
         if (find_model(each.path().stem().string()) != nullptr) found.push_back(each.path());
     std::ranges::sort(found);
     return found;
-}
-
-std::vector<bytes> inputs_of(const model& what, std::uint32_t count) {
-    std::vector<bytes> inputs;
-    for (std::uint32_t i = 0; i < count; ++i)
-        inputs.push_back(unit_floats(payload_bytes(what.shapes().inputs), 7 * i + 1));
-    return inputs;
 }
 
 /// Batches are answered as single requests, and each request by itself.
@@ -268,6 +384,7 @@ TEST_F(serving_torch, files_on_the_gpu_answer_as_on_the_cpu_and_when_recorded) {
             const auto host = taken(load_torch_file(file.stem().string(), script, -1));
             EXPECT_LT(float_distance(apart[0], on_host(*host, inputs[0])), 2e-2);
         }
+        expect_replays_right(load_torch_file(file.stem().string(), file, 0), more_streams(2).all());
         expect_recording_right(rig, *made, false);
         if (image_bytes(made->shapes().image) > 0) expect_recording_right(rig, *made, true);
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpu/serving_rig.hpp"
 
+#include "serving/models/gpu_memory.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -108,6 +110,19 @@ std::string recorded_run::record(const gpu_graph::recorder& work, const device::
 
 std::string recorded_run::launch(CUstream_st* stream) const {
     return failure_of(cudaGraphLaunch(graph_, stream));
+}
+
+void copy_from_host(std::byte* to, CUstream_st* stream) {
+    static std::byte* const pinned = [] {
+        std::byte* made = nullptr;
+        must(cudaMallocHost(&made, 40));
+        return made;
+    }();
+    must(cudaMemcpyAsync(to, pinned, 40, cudaMemcpyHostToDevice, stream));
+}
+
+result<void> wait_for(CUstream_st* stream) {
+    return cuda_result("the stream cannot be waited for", cudaStreamSynchronize(stream));
 }
 
 double float_distance(std::span<const std::byte> one, std::span<const std::byte> other) {

@@ -70,6 +70,11 @@ class recorded_run {
     CUgraphExec_st* graph_ = nullptr;
 };
 
+/// From memory of the host, which lasts.
+void copy_from_host(std::byte* to, CUstream_st* stream);
+/// For all work of a stream; what it fails with.
+[[nodiscard]] result<void> wait_for(CUstream_st* stream);
+
 /// The greatest difference of two payloads of floats, as a part of the greatest amount; 0 for equal bytes, 1 for
 /// payloads that cannot be compared.
 [[nodiscard]] double float_distance(std::span<const std::byte> one, std::span<const std::byte> other);
