@@ -38,18 +38,44 @@ packages_for_nic=("${packages_for_tests[@]}" ibverbs-utils)
 # The kernel itself is downloaded, but not installed (tools/rxe-vm).
 packages_for_rxe=(python3 qemu-system-x86 kmod iproute2 zstd ibverbs-utils perftest)
 
+# What each package brings: a command, or a header where there is a dot. A machine may have it from elsewhere.
+declare -A package_brings=(
+    [g++]="${CXX:-g++}" [cmake]=cmake [ninja-build]=ninja [pkg-config]=pkg-config [libzmq3-dev]=zmq.h
+    [libssl-dev]=openssl/ssl.h [libspdlog-dev]=spdlog/spdlog.h [libfmt-dev]=fmt/format.h [libcli11-dev]=CLI/CLI.hpp
+    [nlohmann-json3-dev]=nlohmann/json.hpp [ccache]=ccache [libgtest-dev]=gtest/gtest.h [libgmock-dev]=gmock/gmock.h
+    [libibverbs-dev]=infiniband/verbs.h [ibverbs-providers]=infiniband/mlx5dv.h [ibverbs-utils]=ibv_rc_pingpong
+    [perftest]=ib_write_bw [ucx-utils]=ucx_perftest [qperf]=qperf [libfabric-bin]=fi_info [openmpi-bin]=mpirun
+    [libgloo-dev]=gloo/context.h [libasio-dev]=asio.hpp [libboost-dev]=boost/beast.hpp [libgrpc++-dev]=grpcpp/grpcpp.h
+    [zlib1g-dev]=zlib.h [curl]=curl [openssl]=openssl [apache2-utils]=ab [wrk]=wrk [nginx-light]=nginx
+    [libucx-dev]=ucp/api/ucp.h [qemu-system-x86]=qemu-system-x86_64 [kmod]=modprobe [iproute2]=ip [zstd]=zstd
+    [clang]=clang [lld]=lld [binutils]=nm [clang-tidy]=clang-tidy [clang-format-14]=clang-format-14
+    [python3]=python3 [doxygen]=doxygen [valgrind]=valgrind)
+
 is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
-# need_packages PACKAGE...: returns once all are installed; else ends with the command to run.
+# is_there PACKAGE: what it brings is found, whoever installed it.
+is_there() {
+    local what=${package_brings[$1]:-} folder
+    [[ $what == *.* ]] || { [[ -n $what ]] && command -v "$what" >/dev/null; return; }
+    for folder in ${CMAKE_PREFIX_PATH//[:;]/ }; do
+        [[ ! -e $folder/include/$what ]] || return 0
+    done
+    "${CXX:-g++}" -E -x c++ -include "$what" /dev/null >/dev/null 2>&1
+}
+
+# need_packages PACKAGE...: returns once all are installed, or what they bring is there; else ends with the command to
+# run.
 need_packages() {
-    local package missing=()
+    local package missing=() elsewhere=()
     if ! command -v apt-get dpkg-query >/dev/null; then
         say "this is neither Debian nor Ubuntu; it needs what these packages hold there: $*"
         return 0
     fi
     for package in "$@"; do
-        is_installed "$package" || missing+=("$package")
+        if is_installed "$package"; then continue; fi
+        if is_there "$package"; then elsewhere+=("$package"); else missing+=("$package"); fi
     done
+    ((${#elsewhere[@]} == 0)) || say "not of Debian's packages, but there: ${elsewhere[*]}"
     ((${#missing[@]})) || return 0
 
     say "installing what is missing:"

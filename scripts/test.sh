@@ -114,6 +114,7 @@ step_sources() {
     python3 scripts/test_cases_test.py
     python3 scripts/test_summary_test.py
     python3 scripts/progress_test.py
+    python3 scripts/packages_test.py
     python3 scripts/clean_files_test.py
     python3 scripts/mutate.py --check
     python3 scripts/nic_test_test.py
@@ -368,15 +369,16 @@ step_gpudemo() {
 
 # find_torch: options of a build with LibTorch, where there is one, in the array `torch`.
 find_torch() {
-    local folder=${ACCEL_TORCH:-}
+    local folder=${ACCEL_TORCH:-} python=${ACCEL_PYTHON:-python3}
     if [[ -z $folder ]]; then
-        folder=$(python3 -c "import importlib.util as i; print(i.find_spec('torch').submodule_search_locations[0])" \
+        folder=$("$python" -c "import importlib.util as i; print(i.find_spec('torch').submodule_search_locations[0])" \
             2>/dev/null) || folder=
     fi
     if [[ -n $folder ]]; then
         torch=(-DACCEL_EXAMPLES_TORCH=ON "-DACCEL_TORCH=$folder")
     else
-        say "no PyTorch: without LibTorch (ACCEL_TORCH names its folder)"
+        say "no PyTorch in $(command -v "$python" || echo "$python"): without LibTorch (ACCEL_PYTHON names another" \
+            "python, ACCEL_TORCH the folder of LibTorch)"
     fi
 }
 
