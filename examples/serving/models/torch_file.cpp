@@ -1,60 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/models/torch_file.hpp"
 
-#include "serving/models/gpu_memory.hpp"
 #include "serving/models/image.hpp"
-#include "serving/models/image_kernel.hpp"
-#include "serving/models/recordings.hpp"
+#include "serving/models/torch_gpu.hpp"
 #include "serving/models/torch_network.hpp"
 
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include <ATen/cuda/CUDAGraph.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
-#include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAGuard.h>
 #include <c10/util/Exception.h>
 
 namespace accel::examples::serving {
 namespace {
 
-namespace allocator = c10::cuda::CUDACachingAllocator;
-
 constexpr std::size_t torch_batch_limit = 64;
 using tensors_of_torch = std::vector<at::Tensor>;
 
-/// Within, torch works for inference only, and on a GPU on this stream.
-class torch_scope {
-  public:
-    torch_scope(std::int16_t gpu, CUstream_st* stream) {
-        if (gpu >= 0) guard_.emplace(c10::cuda::getStreamFromExternal(stream, static_cast<c10::DeviceIndex>(gpu)));
-    }
-
-  private:
-    c10::InferenceMode mode_;
-    std::optional<c10::cuda::CUDAStreamGuard> guard_;
-};
-
-/// Within, what torch allocates on the stream is kept for a recording.
-class recorded_pool {
-  public:
-    recorded_pool(c10::DeviceIndex device, c10::MempoolId_t pool, CUstream_st* stream) : device_(device), pool_(pool) {
-        allocator::beginAllocateToPool(device, pool, [stream](CUstream_st* other) { return other == stream; });
-    }
-    recorded_pool(const recorded_pool&) = delete;
-    recorded_pool& operator=(const recorded_pool&) = delete;
-    ~recorded_pool() { allocator::endAllocateToPool(device_, pool_); }
-
-  private:
-    c10::DeviceIndex device_;
-    c10::MempoolId_t pool_;
-};
+/// Empty: torch has none.
+std::optional<at::ScalarType> scalar_of(const data_type& type) {
+    struct pair {
+        data_type ours;
+        at::ScalarType theirs;
+    };
+    constexpr pair pairs[] = {
+        {{type_code::floating, 32, 1}, at::kFloat},       {{type_code::floating, 16, 1}, at::kHalf},
+        {{type_code::floating, 64, 1}, at::kDouble},      {{type_code::bfloat, 16, 1}, at::kBFloat16},
+        {{type_code::signed_integer, 8, 1}, at::kChar},   {{type_code::signed_integer, 16, 1}, at::kShort},
+        {{type_code::signed_integer, 32, 1}, at::kInt},   {{type_code::signed_integer, 64, 1}, at::kLong},
+        {{type_code::unsigned_integer, 8, 1}, at::kByte}, {{type_code::boolean, 8, 1}, at::kBool},
+    };
+    for (const pair& each : pairs)
+        if (each.ours == type) return each.theirs;
+    return std::nullopt;
+}
 
 std::vector<std::int64_t> sizes_of(const tensor& one, std::size_t batch) {
     std::vector<std::int64_t> sizes(one.shape, one.shape + one.rank);
@@ -64,18 +47,17 @@ std::vector<std::int64_t> sizes_of(const tensor& one, std::size_t batch) {
 
 class torch_file_model final : public model {
   public:
-    torch_file_model(const model_shapes& shapes, std::int16_t gpu, std::unique_ptr<torch_network> network)
-        : shapes_(shapes), gpu_(gpu), network_(std::move(network)) {
-        if (takes_images(shapes) && gpu < 0) images_.emplace(shapes.image, tensor_image(shapes));
-    }
-    torch_file_model(const torch_file_model&) = delete;
-    torch_file_model& operator=(const torch_file_model&) = delete;
-    ~torch_file_model() override {
-        for (const c10::MempoolId_t& each : pools_) allocator::releasePool(index(), each);
+    /// `gpu` null: on the CPU.
+    torch_file_model(const model_shapes& shapes, std::int16_t ordinal, std::unique_ptr<torch_gpu> gpu,
+                     std::unique_ptr<torch_network> network)
+        : shapes_(shapes), ordinal_(ordinal), gpu_(std::move(gpu)), network_(std::move(network)) {
+        if (takes_images(shapes) && gpu_ == nullptr) images_.emplace(shapes.image, tensor_image(shapes));
     }
 
     const model_shapes& shapes() const noexcept override { return shapes_; }
-    memory_kind memory() const noexcept override { return gpu_ < 0 ? memory_kind::host() : memory_kind::cuda(gpu_); }
+    memory_kind memory() const noexcept override {
+        return gpu_ == nullptr ? memory_kind::host() : memory_kind::cuda(ordinal_);
+    }
     std::size_t max_batch() const noexcept override { return torch_batch_limit; }
 
     result<void> preprocess(CUstream_st* stream, std::span<const std::byte> image, std::span<std::byte> input) override;
@@ -86,10 +68,11 @@ class torch_file_model final : public model {
     [[nodiscard]] result<void> try_out();
 
   private:
-    [[nodiscard]] c10::DeviceIndex index() const noexcept { return static_cast<c10::DeviceIndex>(gpu_); }
-    [[nodiscard]] at::TensorOptions options() const {
-        const at::Device device = gpu_ < 0 ? at::Device(at::kCPU) : at::Device(at::kCUDA, index());
-        return at::TensorOptions(device).dtype(at::kFloat);
+    [[nodiscard]] at::TensorOptions options(const tensor& one) const {
+        const at::Device device = gpu_ == nullptr ? at::Device(at::kCPU) : gpu_->device();
+        const auto type = scalar_of(one.type);
+        TORCH_CHECK(type, "torch has no such type of elements");
+        return at::TensorOptions(device).dtype(*type);
     }
     [[nodiscard]] at::Tensor view(const std::byte* memory, const tensor& one) const;
     /// The tensors of a payload, without a copy.
@@ -100,25 +83,24 @@ class torch_file_model final : public model {
     void check(const tensors_of_torch& outputs, std::size_t batch) const;
     [[nodiscard]] tensors_of_torch run_on_zeros(std::size_t batch);
     void run(std::span<const model_job> batch);
+    void on_stream(CUstream_st* stream, const std::function<void()>& work);
+    void on_own_stream(const std::function<void()>& work);
     /// Loads what is each thread's own, and waits.
     void warm_up();
-    [[nodiscard]] result<void> record(CUstream_st* stream, const device::graph_iteration& iteration);
 
     model_shapes shapes_;
-    std::int16_t gpu_;  ///< below 0: the CPU
+    std::int16_t ordinal_;
+    std::unique_ptr<torch_gpu> gpu_;
     std::unique_ptr<torch_network> network_;
     std::optional<image_preprocessor> images_;  ///< on the CPU
     bool batches_ = false;                      ///< it takes more than one request at once
-    recordings recordings_;
-    std::mutex mutex_;                     ///< of the pools
-    std::vector<c10::MempoolId_t> pools_;  ///< of recordings
 };
 
 at::Tensor torch_file_model::view(const std::byte* memory, const tensor& one) const {
     const auto sizes = sizes_of(one, 1);
     return at::for_blob(const_cast<std::byte*>(memory), sizes)
-        .options(options())
-        .target_device(options().device())
+        .options(options(one))
+        .target_device(options(one).device())
         .make_tensor();
 }
 
@@ -163,35 +145,39 @@ void torch_file_model::check(const tensors_of_torch& outputs, std::size_t batch)
         const auto wanted = sizes_of(shapes_.outputs[i], batch);
         TORCH_CHECK(outputs[i].sizes() == at::IntArrayRef(wanted), "its output ", i, " has the shape ",
                     outputs[i].sizes(), ", not ", at::IntArrayRef(wanted));
-        TORCH_CHECK(outputs[i].scalar_type() == at::kFloat, "its output ", i, " is of ", outputs[i].scalar_type(),
-                    ", not of Float");
+        const auto type = scalar_of(shapes_.outputs[i].type);
+        TORCH_CHECK(type && outputs[i].scalar_type() == *type, "its output ", i, " is of ", outputs[i].scalar_type(),
+                    ", which is not the type that is described");
     }
 }
 
 tensors_of_torch torch_file_model::run_on_zeros(std::size_t batch) {
     tensors_of_torch inputs;
-    for (const tensor& each : shapes_.inputs) inputs.push_back(at::zeros(sizes_of(each, batch), options()));
+    for (const tensor& each : shapes_.inputs) inputs.push_back(at::zeros(sizes_of(each, batch), options(each)));
     return network_->run(std::move(inputs));
 }
 
+void torch_file_model::on_stream(CUstream_st* stream, const std::function<void()>& work) {
+    if (gpu_ != nullptr) return gpu_->on_stream(stream, work);
+    const c10::InferenceMode mode;
+    work();
+}
+
+void torch_file_model::on_own_stream(const std::function<void()>& work) {
+    gpu_ == nullptr ? on_stream(nullptr, work) : gpu_->on_own_stream(work);
+}
+
 void torch_file_model::warm_up() {
-    if (gpu_ < 0) return check(run_on_zeros(1), 1);
-    const auto stream = c10::cuda::getStreamFromPool(false, index());
-    const torch_scope here(gpu_, stream.stream());
-    for (int i = 0; i < 3; ++i) check(run_on_zeros(1), 1);
-    stream.synchronize();
+    on_own_stream([this] {
+        const int times = gpu_ == nullptr ? 1 : 3;
+        for (int i = 0; i < times; ++i) check(run_on_zeros(1), 1);
+    });
 }
 
 result<void> torch_file_model::try_out() {
-    const c10::InferenceMode mode;
     auto one = with_torch(status::invalid_argument, [&] { warm_up(); });
     if (!one) return error{one.error().code, 0, "it is not a " + shapes_.name + ": " + one.error().message};
-    const auto two = with_torch(status::unsupported, [&] {
-        const auto stream = gpu_ < 0 ? nullptr : c10::cuda::getStreamFromPool(false, index()).stream();
-        const torch_scope here(gpu_, stream);
-        check(run_on_zeros(2), 2);
-        if (gpu_ >= 0) c10::cuda::getStreamFromExternal(stream, index()).synchronize();
-    });
+    const auto two = with_torch(status::unsupported, [&] { on_own_stream([this] { check(run_on_zeros(2), 2); }); });
     batches_ = two.ok();
     return {};
 }
@@ -203,13 +189,9 @@ result<void> torch_file_model::preprocess(CUstream_st* stream, std::span<const s
     if (image.size() != image_bytes(shapes_.image) || input.size() < payload_bytes(shapes_.inputs))
         return error{status::invalid_argument, 0,
                      "an image does not have the length of those of '" + shapes_.name + "'"};
-    if (images_) {
-        images_->run(image, input);
-        return {};
-    }
-    return cuda_result("an image cannot be preprocessed",
-                       launch_image(stream, image.data(), shapes_.image, reinterpret_cast<float*>(input.data()),
-                                    tensor_image(shapes_)));
+    if (gpu_ != nullptr) return gpu_->preprocess(stream, shapes_, image, input);
+    images_->run(image, input);
+    return {};
 }
 
 void torch_file_model::run(std::span<const model_job> batch) {
@@ -224,35 +206,20 @@ result<void> torch_file_model::infer(CUstream_st* stream, std::span<const model_
             return error{status::invalid_argument, 0,
                          "a payload does not have the length of those of '" + shapes_.name + "'"};
     return with_torch(status::system_error, [&] {
-        const torch_scope here(gpu_, stream);
-        if (batches_) return run(batch);
-        for (std::size_t i = 0; i < batch.size(); ++i) run(batch.subspan(i, 1));
+        on_stream(stream, [&] {
+            if (batches_) return run(batch);
+            for (std::size_t i = 0; i < batch.size(); ++i) run(batch.subspan(i, 1));
+        });
     });
-}
-
-result<void> torch_file_model::record(CUstream_st* stream, const device::graph_iteration& iteration) {
-    result<void> done;
-    auto thrown = with_torch(status::system_error, [&] {
-        const auto pool = at::cuda::graph_pool_handle();
-        const torch_scope here(gpu_, stream);
-        const recorded_pool memory(index(), pool, stream);
-        {
-            const std::lock_guard lock(mutex_);
-            pools_.push_back(pool);
-        }
-        done = recordings_.record(*this, stream, iteration);
-    });
-    return thrown ? done : thrown;
 }
 
 gpu_graph::recorder torch_file_model::recorder() {
-    if (gpu_ < 0) return {};
+    if (gpu_ == nullptr) return {};
     // Handles and choices of algorithms are each thread's own, and cannot be made while it records.
-    (void)with_torch(status::system_error, [&] {
-        const c10::InferenceMode mode;
-        warm_up();
-    });
-    return [this](CUstream_st* stream, const device::graph_iteration& iteration) { return record(stream, iteration); };
+    (void)with_torch(status::system_error, [&] { warm_up(); });
+    return [this](CUstream_st* stream, const device::graph_iteration& iteration) {
+        return gpu_->record(*this, stream, iteration);
+    };
 }
 
 }  // namespace
@@ -261,14 +228,15 @@ result<std::unique_ptr<model>> load_torch_file(std::string_view name, const std:
     const model_shapes* const shapes = find_model(name);
     if (shapes == nullptr)
         return error{status::invalid_argument, 0, "there is no model '" + std::string{name} + "' in the table"};
+    std::unique_ptr<torch_gpu> place;
     if (gpu >= 0) {
-        if (auto ready = use_gpu(gpu); !ready) return ready.error();
-        if (auto ready = cuda_result("the GPU cannot run the kernels of this build", load_image_kernel()); !ready)
-            return ready.error();
+        auto opened = torch_gpu::open(gpu);
+        if (!opened) return opened.error();
+        place = std::move(*opened);
     }
-    auto network = read_torch_network(path, gpu);
+    auto network = read_torch_network(path, place.get());
     if (!network) return network.error();
-    auto made = std::make_unique<torch_file_model>(*shapes, gpu, std::move(*network));
+    auto made = std::make_unique<torch_file_model>(*shapes, gpu, std::move(place), std::move(*network));
     if (auto tried = made->try_out(); !tried) return error{tried.error().code, 0, path + ": " + tried.error().message};
     return std::unique_ptr<model>{std::move(made)};
 }

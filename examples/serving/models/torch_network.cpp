@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/models/torch_network.hpp"
 
+#include "serving/models/torch_gpu.hpp"
+
 #include <filesystem>
-#include <mutex>
 #include <string_view>
 #include <utility>
 
-#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/script.h>
 
@@ -44,26 +44,9 @@ class script_network final : public torch_network {
     torch::jit::Module module_;
 };
 
-/// Its runner is the one that can be recorded, and that waits for nothing; it serves one thread at a time.
-class compiled_network final : public torch_network {
-  public:
-    compiled_network(const std::string& path, std::int16_t gpu)
-        : loader_(path, "model", true, 1, static_cast<c10::DeviceIndex>(gpu)) {}
-    std::vector<at::Tensor> run(std::vector<at::Tensor> inputs) override {
-        const std::lock_guard lock(mutex_);
-        return loader_.boxed_run(std::move(inputs));
-    }
-
-  private:
-    std::mutex mutex_;
-    torch::inductor::AOTIModelPackageLoader loader_;
-};
-
-std::unique_ptr<torch_network> read(const std::string& path, bool compiled, std::int16_t gpu) {
-    if (compiled) return std::make_unique<compiled_network>(path, gpu);
-    const c10::Device device =
-        gpu < 0 ? c10::Device(c10::kCPU) : c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(gpu));
-    return std::make_unique<script_network>(path, device);
+std::unique_ptr<torch_network> read(const std::string& path, torch_gpu* gpu) {
+    if (path.ends_with(".pt2")) return gpu->read_package(path);
+    return std::make_unique<script_network>(path, gpu == nullptr ? c10::Device(c10::kCPU) : gpu->device());
 }
 
 }  // namespace
@@ -73,16 +56,16 @@ std::string first_line(const char* text) {
     return std::string{all.substr(0, all.find('\n'))};
 }
 
-result<std::unique_ptr<torch_network>> read_torch_network(const std::string& path, std::int16_t gpu) {
+result<std::unique_ptr<torch_network>> read_torch_network(const std::string& path, torch_gpu* gpu) {
     const std::string kind = std::filesystem::path(path).extension();
     if (kind != ".pt" && kind != ".pt2")
         return error{status::invalid_argument, 0,
                      path + " is neither TorchScript (.pt) nor an AOTInductor package (.pt2)"};
     if (!std::filesystem::is_regular_file(path)) return error{status::invalid_argument, 0, "there is no file " + path};
-    if (kind == ".pt2" && gpu < 0)
+    if (kind == ".pt2" && gpu == nullptr)
         return error{status::unsupported, 0, path + " is compiled for a GPU; on the host, only TorchScript (.pt) runs"};
     std::unique_ptr<torch_network> network;
-    auto done = with_torch(status::invalid_argument, [&] { network = read(path, kind == ".pt2", gpu); });
+    auto done = with_torch(status::invalid_argument, [&] { network = read(path, gpu); });
     if (!done) return error{done.error().code, 0, path + " cannot be loaded: " + done.error().message};
     return network;
 }

@@ -12,6 +12,8 @@
 
 namespace accel::examples::serving {
 
+class torch_gpu;
+
 /// A network of a file, without its shapes. Work is given to torch's current stream. Any thread, several at once.
 class torch_network {
   public:
@@ -20,8 +22,8 @@ class torch_network {
     [[nodiscard]] virtual std::vector<at::Tensor> run(std::vector<at::Tensor> inputs) = 0;
 };
 
-/// TorchScript (`.pt`) or a package of AOTInductor's (`.pt2`, on a GPU alone). `gpu` below 0: the CPU.
-[[nodiscard]] result<std::unique_ptr<torch_network>> read_torch_network(const std::string& path, std::int16_t gpu);
+/// TorchScript (`.pt`) or a package of AOTInductor's (`.pt2`, on a GPU alone). `gpu` null: the CPU.
+[[nodiscard]] result<std::unique_ptr<torch_network>> read_torch_network(const std::string& path, torch_gpu* gpu);
 
 /// What torch throws, as a result.
 template <class Work>
