@@ -109,12 +109,17 @@ function(accel_test name)
     set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "there is no (GPU|NVIDIA driver)" ${properties})
     return()
   endif()
-  set(apart "")
+  # A keyword with an empty value would be a warning of newer CMakes.
+  set(chosen "")
   if(arg_APART)
-    set(apart APART)
+    list(APPEND chosen APART)
   endif()
-  accel_suites(${name} ${apart} PREFIX ${arg_PREFIX} FILTER "${arg_FILTER}" TWINS "${arg_TWINS}"
-    LAUNCHER ${launcher} PROPERTIES ${properties})
+  foreach(keyword FILTER TWINS)
+    if(arg_${keyword})
+      list(APPEND chosen ${keyword} "${arg_${keyword}}")
+    endif()
+  endforeach()
+  accel_suites(${name} PREFIX ${arg_PREFIX} ${chosen} LAUNCHER ${launcher} PROPERTIES ${properties})
 endfunction()
 
 # accel_fuzz(SUBJECT [LINK TARGETS...]): fuzz_SUBJECT.cpp of this folder, whose corpus is corpus/SUBJECT. With
