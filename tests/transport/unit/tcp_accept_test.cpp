@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "tcp_bytes.hpp"
 #include "tcp_pair.hpp"
 
 #include <cstring>
@@ -15,7 +16,6 @@ namespace accel::tcp {
 namespace {
 
 using namespace testing;
-using bytes = std::vector<std::byte>;
 
 /// A peer that writes what it likes.
 core::unique_fd raw_connection(std::uint16_t port) {
@@ -139,21 +139,23 @@ class tcp_accept : public ::testing::Test {
     void serve_until(Done done) {
         world.run({}, done);
     }
+    /// A peer that has shown this, and was answered so.
+    core::unique_fd peer_with(const core::data_preamble& shown, status answered = status::ok) {
+        core::unique_fd made = raw_connection(world.door.port());
+        write_all(made, &shown, sizeof shown);
+        EXPECT_EQ(answer_to(made), answered);
+        return made;
+    }
     /// The session still takes its right client.
     void expect_still_attachable() {
-        const core::unique_fd good = raw_connection(world.door.port());
-        const core::data_preamble p = good_preamble(77);
-        write_all(good, &p, sizeof p);
-        EXPECT_EQ(answer_to(good), status::ok);
-        slot_header h;
+        const core::unique_fd good = peer_with(good_preamble(77));
+        const slot_header h;
         write_all(good, &h, sizeof h);
         serve_until([&] { return !server->arrived.empty(); });
         EXPECT_FALSE(is_closed(good));
     }
     void expect_refused(const core::data_preamble& p, status code = core::no_session_waits) {
-        const core::unique_fd peer = raw_connection(world.door.port());
-        write_all(peer, &p, sizeof p);
-        EXPECT_EQ(answer_to(peer), code);
+        const core::unique_fd peer = peer_with(p, code);
         serve_until([&] { return is_closed(peer); });
         EXPECT_TRUE(server->arrived.empty() && server->lost.empty());
     }
@@ -162,78 +164,49 @@ class tcp_accept : public ::testing::Test {
     std::unique_ptr<end> server;
 };
 
-TEST_F(tcp_accept, wrong_token_is_refused) {
-    for (const std::size_t wrong : {std::size_t{0}, std::size_t{15}}) {
+TEST_F(tcp_accept, a_preamble_with_a_wrong_field_is_refused) {
+    for (const std::uint64_t session : {76U, 78U, 0U}) expect_refused(good_preamble(session));
+    for (const std::size_t wrong : {0U, 7U, 8U, 15U}) {
         core::data_preamble p = good_preamble(77);
         p.token[wrong] ^= std::byte{1};
         expect_refused(p);
     }
+    for (const std::size_t wrong : {0U, 7U}) {
+        core::data_preamble p = good_preamble(77);
+        p.magic[wrong] = 'G';
+        expect_refused(p, status::peer_lost);
+    }
+    for (const auto wrong : {std::uint8_t{0}, std::uint8_t{2}, std::uint8_t{99}}) {
+        core::data_preamble p = good_preamble(77);
+        p.version = wrong;
+        expect_refused(p, status::peer_lost);
+    }
     expect_still_attachable();
 }
 
-TEST_F(tcp_accept, unknown_session_is_refused) {
-    expect_refused(good_preamble(78));
-    expect_still_attachable();
-}
-
-TEST_F(tcp_accept, foreign_preamble_is_refused) {
-    core::data_preamble p = good_preamble(77);
-    p.magic[0] = 'G';
-    expect_refused(p, status::unauthorized);
-    p = good_preamble(77);
-    p.version = 99;
-    expect_refused(p, status::unauthorized);
-    expect_still_attachable();
-}
-
-TEST_F(tcp_accept, replayed_token_is_refused) {
-    const core::data_preamble p = good_preamble(77);
-    const core::unique_fd first = raw_connection(world.door.port());
-    write_all(first, &p, sizeof p);
-    EXPECT_EQ(answer_to(first), status::ok);
-    const core::unique_fd second = raw_connection(world.door.port());
-    write_all(second, &p, sizeof p);
-    EXPECT_EQ(answer_to(second), core::no_session_waits);
-    world.run({}, [polls = 0]() mutable { return ++polls > 200; });
-    EXPECT_TRUE(server->lost.empty());
-}
-
-TEST_F(tcp_accept, a_token_is_refused_after_its_session_ended) {
-    const core::data_preamble p = good_preamble(77);
+TEST_F(tcp_accept, a_token_is_taken_once_and_while_its_session_lives) {
     {
-        const core::unique_fd first = raw_connection(world.door.port());
-        write_all(first, &p, sizeof p);
-        EXPECT_EQ(answer_to(first), status::ok);
+        const core::unique_fd first = peer_with(good_preamble(77));
+        (void)peer_with(good_preamble(77), core::no_session_waits);  // replayed
+        world.run({}, [polls = 0]() mutable { return ++polls > 200; });
+        EXPECT_TRUE(server->lost.empty());
     }
     serve_until([&] { return !server->lost.empty(); });
-    const core::unique_fd again = raw_connection(world.door.port());
-    write_all(again, &p, sizeof p);
-    EXPECT_EQ(answer_to(again), core::no_session_waits);
+    (void)peer_with(good_preamble(77), core::no_session_waits);  // after its session
     EXPECT_EQ(server->lost.size(), 1U);
+    const auto closed_early = world.open_server({.slots = 1, .request_bytes = 64, .response_bytes = 64}, 78);
+    EXPECT_TRUE(closed_early->path->close());
+    (void)peer_with(good_preamble(78), core::no_session_waits);
 }
 
-TEST_F(tcp_accept, a_token_is_refused_when_its_session_ends_before_the_client_comes) {
-    EXPECT_TRUE(server->path->close());
-    const core::data_preamble p = good_preamble(77);
-    const core::unique_fd late = raw_connection(world.door.port());
-    write_all(late, &p, sizeof p);
-    EXPECT_EQ(answer_to(late), core::no_session_waits);
-}
-
-TEST_F(tcp_accept, a_preamble_may_come_byte_by_byte_before_requests) {
+TEST_F(tcp_accept, a_preamble_and_requests_may_come_byte_by_byte) {
     const core::unique_fd peer = raw_connection(world.door.port());
     const core::data_preamble p = good_preamble(77);
-    bytes stream(sizeof p);
-    std::memcpy(stream.data(), &p, sizeof p);
+    for (std::size_t i = 0; i < sizeof p; ++i) write_all(peer, reinterpret_cast<const std::byte*>(&p) + i, 1);
+    EXPECT_EQ(answer_to(peer), status::ok);
     const bytes payload = random_bytes(33, 1);
-    for (std::uint32_t slot = 0; slot < 2; ++slot) {
-        slot_header h;
-        h.slot = slot;
-        h.length = payload.size();
-        const auto* from = reinterpret_cast<const std::byte*>(&h);
-        stream.insert(stream.end(), from, from + sizeof h);
-        stream.insert(stream.end(), payload.begin(), payload.end());
-    }
+    bytes stream = whole(0, 1, payload);
+    append(stream, whole(1, 1, payload));
     for (const std::byte& b : stream) {
         write_all(peer, &b, 1);
         for (int i = 0; i < 3; ++i) tcp_world::take(*world.server_poller);
@@ -242,169 +215,32 @@ TEST_F(tcp_accept, a_preamble_may_come_byte_by_byte_before_requests) {
     for (const link_event& e : server->arrived) EXPECT_TRUE(same(e.payload, payload));
 }
 
-TEST_F(tcp_accept, garbage_after_the_token_ends_the_link) {
-    const core::unique_fd peer = raw_connection(world.door.port());
-    const core::data_preamble p = good_preamble(77);
-    write_all(peer, &p, sizeof p);
-    const bytes garbage(100, std::byte{0xff});
-    write_all(peer, garbage.data(), garbage.size());
-    serve_until([&] { return !server->lost.empty(); });
-    EXPECT_EQ(server->lost[0], status::protocol_error);
-    serve_until([&] { return is_closed(peer); });
-}
-
-TEST_F(tcp_accept, request_before_the_answer_is_taken_ends_the_link) {
-    const core::unique_fd peer = raw_connection(world.door.port());
-    const core::data_preamble p = good_preamble(77);
-    write_all(peer, &p, sizeof p);
-    const slot_header h{};
-    write_all(peer, &h, sizeof h);
-    write_all(peer, &h, sizeof h);
-    serve_until([&] { return !server->lost.empty(); });
-    EXPECT_EQ(server->arrived.size(), 1U);
-    EXPECT_EQ(server->lost[0], status::protocol_error);
+TEST_F(tcp_accept, a_client_that_breaks_the_protocol_is_disconnected) {
+    bytes two_in_a_slot = whole(0, 1, {});
+    append(two_in_a_slot, whole(0, 2, {}));
+    std::uint64_t session = 100;
+    for (const bytes& sent : {bytes(100, std::byte{0xff}), two_in_a_slot}) {
+        auto one = world.open_server({.slots = 2, .request_bytes = 256, .response_bytes = 256}, ++session);
+        const core::unique_fd peer = peer_with(good_preamble(session));
+        write_all(peer, sent.data(), sent.size());
+        serve_until([&] { return !one->lost.empty(); });
+        EXPECT_EQ(one->lost[0], status::protocol_error);
+        EXPECT_EQ(one->arrived.size(), sent == two_in_a_slot ? 1U : 0U);
+        serve_until([&] { return is_closed(peer); });
+    }
+    expect_still_attachable();
 }
 
 TEST_F(tcp_accept, truncation_at_any_offset_is_a_loss_and_no_message) {
-    const bytes payload = random_bytes(16, 1);
-    slot_header h;
-    h.length = payload.size();
-    bytes stream(sizeof h);
-    std::memcpy(stream.data(), &h, sizeof h);
-    stream.insert(stream.end(), payload.begin(), payload.end());
+    const bytes stream = whole(0, 1, random_bytes(16, 1));
     for (std::size_t length = 0; length < stream.size(); ++length) {
         const std::uint64_t session = 1000 + length;
         auto one = world.open_server({.slots = 1, .request_bytes = 64, .response_bytes = 64}, session);
-        {
-            const core::unique_fd peer = raw_connection(world.door.port());
-            const core::data_preamble p = good_preamble(session);
-            write_all(peer, &p, sizeof p);
-            write_all(peer, stream.data(), length);
-        }
+        write_all(peer_with(good_preamble(session)), stream.data(), length);
         serve_until([&] { return !one->lost.empty(); });
         EXPECT_TRUE(one->arrived.empty()) << length;
         EXPECT_EQ(one->lost, std::vector<status>{status::peer_lost});
     }
-}
-
-TEST(tcp_many, one_poller_serves_a_thousand_sessions) {
-    constexpr std::size_t sessions = 1000;
-    tcp_world world;
-    std::vector<tcp_world::connection> all;
-    for (std::size_t i = 0; i < sessions; ++i) {
-        all.push_back(world.connect({.slots = 2, .request_bytes = 1024, .response_bytes = 1024}));
-        if (i % 100 == 99) tcp_world::take(*world.server_poller);
-    }
-    for (std::uint32_t round = 1; round <= 3; ++round) {
-        const bytes payload = random_bytes(700, round);
-        for (auto& c : all) {
-            ASSERT_EQ(send_message(*c.client->path, message_kind::request, round % 2, round, payload), status::ok);
-        }
-        std::size_t answered = 0;
-        world.run({}, [&] {
-            for (auto& c : all) {
-                for (const link_event& e : std::exchange(c.server->arrived, {})) {
-                    EXPECT_TRUE(same(e.payload, payload));
-                    EXPECT_EQ(send_message(*c.server->path, message_kind::response, e.header.slot, round, e.payload),
-                              status::ok);
-                    c.server->path->consumed(e.header.slot);
-                    ++answered;
-                }
-            }
-            return answered == sessions;
-        });
-        for (auto& c : all) {
-            world.run({&c}, [&] { return !c.client->arrived.empty(); });
-            EXPECT_TRUE(same(c.client->arrived[0].payload, payload));
-            c.client->arrived.clear();
-        }
-    }
-    for (auto& c : all) EXPECT_TRUE(c.client->lost.empty() && c.server->lost.empty());
-}
-
-TEST(tcp_many, connecting_and_ending_leaves_no_descriptor) {
-    tcp_world world;
-    { auto warm = world.connect({.slots = 1, .request_bytes = 64, .response_bytes = 64}); }
-    const std::size_t before = open_descriptors();
-    for (std::uint32_t i = 0; i < 10'000; ++i) {
-        auto c = world.connect({.slots = 1, .request_bytes = 64, .response_bytes = 64});
-        if (i % 3 == 0) {
-            ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 1, {}), status::ok);
-            world.run({&c}, [&] { return !c.server->arrived.empty(); });
-        }
-        if (i % 2 == 0) {
-            EXPECT_TRUE(c.client->path->close());
-        }
-    }
-    world.run({}, [polls = 0]() mutable { return ++polls > 200; });
-    world.run({}, [&] { return open_descriptors() <= before; });
-}
-
-TEST(tcp_many, clients_of_other_threads_come_and_go_while_the_server_polls) {
-    tcp_world world;
-    constexpr std::uint32_t clients = 4;
-    constexpr std::uint64_t rounds = 50;
-    std::atomic<bool> stop{false};
-    // Opened ahead, activated by the clients' threads as a control plane would.
-    std::vector<std::unique_ptr<end>> ends;
-    for (std::uint32_t i = 0; i < clients * rounds; ++i) ends.push_back(std::make_unique<end>());
-    for (std::uint32_t i = 0; i < clients * rounds; ++i) {
-        auto link = world.server_poller->open_link(make_config(
-            core::link_role::server, {.slots = 1, .request_bytes = 64, .response_bytes = 64}, i + 1, *ends[i]));
-        ASSERT_TRUE(link.ok());
-        ends[i]->path = std::move(link).value();
-    }
-    std::thread server([&] {
-        while (!stop.load()) {
-            std::array<link_event, 16> events;
-            const std::size_t count = world.server_poller->poll(events);
-            for (std::size_t i = 0; i < count; ++i) {
-                if (events[i].kind != event_kind::arrived) continue;
-                end& owner = *static_cast<end*>(events[i].owner);
-                EXPECT_EQ(send_message(*owner.path, message_kind::response, 0, events[i].header.generation, {}),
-                          status::ok);
-                owner.path->consumed(0);
-            }
-        }
-    });
-    std::vector<std::thread> threads;
-    const int never_ready = ::eventfd(0, EFD_CLOEXEC);
-    for (std::uint32_t t = 0; t < clients; ++t) {
-        threads.emplace_back([&, t] {
-            for (std::uint64_t round = 0; round < rounds; ++round) {
-                end& peer = *ends[t * rounds + round];
-                peer.path->activate();
-                auto events = make_poller(core::link_role::client);
-                end mine;
-                auto link = events->open_link(make_config(
-                    core::link_role::client, {.slots = 1, .request_bytes = 64, .response_bytes = 64}, 0, mine));
-                ASSERT_TRUE(link.ok());
-                core::link_grant grant{t * rounds + round + 1, {}, "127.0.0.1", {}, world.door.port(), "127.0.0.1"};
-                grant.token.fill(std::byte{0x5a});
-                core::link& path = **link;
-                ASSERT_TRUE(path.attach(grant, core::deadline_after(5s)).ok());
-                path.activate();
-                ASSERT_EQ(send_message(path, message_kind::request, 0, 9, {}), status::ok);
-                const core::nanoseconds deadline = core::deadline_after(patience);
-                while (mine.arrived.empty()) {
-                    ASSERT_LT(core::now(), deadline);
-                    if (events->arm() && t % 2 == 0) {
-                        pollfd waited{events->event_fd(), POLLIN, 0};
-                        ::poll(&waited, 1, 1000);
-                    } else if (t % 2 == 1) {
-                        (void)static_cast<tcp_poller&>(*events).doze(never_ready, core::deadline_after(1s));
-                    }
-                    events->disarm();
-                    tcp_world::take(*events);
-                }
-                EXPECT_TRUE(path.close());
-            }
-        });
-    }
-    for (std::thread& t : threads) t.join();
-    ::close(never_ready);
-    stop = true;
-    server.join();
 }
 
 }  // namespace

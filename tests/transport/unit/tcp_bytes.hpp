@@ -3,6 +3,7 @@
 
 #include "backends/tcp/stream_reader.hpp"
 #include "backends/tcp/wire.hpp"
+#include "core/lent_range.hpp"
 #include "tcp_pair.hpp"
 
 #include <algorithm>
@@ -99,5 +100,43 @@ inline slot_header fragmented(slot_header h) {
     h.flags |= core::header_flag::fragmented;
     return h;
 }
+
+/// Ranges with as many bytes between them, which nobody may write.
+class torn_memory {
+  public:
+    torn_memory(std::size_t count, std::size_t each) : bytes_(2 * count * each, gap), each_(each) {
+        for (std::size_t i = 0; i < count; ++i) ranges_.push_back({bytes_.data() + 2 * i * each, each, some_region()});
+    }
+    [[nodiscard]] std::span<const core::lent_range> ranges() const { return ranges_; }
+    [[nodiscard]] std::size_t size() const { return ranges_.size() * each_; }
+    [[nodiscard]] bytes joined() const {
+        bytes out;
+        for (const core::lent_range& each : ranges_) out.insert(out.end(), each.data, each.data + each.size);
+        return out;
+    }
+    /// True: the first bytes are these, and all others as they were.
+    [[nodiscard]] bool has(const bytes& first) const {
+        const bytes all = joined();
+        const bool rest = std::all_of(all.begin() + static_cast<std::ptrdiff_t>(first.size()), all.end(),
+                                      [](std::byte each) { return each == gap; });
+        return rest && same(std::span(all).first(first.size()), first) && gaps();
+    }
+    void fill(std::byte with) { std::fill(bytes_.begin(), bytes_.end(), with); }
+    [[nodiscard]] bool all(std::byte with) const {
+        return std::all_of(bytes_.begin(), bytes_.end(), [with](std::byte each) { return each == with; });
+    }
+
+  private:
+    static constexpr std::byte gap{0xa5};
+    [[nodiscard]] bool gaps() const {
+        for (const core::lent_range& each : ranges_)
+            for (std::size_t i = each_; i < 2 * each_; ++i)
+                if (each.data[i] != gap) return false;
+        return true;
+    }
+    bytes bytes_;
+    std::size_t each_;
+    std::vector<core::lent_range> ranges_;
+};
 
 }  // namespace accel::tcp::testing

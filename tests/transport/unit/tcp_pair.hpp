@@ -17,8 +17,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -26,10 +24,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 /// Both ends of tcp links in one thread, below the core.
 namespace accel::tcp::testing {
@@ -52,12 +48,6 @@ inline std::vector<std::byte> random_bytes(std::size_t size, std::uint32_t seed)
     return out;
 }
 
-inline std::size_t open_descriptors() {
-    std::size_t count = 0;
-    for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
-    return count;
-}
-
 inline std::shared_ptr<core::slot_memory> make_slots(std::uint32_t count, std::size_t capacity) {
     auto made = core::slot_memory::create(count, capacity);
     EXPECT_TRUE(made.ok());
@@ -66,20 +56,21 @@ inline std::shared_ptr<core::slot_memory> make_slots(std::uint32_t count, std::s
 
 /// Who the two ends are, and what they want of encryption. Null: no keys.
 struct world_security {
-    std::shared_ptr<const core::security_identity> server;
+    std::shared_ptr<core::live_security> server;
     std::shared_ptr<const core::security_identity> client;
+    std::shared_ptr<core::testing::key_folder> files;
 };
 
 inline world_security with_keys(encryption at_server, encryption at_client) {
-    const core::testing::key_folder keys;
-    security_options server = keys.server();
-    security_options client = keys.client();
+    auto keys = std::make_shared<core::testing::key_folder>();
+    security_options server = keys->server();
+    security_options client = keys->client();
     server.encrypt = at_server;
     client.encrypt = at_client;
     auto loaded = core::live_security::of_server(server);
     auto opened = core::load_client_security(client);
     EXPECT_TRUE(loaded.ok() && opened.ok());
-    return {(*loaded)->current(), *opened};
+    return {*loaded, *opened, keys};
 }
 
 /// With `ACCEL_TEST_ENCRYPT` every link that does not say otherwise is encrypted.
@@ -147,95 +138,29 @@ inline core::link_config make_config(core::link_role role, const pair_options& o
     return config;
 }
 
-/// Stands for the control plane: takes data connections in and passes them on, on a thread of its own.
-class front_door {
+/// Stands for a server: its control plane takes data connections in, which this passes on.
+class front_door : public core::testing::fake_host {
   public:
-    front_door(const std::string& host, core::poller& behind, std::shared_ptr<const core::security_identity> security)
-        : behind_(behind), security_(std::move(security)) {
-        auto opened = core::listener::open(host, 0);
+    front_door(const std::string& host, core::poller& behind, std::shared_ptr<core::live_security> security)
+        : behind_(behind) {
+        if (security == nullptr) security = core::live_security::of_server(core::testing::insecure()).value();
+        auto opened = core::control_server::listen(host, 0, std::move(security), 1h, *this);
         EXPECT_TRUE(opened.ok());
-        door_.emplace(std::move(*opened));
-        thread_ = std::thread([this] { run(); });
+        server_ = std::move(*opened);
     }
-    ~front_door() {
-        stopping_ = true;
-        wake_.set();
-        thread_.join();
+    std::optional<core::session_token> token_of(std::uint64_t) const override {
+        core::session_token all{};
+        all.fill(std::byte{0x5a});
+        return all;
     }
-    [[nodiscard]] std::uint16_t port() const { return door_->port(); }
+    result<void> take_connection(core::data_connection& made, const core::client_identity&) override {
+        return behind_.take_connection(made);
+    }
+    [[nodiscard]] std::uint16_t port() const { return server_->port(); }
 
   private:
-    struct half_open {
-        core::unique_fd socket;
-        std::vector<std::byte> bytes;
-        std::shared_ptr<core::tls_stream> tls;
-    };
-
-    void run() {
-        std::vector<half_open> waiting;
-        while (!stopping_) {
-            std::vector<pollfd> items{{wake_.fd(), POLLIN, 0}, {door_->fd(), POLLIN, 0}};
-            for (const half_open& each : waiting) items.push_back({each.socket.get(), POLLIN, 0});
-            ::poll(items.data(), items.size(), 1000);
-            for (half_open& each : waiting) read(each);
-            std::erase_if(waiting, [](const half_open& each) { return !each.socket.open(); });
-            core::unique_fd socket;
-            while (door_->accept(socket) == core::listener::outcome::accepted)
-                waiting.push_back({std::move(socket), {}, {}});
-        }
-    }
-    /// False: the connection is of no use.
-    [[nodiscard]] bool shake_hands(half_open& with) {
-        if (with.tls == nullptr) {
-            auto made = core::tls_stream::accept(security_->keys, with.socket.get());
-            EXPECT_TRUE(made.ok());
-            with.tls = std::make_shared<core::tls_stream>(std::move(*made));
-        }
-        const core::tls_outcome outcome = with.tls->handshake();
-        return outcome == core::tls_outcome::done || outcome == core::tls_outcome::wants_read;
-    }
-    [[nodiscard]] bool greets_with_tls(const half_open& from) const {
-        std::byte first{};
-        return security_ != nullptr && from.bytes.empty() &&
-               ::recv(from.socket.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) == 1 && first == core::tls_first_byte;
-    }
-    /// How many bytes came; 0: none for now; negative: there will be none.
-    [[nodiscard]] static ssize_t read_some(half_open& from, std::span<std::byte> room) {
-        if (from.tls == nullptr) {
-            const ssize_t got = ::recv(from.socket.get(), room.data(), room.size(), MSG_DONTWAIT);
-            return got > 0 ? got : (got < 0 ? 0 : -1);
-        }
-        std::size_t count = 0;
-        const core::tls_outcome outcome = from.tls->read(room, count);
-        const bool later = outcome == core::tls_outcome::wants_read;
-        return outcome == core::tls_outcome::done || later ? static_cast<ssize_t>(count) : -1;
-    }
-    /// Not one byte behind the preamble.
-    void read(half_open& from) {
-        if ((from.tls != nullptr || greets_with_tls(from)) && !shake_hands(from)) return from.socket.reset();
-        std::array<std::byte, sizeof(core::data_preamble)> room;
-        const ssize_t got = read_some(from, std::span(room).first(room.size() - from.bytes.size()));
-        if (got < 0) return from.socket.reset();
-        from.bytes.insert(from.bytes.end(), room.begin(), room.begin() + got);
-        if (from.bytes.size() < room.size()) return;
-        std::string why;
-        const auto shown = core::read_data_preamble(from.bytes, why);
-        core::data_connection made{std::move(from.socket), std::move(from.tls), 0, {}};
-        if (!shown) {
-            core::answer_data(made, status::unauthorized, "no");
-            return;
-        }
-        made.session_id = shown->session_id;
-        made.token = shown->token;
-        if (const auto taken = behind_.take_connection(made); !taken) core::answer_data(made, taken.code(), "no");
-    }
-
     core::poller& behind_;
-    std::shared_ptr<const core::security_identity> security_;
-    std::optional<core::listener> door_;
-    core::wake_signal wake_;
-    std::atomic<bool> stopping_{false};
-    std::thread thread_;
+    std::unique_ptr<core::control_server> server_;
 };
 
 /// A server's poller and links, and clients (one poller each) connected to it.
@@ -244,7 +169,8 @@ class tcp_world {
     explicit tcp_world(const std::string& host = "127.0.0.1", const world_security& security = usual_security())
         : host_(host),
           security_(security),
-          server_poller(make_poller(core::link_role::server, host, security.server)),
+          server_poller(
+              make_poller(core::link_role::server, host, security.server ? security.server->current() : nullptr)),
           door(host, *server_poller, security.server) {}
 
     struct connection {

@@ -8,7 +8,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <deque>
+#include <memory>
 #include <random>
+#include <set>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -19,71 +23,275 @@ namespace {
 
 using namespace testing;
 using core::fragment_header;
-using outcome = stream_reader::outcome;
 
 constexpr std::uint32_t slots = 4;
-constexpr std::size_t capacity = 8192;
+constexpr std::size_t capacity = 2000;
 
-stream_reader request_reader() {
-    return {message_kind::request, make_slots(slots, capacity)};
-}
-stream_reader response_reader() {
-    return {message_kind::response, make_slots(slots, capacity)};
-}
+/// What a slot's next message is like, and how far it has come.
+struct in_slot {
+    enum class phase { idle, open, begun, written };
+    phase now = phase::idle;
+    std::uint32_t generation = 0;
+    std::uint64_t room = capacity;      ///< the longest payload that may come
+    std::unique_ptr<torn_memory> into;  ///< none: it goes to the slot
+    bool scattered = false;
+    bool given_up = false;
+    slot_header header;
+    bytes extension;
+    bytes payload;
+    std::size_t left = 0;  ///< of the payload, to be written into the stream
+};
 
-bool refused(const bytes& stream) {
-    stream_reader reader = request_reader();
-    return feed(reader, stream, stream.size()).violation;
-}
+/// A record that no correct peer sends while a slot is in that phase.
+struct offence {
+    const char* name;
+    in_slot::phase when;
+    void (*spoil)(slot_header&, const in_slot&);               ///< a message of one byte
+    void (*spoil_fragment)(fragment_header&, const in_slot&);  ///< the next byte of the slot's message
+};
 
-TEST(tcp_stream, messages_in_pieces_of_any_size_arrive) {
-    bytes stream;
-    std::vector<bytes> sent;
-    for (std::uint32_t i = 0; i < 40; ++i) {
-        sent.push_back(random_bytes((i * 397) % (capacity + 1), i));
-        append(stream, whole(i % slots, i, sent.back()));
+using phase = in_slot::phase;
+constexpr offence offences_of_all[] = {
+    {"another version", phase::open, [](slot_header& h, const in_slot&) { h.version = 2; }, nullptr},
+    {"a kind that is not known", phase::open, [](slot_header& h, const in_slot&) { h.kind = message_kind{9}; },
+     nullptr},
+    {"the kind of the other end", phase::open,
+     [](slot_header& h, const in_slot&) {
+         h.kind = h.kind == message_kind::request ? message_kind::response : message_kind::request;
+     },
+     nullptr},
+    {"a slot beyond the last", phase::open, [](slot_header& h, const in_slot&) { h.slot = slots; }, nullptr},
+    {"a message longer than its room", phase::open, [](slot_header& h, const in_slot& at) { h.length = at.room + 1; },
+     nullptr},
+    {"half an extension", phase::open, [](slot_header& h, const in_slot&) { h.extension_bytes = 4; }, nullptr},
+    {"extensions longer than their room", phase::open, [](slot_header& h, const in_slot&) { h.extension_bytes = 200; },
+     nullptr},
+    {"fragments of nothing", phase::open,
+     [](slot_header& h, const in_slot&) {
+         h.length = 0;
+         h.flags = core::header_flag::fragmented;
+     },
+     nullptr},
+    {"both flags of parts", phase::open, [](slot_header& h, const in_slot&) { h.flags = core::header_flag::of_parts; },
+     nullptr},
+    {"a message into a busy slot", phase::idle, [](slot_header&, const in_slot&) {}, nullptr},
+    {"a message into a busy slot", phase::begun, [](slot_header&, const in_slot&) {}, nullptr},
+    {"a fragment of no message", phase::open, nullptr, [](fragment_header&, const in_slot&) {}},
+    {"a fragment behind its message", phase::idle, nullptr, [](fragment_header&, const in_slot&) {}},
+    {"a fragment of another version", phase::begun, nullptr, [](fragment_header& f, const in_slot&) { f.version = 2; }},
+    {"a fragment with more fields", phase::begun, nullptr, [](fragment_header& f, const in_slot&) { f.reserved = 1; }},
+    {"a fragment of another message", phase::begun, nullptr,
+     [](fragment_header& f, const in_slot&) { f.generation += 1; }},
+    {"an empty fragment", phase::begun, nullptr, [](fragment_header& f, const in_slot&) { f.length = 0; }},
+    {"a fragment beyond its message", phase::begun, nullptr,
+     [](fragment_header& f, const in_slot& at) { f.length = static_cast<std::uint32_t>(at.left + 1); }},
+    {"a fragment of a slot beyond the last", phase::begun, nullptr,
+     [](fragment_header& f, const in_slot&) { f.slot = slots; }},
+    {"half a goodbye", phase::open, nullptr,
+     [](fragment_header& f, const in_slot&) {
+         f = make_goodbye();
+         f.length = 1;
+     }},
+};
+constexpr offence offences_of_clients[] = {
+    {"room for a part, with bytes", phase::open,
+     [](slot_header& h, const in_slot&) { h.flags = core::header_flag::more; }, nullptr},
+};
+constexpr offence offences_of_servers[] = {
+    {"a part of a request", phase::open, [](slot_header& h, const in_slot&) { h.flags = core::header_flag::parts; },
+     nullptr},
+    {"an answer to another call", phase::open, [](slot_header& h, const in_slot&) { h.generation += 1; }, nullptr},
+    {"a goodbye", phase::open, nullptr, [](fragment_header& f, const in_slot&) { f = make_goodbye(); }},
+};
+
+/// One reader, and the stream of its peer: messages in records of any size in any order, cut anywhere, while the
+/// reader's owner expects, takes and gives up.
+class stream_game {
+  public:
+    stream_game(message_kind kind, std::uint32_t seed)
+        : kind_(kind), random_(seed + 1), memory_(make_slots(slots, capacity)), reader_(kind, memory_) {
+        for (in_slot& each : at_) each.now = kind == message_kind::request ? phase::open : phase::idle;
     }
-    for (const std::size_t chunk : {1U, 2U, 15U, 63U, 64U, 65U, 100U, 4096U, 5000U, 1U << 20}) {
-        stream_reader reader = request_reader();
-        const feed_result got = feed(reader, stream, chunk);
-        ASSERT_FALSE(got.violation) << chunk;
-        ASSERT_EQ(got.messages.size(), sent.size()) << chunk;
-        for (std::size_t i = 0; i < sent.size(); ++i) {
-            EXPECT_EQ(got.messages[i].header.generation, i);
-            EXPECT_EQ(got.messages[i].payload, sent[i]);
-        }
-        EXPECT_FALSE(reader.mid_message());
+    void play(int steps) {
+        for (int i = 0; i < steps && !::testing::Test::HasFailure(); ++i) step();
+        pass(left());
+        EXPECT_TRUE(order_.empty()) << "a message did not arrive";
     }
-}
-
-TEST(tcp_stream, extensions_land_in_front_of_the_header) {
-    const auto memory = make_slots(slots, capacity);
-    for (const std::size_t chunk : {1U, 7U, 1000U}) {
-        stream_reader reader(message_kind::request, memory);
-        const bytes extension = random_bytes(24, 5);
-        const bytes payload = random_bytes(100, 6);
-        slot_header h = request(2, 1, payload.size());
-        h.extension_bytes = 24;
+    /// Its peer goes too far, and the reader need not see more than the header. False: no slot is in that phase.
+    [[nodiscard]] bool refuses(const offence& what) {
+        const auto fits = std::ranges::find(at_, what.when, &in_slot::now);
+        if (fits == at_.end()) return false;
+        const auto slot = static_cast<std::uint32_t>(fits - at_.begin());
         bytes stream;
-        append(stream, h);
-        append(stream, extension);
-        append(stream, payload);
-        const feed_result got = feed(reader, stream, chunk);
-        ASSERT_EQ(got.messages.size(), 1U);
-        EXPECT_EQ(got.messages[0].payload, payload);
-        EXPECT_EQ(std::memcmp(memory->header(2) - 24, extension.data(), 24), 0);
+        if (what.spoil != nullptr) {
+            slot_header h = request(slot, fits->generation, 1);
+            h.kind = kind_;
+            what.spoil(h, *fits);
+            append(stream, h);
+        } else {
+            fragment_header f = fragment(slot, fits->generation, 1);
+            what.spoil_fragment(f, *fits);
+            append(stream, f);
+        }
+        const feed_result got = feed(reader_, stream, 1 + pick(200), false);
+        EXPECT_TRUE(got.violation && got.messages.empty()) << what.name;
+        return true;
     }
+    [[nodiscard]] bool says_goodbye() {
+        bytes last;
+        append(last, make_goodbye());
+        const feed_result got = feed(reader_, last, 1 + pick(20));
+        return got.goodbye && got.messages.empty();
+    }
+
+  private:
+    [[nodiscard]] std::uint32_t pick(std::size_t below) { return static_cast<std::uint32_t>(random_() % below); }
+    [[nodiscard]] std::size_t left() const { return stream_.size() - passed_; }
+
+    void step() {
+        const std::uint32_t slot = pick(slots);
+        in_slot& at = at_[slot];
+        if (at.now == phase::begun) write_fragment(slot);
+        if (at.now == phase::open) begin(slot);
+        if (at.now == phase::idle) kind_ == message_kind::request ? consume(slot) : expect(slot);
+        if (kind_ == message_kind::response && pick(4) == 0) give_up(pick(slots));
+        if (pick(3) != 0) pass(pick(4) == 0 ? left() : 1 + pick(500));
+    }
+    void consume(std::uint32_t slot) {
+        reader_.consumed(slot);
+        at_[slot].now = phase::open;
+    }
+    void expect(std::uint32_t slot) {
+        in_slot& at = at_[slot];
+        at = {};
+        at.generation = pick(1000);
+        at.scattered = pick(3) == 0;
+        // Sometimes more of them than one read may name.
+        if (at.scattered)
+            at.into = pick(10) == 0 ? std::make_unique<torn_memory>(read_targets::max_pieces + pick(100), 1)
+                                    : std::make_unique<torn_memory>(1 + pick(40), 1 + pick(40));
+        if (!at.scattered && pick(2) == 0) at.into = std::make_unique<torn_memory>(1, 1 + pick(capacity));
+        if (at.into != nullptr) at.room = at.into->size();
+        const std::span<std::byte> whole =
+            at.into == nullptr ? std::span<std::byte>{} : std::span(at.into->ranges()[0].data, at.room);
+        at.scattered ? reader_.expect_scattered(slot, at.generation, at.into->ranges(), at.room)
+                     : reader_.expect(slot, at.generation, whole);
+        std::ranges::fill(memory_->room(slot), std::byte{0x77});
+        at.now = phase::open;
+    }
+    /// What has come is not lost, and no more of it goes to the memory that was lent.
+    void give_up(std::uint32_t slot) {
+        in_slot& at = at_[slot];
+        if (at.now == phase::idle || at.into == nullptr) return;
+        reader_.redirect(slot);
+        if (at.now == phase::open) at.room = capacity;
+        at.into->fill(std::byte{2});
+        at.given_up = true;
+    }
+    void begin(std::uint32_t slot) {
+        in_slot& at = at_[slot];
+        const bool response = kind_ == message_kind::response;
+        slot_header& h = at.header = request(slot, response ? at.generation : pick(1000), 0);
+        at.generation = h.generation;
+        h.kind = kind_;
+        if (response && pick(5) == 0) h.code = status::application_error;
+        const bool bare = !response && pick(6) == 0;  // room for a part
+        if (bare) h.parts_call = core::parts_call_of(pick(slots), pick(1000));
+        if (bare || (response && pick(4) == 0)) h.flags = core::header_flag::more;
+        if (!response && !bare && pick(4) == 0) h.flags = core::header_flag::parts;
+        // The text of a failure has the room of a slot where ranges were lent.
+        const std::size_t room = at.scattered && h.code != status::ok ? capacity : at.room;
+        if (!bare) h.length = pick(4) == 0 ? room : pick(pick(2) == 0 ? 3 : room + 1) % (room + 1);
+        if (!bare) h.extension_bytes = static_cast<std::uint16_t>(8 * pick(core::extension_room / 8 + 1));
+        at.payload = random_bytes(h.length, pick(1000));
+        at.extension = random_bytes(h.extension_bytes, pick(1000));
+        const bool cut = h.length > 0 && pick(2) == 0;
+        append(stream_, cut ? fragmented(h) : h);
+        append(stream_, at.extension);
+        if (!cut) append(stream_, at.payload);
+        at.left = cut ? h.length : 0;
+        wrote(slot);
+    }
+    void write_fragment(std::uint32_t slot) {
+        in_slot& at = at_[slot];
+        const std::size_t size = pick(3) == 0 ? at.left : 1 + pick(at.left);
+        append(stream_, fragment(slot, at.generation, static_cast<std::uint32_t>(size)));
+        const auto from = at.payload.end() - static_cast<std::ptrdiff_t>(at.left);
+        stream_.insert(stream_.end(), from, from + static_cast<std::ptrdiff_t>(size));
+        at.left -= size;
+        wrote(slot);
+    }
+    void wrote(std::uint32_t slot) {
+        at_[slot].now = at_[slot].left > 0 ? phase::begun : phase::written;
+        if (at_[slot].left == 0) order_.push_back(slot);
+        const auto begun = [](const in_slot& each) { return each.now == phase::begun; };
+        if (std::ranges::none_of(at_, begun)) complete_.insert(stream_.size());
+    }
+    void pass(std::size_t count) {
+        count = std::min(count, left());
+        if (count == 0) return;
+        const feed_result got = feed(reader_, std::span(stream_).subspan(passed_, count), 1 + pick(3000), false,
+                                     pick(2) == 0 ? 1 + pick(3) : read_targets::max_pieces);
+        passed_ += count;
+        EXPECT_FALSE(got.violation || got.goodbye);
+        for (const received_message& each : got.messages) check(each);
+        EXPECT_EQ(reader_.mid_message(), !complete_.contains(passed_));
+    }
+    void check(const received_message& got) {
+        ASSERT_FALSE(order_.empty()) << "it was not sent, or came early";
+        const std::uint32_t slot = order_.front();
+        order_.pop_front();
+        in_slot& at = at_[slot];
+        at.now = phase::idle;
+        EXPECT_EQ(std::memcmp(&got.header, &at.header, sizeof at.header), 0);
+        const std::size_t extra = at.extension.size();
+        EXPECT_TRUE(same({memory_->header(slot) - extra, extra}, at.extension));
+        const bool direct = at.into != nullptr && !at.given_up && !(at.scattered && at.header.code != status::ok);
+        if (direct) {
+            EXPECT_TRUE(at.into->has(at.payload));
+            const auto untouched = [](std::byte each) { return each == std::byte{0x77}; };
+            EXPECT_TRUE(std::ranges::all_of(memory_->room(slot), untouched)) << "it was copied";
+            return;
+        }
+        EXPECT_EQ(got.payload, at.payload);
+        EXPECT_TRUE(at.into == nullptr || (at.given_up ? at.into->all(std::byte{2}) : at.into->has({})));
+    }
+
+    message_kind kind_;
+    std::minstd_rand random_;
+    std::shared_ptr<core::slot_memory> memory_;
+    stream_reader reader_;
+    std::array<in_slot, slots> at_;
+    bytes stream_;
+    std::size_t passed_ = 0;           ///< bytes of the stream that the reader has
+    std::deque<std::uint32_t> order_;  ///< slots of the messages that are written and have not arrived
+    std::set<std::size_t> complete_;   ///< lengths of the stream at which no message is cut off
+};
+
+void play_and_offend(message_kind kind, std::span<const offence> own) {
+    std::vector<const offence*> all;
+    for (const std::span<const offence> some : {std::span<const offence>(offences_of_all), own})
+        for (const offence& each : some) all.push_back(&each);
+    std::set<const offence*> untried(all.begin(), all.end());
+    for (std::uint32_t seed = 0; seed < 500 && !::testing::Test::HasFailure(); ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        stream_game game(kind, seed);
+        game.play(60);
+        const offence* const last = all[seed % all.size()];
+        if (game.refuses(*last)) untried.erase(last);
+    }
+    for (const offence* each : untried) ADD_FAILURE() << "never tried: " << each->name;
 }
 
-TEST(tcp_stream, truncation_at_any_offset_is_no_message) {
-    const bytes stream = whole(1, 7, random_bytes(64, 1));
-    for (std::size_t length = 1; length < stream.size(); ++length) {
-        stream_reader reader = request_reader();
-        const feed_result got = feed(reader, std::span(stream).first(length), 16);
-        EXPECT_TRUE(got.messages.empty()) << length;
-        EXPECT_FALSE(got.violation) << length;
-        EXPECT_TRUE(reader.mid_message()) << length;
-    }
+TEST(tcp_stream, requests_in_any_pieces_arrive_until_a_client_goes_too_far) {
+    play_and_offend(message_kind::request, offences_of_clients);
+    stream_game game(message_kind::request, 500);
+    game.play(60);
+    EXPECT_TRUE(game.says_goodbye());
+}
+
+TEST(tcp_stream, responses_in_any_pieces_arrive_until_a_server_goes_too_far) {
+    play_and_offend(message_kind::response, offences_of_servers);
 }
 
 TEST(tcp_stream, garbage_at_any_offset_stays_within_the_slots) {
@@ -95,7 +303,7 @@ TEST(tcp_stream, garbage_at_any_offset_stays_within_the_slots) {
             bytes stream = good;
             stream[offset] ^= std::byte{1} << bit;
             append(stream, tail);
-            stream_reader reader = request_reader();
+            stream_reader reader(message_kind::request, make_slots(slots, capacity));
             const feed_result got = feed(reader, stream, 333);
             refusals += got.violation ? 1 : 0;
             for (const received_message& m : got.messages) {
@@ -109,204 +317,6 @@ TEST(tcp_stream, garbage_at_any_offset_stays_within_the_slots) {
         }
     }
     EXPECT_GT(refusals, 0U);
-}
-
-TEST(tcp_stream, messages_that_no_correct_peer_sends_are_refused) {
-    const bytes payload = random_bytes(8, 1);
-    EXPECT_FALSE(refused(whole(0, 1, payload)));
-    EXPECT_TRUE(refused(whole(slots, 1, payload)));
-    bytes stream;
-    append(stream, request(0, 1, capacity + 1));
-    EXPECT_TRUE(refused(stream));
-    slot_header h = request(0, 1, 8);
-    h.kind = message_kind::response;
-    stream.clear();
-    append(stream, h);
-    EXPECT_TRUE(refused(stream));
-    h = request(0, 1, 8);
-    h.extension_bytes = 4;
-    stream.clear();
-    append(stream, h);
-    EXPECT_TRUE(refused(stream));
-    h = request(0, 1, 8);
-    h.flags = core::header_flag::more;
-    stream.clear();
-    append(stream, h);
-    EXPECT_TRUE(refused(stream));
-}
-
-TEST(tcp_stream, room_for_parts_and_parts_keep_their_flags) {
-    bytes stream;
-    slot_header room = request(0, 1, 0);
-    room.flags = core::header_flag::more;
-    room.parts_call = core::parts_call_of(1, 9);
-    append(stream, room);
-    slot_header call = fragmented(request(1, 9, 8));
-    call.flags |= core::header_flag::parts;
-    append(stream, call);
-    append(stream, fragment(1, 9, 8));
-    append(stream, random_bytes(8, 1));
-    stream_reader reader = request_reader();
-    const auto got = feed(reader, stream, 7);
-    ASSERT_EQ(got.messages.size(), 2U);
-    EXPECT_EQ(got.messages[0].header.flags, core::header_flag::more);
-    EXPECT_EQ(got.messages[0].header.parts_call, room.parts_call);
-    EXPECT_EQ(got.messages[1].header.flags, core::header_flag::parts);
-
-    stream_reader client = response_reader();
-    client.expect(2, 5, {});
-    slot_header part = request(2, 5, 8);
-    part.kind = message_kind::response;
-    part.flags = core::header_flag::more;
-    stream.clear();
-    append(stream, part);
-    append(stream, random_bytes(8, 2));
-    const auto parts = feed(client, stream, 9);
-    ASSERT_EQ(parts.messages.size(), 1U);
-    EXPECT_EQ(parts.messages[0].header.flags, core::header_flag::more);
-}
-
-TEST(tcp_stream, second_message_into_a_busy_slot_is_refused) {
-    bytes stream = whole(0, 1, random_bytes(8, 1));
-    append(stream, whole(0, 2, random_bytes(8, 2)));
-    stream_reader reader = request_reader();
-    EXPECT_TRUE(feed(reader, stream, stream.size(), false).violation);
-    stream_reader consuming = request_reader();
-    EXPECT_EQ(feed(consuming, stream, 72).messages.size(), 2U);
-}
-
-TEST(tcp_stream, fragments_interleave_by_slot) {
-    const bytes a = random_bytes(1000, 1);
-    const bytes b = random_bytes(700, 2);
-    bytes stream;
-    append(stream, fragmented(request(0, 1, 1000)));
-    append(stream, fragment(0, 1, 600));
-    append(stream, bytes(a.begin(), a.begin() + 600));
-    append(stream, fragmented(request(1, 9, 700)));
-    append(stream, fragment(1, 9, 1));
-    append(stream, bytes(b.begin(), b.begin() + 1));
-    append(stream, whole(2, 3, random_bytes(64, 3)));
-    append(stream, fragment(0, 1, 400));
-    append(stream, bytes(a.begin() + 600, a.end()));
-    append(stream, fragment(1, 9, 699));
-    append(stream, bytes(b.begin() + 1, b.end()));
-    for (const std::size_t chunk : {1U, 17U, 4096U}) {
-        stream_reader reader = request_reader();
-        const feed_result got = feed(reader, stream, chunk);
-        ASSERT_EQ(got.messages.size(), 3U);
-        EXPECT_EQ(got.messages[0].header.slot, 2U);
-        EXPECT_EQ(got.messages[1].payload, a);
-        EXPECT_EQ(got.messages[1].header.flags, 0);
-        EXPECT_EQ(got.messages[2].payload, b);
-    }
-}
-
-TEST(tcp_stream, fragments_that_do_not_add_up_are_refused) {
-    bytes start;
-    append(start, fragmented(request(0, 1, 100)));
-    const auto with = [&](const fragment_header& f) {
-        bytes stream = start;
-        append(stream, f);
-        append(stream, bytes(f.length));
-        return stream;
-    };
-    EXPECT_FALSE(refused(with(fragment(0, 1, 100))));
-    EXPECT_TRUE(refused(with(fragment(0, 1, 101))));
-    EXPECT_TRUE(refused(with(fragment(0, 1, 0))));
-    EXPECT_TRUE(refused(with(fragment(0, 2, 50))));
-    EXPECT_TRUE(refused(with(fragment(1, 1, 50))));
-    EXPECT_TRUE(refused(with(fragment(slots, 1, 50))));
-    bytes later = with(fragment(0, 1, 60));
-    append(later, fragment(0, 1, 41));
-    EXPECT_TRUE(refused(later)) << "60 of the 100 bytes are there already";
-    fragment_header reserved = fragment(0, 1, 50);
-    reserved.reserved = 1;
-    EXPECT_TRUE(refused(with(reserved)));
-
-    bytes twice = start;
-    append(twice, fragmented(request(0, 2, 100)));
-    EXPECT_TRUE(refused(twice));
-    bytes empty;
-    append(empty, fragmented(request(0, 1, 0)));
-    EXPECT_TRUE(refused(empty));
-    bytes alone;
-    append(alone, fragment(0, 1, 10));
-    EXPECT_TRUE(refused(alone));
-    // A message that came whole takes no fragments.
-    bytes after = whole(0, 1, random_bytes(10, 1));
-    append(after, fragment(0, 1, 1));
-    EXPECT_TRUE(refused(after));
-}
-
-TEST(tcp_stream, only_a_client_says_goodbye) {
-    bytes stream = whole(0, 1, random_bytes(10, 1));
-    append(stream, fragmented(request(1, 1, 100)));
-    append(stream, make_goodbye());
-    for (const std::size_t chunk : {1U, 4096U}) {
-        stream_reader reader = request_reader();
-        const feed_result got = feed(reader, stream, chunk);
-        EXPECT_TRUE(got.goodbye);
-        EXPECT_EQ(got.messages.size(), 1U);
-    }
-    bytes alone;
-    append(alone, make_goodbye());
-    stream_reader client = response_reader();
-    EXPECT_TRUE(feed(client, alone, 16).violation);
-    fragment_header broken = make_goodbye();
-    broken.length = 1;
-    alone.clear();
-    append(alone, broken);
-    EXPECT_TRUE(refused(alone));
-}
-
-bytes response(std::uint32_t slot, std::uint32_t generation, const bytes& payload) {
-    slot_header h = request(slot, generation, payload.size());
-    h.kind = message_kind::response;
-    bytes stream;
-    append(stream, h);
-    append(stream, payload);
-    return stream;
-}
-
-TEST(tcp_stream, responses_come_only_where_they_are_expected) {
-    const bytes stream = response(1, 5, random_bytes(32, 1));
-    stream_reader nobody = response_reader();
-    EXPECT_TRUE(feed(nobody, stream, 9).violation);
-    stream_reader stale = response_reader();
-    stale.expect(1, 4, {});
-    EXPECT_TRUE(feed(stale, stream, 9).violation);
-    stream_reader right = response_reader();
-    right.expect(1, 5, {});
-    EXPECT_EQ(feed(right, stream, 9).messages.size(), 1U);
-    EXPECT_TRUE(feed(right, stream, 9).violation) << "the same answer twice";
-}
-
-TEST(tcp_stream, a_response_is_bounded_by_its_response_target) {
-    bytes room(32);
-    stream_reader reader = response_reader();
-    reader.expect(1, 5, room);
-    const bytes payload = random_bytes(32, 1);
-    ASSERT_EQ(feed(reader, response(1, 5, payload), 9).messages.size(), 1U);
-    EXPECT_EQ(room, payload);
-    reader.expect(1, 6, room);
-    EXPECT_TRUE(feed(reader, response(1, 6, random_bytes(33, 1)), 9).violation);
-}
-
-TEST(tcp_stream, a_redirect_at_any_offset_leaves_the_target_alone) {
-    const bytes payload = random_bytes(90, 1);
-    const bytes stream = response(1, 5, payload);
-    for (std::size_t cut = 0; cut < stream.size(); ++cut) {
-        bytes room(100);
-        stream_reader reader = response_reader();
-        reader.expect(1, 5, room);
-        EXPECT_TRUE(feed(reader, std::span(stream).first(cut), 13).messages.empty());
-        reader.redirect(1);
-        const bytes before = room;
-        const feed_result got = feed(reader, std::span(stream).subspan(cut), 13);
-        ASSERT_EQ(got.messages.size(), 1U) << cut;
-        EXPECT_EQ(got.messages[0].payload, payload) << cut;
-        EXPECT_EQ(room, before) << cut;
-    }
 }
 
 /// What a socket would take of a plan, appended to `stream`.

@@ -124,9 +124,12 @@ bool is_overheard(const world_security& security) {
     return tap.heard(secret) || tap.heard("ACCLTCP");
 }
 
-TEST(tcp_tls, an_eavesdropper_sees_no_payload) {
+TEST(tcp_tls, an_eavesdropper_sees_no_payload_unless_an_end_says_off_or_has_no_keys) {
     EXPECT_TRUE(is_overheard({}));
     EXPECT_FALSE(is_overheard(all_encrypted()));
+    EXPECT_FALSE(is_overheard(with_keys(encryption::automatic, encryption::automatic)));
+    EXPECT_FALSE(is_overheard(with_keys(encryption::automatic, encryption::required)));
+    EXPECT_TRUE(is_overheard(with_keys(encryption::automatic, encryption::off)));
 }
 
 TEST(tcp_tls, one_changed_byte_ends_the_session_and_delivers_nothing_wrong) {
@@ -188,42 +191,6 @@ TEST(tcp_tls, a_plain_connection_to_an_encrypted_session_is_refused) {
     EXPECT_EQ(core::decode_data_answer(head).code(), status::unauthorized);
     for (int i = 0; i < 20; ++i) tcp_world::take(*world.server_poller);
     EXPECT_TRUE(server->arrived.empty() && server->lost.empty());
-}
-
-/// What a server's link says to a client that wants this.
-status answer_to_wish(encryption at_server, bool encrypted, std::string& sentence) {
-    const world_security security = with_keys(at_server, encryption::automatic);
-    auto poller = make_poller(core::link_role::server, "127.0.0.1", security.server);
-    end owner;
-    auto link = poller->open_link(
-        make_config(core::link_role::server, {.slots = 1, .request_bytes = 64, .response_bytes = 64}, 1, owner));
-    const auto attached = (*link)->attach({1, {}, {}, client_words(encrypted)}, core::never);
-    if (attached) return status::ok;
-    sentence = attached.error().message;
-    return attached.code();
-}
-
-TEST(tcp_tls, a_server_takes_what_its_option_allows) {
-    std::string why;
-    EXPECT_EQ(answer_to_wish(encryption::automatic, true, why), status::ok);
-    EXPECT_EQ(answer_to_wish(encryption::automatic, false, why), status::ok);
-    EXPECT_EQ(answer_to_wish(encryption::required, true, why), status::ok);
-    EXPECT_EQ(answer_to_wish(encryption::required, false, why), status::unauthorized);
-    EXPECT_NE(why.find("encrypt=required"), std::string::npos) << why;
-    EXPECT_EQ(answer_to_wish(encryption::off, false, why), status::ok);
-    EXPECT_EQ(answer_to_wish(encryption::off, true, why), status::unsupported);
-    EXPECT_NE(why.find("encrypt=off"), std::string::npos) << why;
-}
-
-TEST(tcp_tls, keys_encrypt_unless_the_client_says_off) {
-    for (const encryption wish : {encryption::automatic, encryption::required, encryption::off}) {
-        tcp_world world("127.0.0.1", with_keys(encryption::automatic, wish));
-        const wiretap tap(world.door.port());
-        auto c = world.connect({}, tap.port());
-        ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 1, bytes_of(secret)), status::ok);
-        world.run({&c}, [&] { return !c.server->arrived.empty(); });
-        EXPECT_EQ(tap.heard(secret), wish == encryption::off);
-    }
 }
 
 TEST(tcp_tls, encrypted_payloads_release_lent_memory_at_once) {

@@ -30,7 +30,7 @@ struct tls_pair {
     tls_pair() {
         const world_security security = all_encrypted();
         client.emplace(*core::tls_stream::connect(security.client->keys, sockets[0].get(), "", core::data_protocol));
-        server.emplace(*core::tls_stream::accept(security.server->keys, sockets[1].get()));
+        server.emplace(*core::tls_stream::accept(security.server->current()->keys, sockets[1].get()));
         const core::nanoseconds deadline = core::deadline_after(5s);
         while (!done && core::now() < deadline) {
             done = client->handshake() == core::tls_outcome::done;
