@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "unit/zmq_pair.hpp"
 
+#include <algorithm>
+#include <array>
 #include <thread>
+#include <utility>
 
 namespace accel::zmq::testing {
 namespace {
@@ -28,43 +31,9 @@ struct memory {
     region bytes;
 };
 
-class zmq_link_test : public zmq_test {
-  protected:
-    void round_trips(pair& both, std::uint32_t slots) {
-        std::uint32_t generation = 0;
-        for (const std::size_t size :
-             {std::size_t{0}, std::size_t{1}, std::size_t{63}, std::size_t{960}, std::size_t{1024}, std::size_t{4096},
-              std::size_t{8100}, std::size_t{8192}, std::size_t{65'536}, mebibyte - 1, mebibyte}) {
-            ++generation;
-            const auto slot = static_cast<std::uint32_t>(generation % slots);
-            const auto asked = random_bytes(size, generation);
-            ASSERT_EQ(send(*both.client, message_kind::request, slot, asked, generation), status::ok);
-            const link_event request = next(*server_events);
-            expect_payload(request, asked);
-            EXPECT_EQ(request.header.slot, slot);
-            EXPECT_EQ(request.header.generation, generation);
-            both.server->consumed(slot);
-            const auto answer = random_bytes(size, generation + 1'000);
-            ASSERT_EQ(send(*both.server, message_kind::response, slot, answer, generation), status::ok);
-            expect_payload(next(*both.client_events), answer);
-            both.client->consumed(slot);
-        }
-    }
-};
+class zmq_link_test : public zmq_test {};
 
-TEST_F(zmq_link_test, messages_of_all_sizes_go_both_ways) {
-    listen();
-    auto both = open({4, mebibyte, mebibyte});
-    round_trips(both, 4);
-}
-
-TEST_F(zmq_link_test, messages_go_both_ways_encrypted) {
-    listen(false);
-    auto both = open({4, mebibyte, mebibyte});
-    round_trips(both, 4);
-}
-
-TEST_F(zmq_link_test, a_key_that_is_not_a_sessions_does_not_attach) {
+TEST_F(zmq_link_test, ends_without_each_other_s_keys_refuse_each_other) {
     listen(false);
     auto granted = open_client({1, 64, 64});
     const auto server = open_server_link({1, 64, 64}, {}, nullptr, granted.client->describe());
@@ -72,21 +41,17 @@ TEST_F(zmq_link_test, a_key_that_is_not_a_sessions_does_not_attach) {
     const auto stranger = open_client({1, 64, 64});
     const auto refused = attach(stranger, server->describe());
     EXPECT_EQ(refused.code(), status::unauthorized) << refused.error().message;
+    plain = true;
+    const auto without = open_client({1, 64, 64});
+    EXPECT_EQ(attach(without, server->describe()).code(), status::unauthorized);
     EXPECT_TRUE(attach(granted, server->describe()).ok()) << "its own client is not kept out";
-}
-
-TEST_F(zmq_link_test, ends_with_and_without_keys_refuse_each_other) {
-    listen(false);
     core::link_config config;
     config.role = core::link_role::server;
     config.geometry = {1, 64, 64};
     config.receive = make_slots(1, 64);
     config.send = make_slots(1, 64);
-    auto server = server_events->open_link(config);
-    EXPECT_EQ((*server)->attach({0, {}, {}, encode(client_description{})}, core::never).code(), status::unauthorized);
-    plain = true;
-    const auto client = open_client({1, 64, 64});
-    EXPECT_EQ(attach(client, (*server)->describe()).code(), status::unauthorized);
+    auto other = server_events->open_link(config);
+    EXPECT_EQ((*other)->attach({0, {}, {}, encode(client_description{})}, core::never).code(), status::unauthorized);
 }
 
 TEST_F(zmq_link_test, a_closed_port_is_reported) {
@@ -132,119 +97,134 @@ TEST_F(zmq_link_test, a_slot_that_zeromq_still_holds_waits) {
     EXPECT_EQ(send(*both.server, message_kind::response, 0, {}, 2), status::ok);
 }
 
-TEST_F(zmq_link_test, thousands_of_messages_at_full_depth_arrive_unchanged) {
-    listen();
-    constexpr std::uint32_t slots = 16;
-    auto both = open({slots, 4'096, 4'096});
-    std::minstd_rand random{3};
-    std::array<link_event, 16> events;
-    std::vector<std::vector<std::byte>> asked(slots);
-    std::vector<std::uint32_t> generation(slots, 0);
-    std::vector<bool> busy(slots, false);
-    std::size_t answered = 0;
-    auto deadline = core::deadline_after(60s);
-    while (answered < 5'000 && core::now() < deadline) {
-        for (std::uint32_t slot = 0; slot < slots; ++slot) {
-            if (busy[slot]) continue;
-            asked[slot] = random_bytes(random() % 4'097, static_cast<std::uint32_t>(random()));
-            ASSERT_EQ(send(*both.client, message_kind::request, slot, asked[slot], ++generation[slot]), status::ok);
-            busy[slot] = true;
-        }
-        std::size_t count = server_events->poll(events);
-        for (std::size_t i = 0; i < count; ++i) {
-            const slot_header& header = events[i].header;
-            expect_payload(events[i], asked[header.slot]);
-            // The echo is made before the request's bytes are given back.
-            const std::vector<std::byte> echo{events[i].payload.begin(), events[i].payload.end()};
-            both.server->consumed(header.slot);
-            ASSERT_EQ(send(*both.server, message_kind::response, header.slot, echo, header.generation), status::ok);
-        }
-        count = both.client_events->poll(events);
-        for (std::size_t i = 0; i < count; ++i) {
-            const std::uint32_t slot = events[i].header.slot;
-            EXPECT_EQ(events[i].header.generation, generation[slot]);
-            expect_payload(events[i], asked[slot]);
-            both.client->consumed(slot);
-            busy[slot] = false;
-            ++answered;
-            deadline = core::deadline_after(60s);
-        }
+/// Calls in all slots of one link. Payloads lie in slots or are lent, responses go to slots or targets, and each end
+/// overwrites its memory as soon as it has it back.
+class random_calls : public zmq_link_test {
+  protected:
+    static constexpr std::uint32_t slots = 16;
+    static constexpr std::size_t most = 70'000;
+
+    struct call {
+        std::uint32_t generation = 0;
+        std::vector<std::byte> asked;
+        std::vector<std::byte> answer;
+        bool lent = false;
+        bool directed = false;
+        bool given_up = false;
+        bool owed = false;  ///< ZeroMQ held what the client had lent, who will be told
+        bool answered = false;
+        bool released = true;  ///< the server has its lent answer back
+        bool busy = false;
+    };
+
+    [[nodiscard]] slice part(memory& of, std::uint32_t slot, std::size_t size) const {
+        return *of.bytes.part(slot * most, size);
     }
-    EXPECT_GE(answered, 5'000U);
-}
-
-TEST_F(zmq_link_test, lent_payloads_are_sent_in_place) {
-    listen();
-    auto both = open({2, mebibyte, mebibyte});
-    memory asked{mebibyte};
-    memory answer{mebibyte};
-    const auto content = random_bytes(mebibyte, 1);
-    for (std::uint32_t generation = 1; generation <= 20; ++generation) {
-        ASSERT_EQ(send_lent(*both.client, message_kind::request, 1, asked.filled(content), generation), status::ok);
-        expect_payload(next(*server_events), content);
-        both.server->consumed(1);
-        const auto reply = random_bytes(100 * generation, generation);
-        ASSERT_EQ(send_lent(*both.server, message_kind::response, 1, answer.filled(reply), generation), status::ok);
-        expect_payload(next(*both.client_events), reply);
-        both.client->consumed(1);
-        const link_event told = next(*server_events);
-        ASSERT_EQ(told.kind, event_kind::buffer_released) << "a server hears of every lent payload";
-        EXPECT_EQ(told.header.slot, 1U);
+    void overwrite(memory& of, std::uint32_t slot) const { std::memset(of.bytes.data() + slot * most, 0x11, most); }
+    [[nodiscard]] std::vector<std::byte> some_bytes(std::uint32_t seed) {
+        constexpr std::array<std::size_t, 12> edges{0, 1, 63, 64, 960, 961, 1'024, 4'096, 8'100, 8'192, 65'536, most};
+        const auto kind = random() % 8;
+        return random_bytes(kind < 3 ? edges[random() % edges.size()] : random() % (kind < 6 ? 5'000 : most), seed);
     }
-    EXPECT_TRUE(silent(*both.client_events)) << "a client that has not asked hears nothing";
-    EXPECT_TRUE(both.client->retract(1));
-}
-
-TEST_F(zmq_link_test, an_empty_lent_payload_arrives) {
-    listen();
-    auto both = open({1, 64, 64});
-    memory nothing{64};
-    ASSERT_EQ(send_lent(*both.client, message_kind::request, 0, *nothing.bytes.part(0, 0)), status::ok);
-    expect_payload(next(*server_events), {});
-}
-
-TEST_F(zmq_link_test, a_response_goes_to_its_response_target) {
-    listen();
-    auto both = open({1, 64, mebibyte});
-    memory target{mebibyte};
-    for (const std::size_t size : {std::size_t{1}, std::size_t{100}, std::size_t{70'000}}) {
-        const auto generation = static_cast<std::uint32_t>(size);
+    void ask(pair& both, std::uint32_t slot) {
+        call& now = calls[slot];
+        now = {};
+        now.generation = ++generations;
+        now.busy = true;
+        now.asked = some_bytes(generations);
+        now.lent = random() % 2 == 0;
+        now.directed = random() % 2 == 0;
+        overwrite(targets, slot);
         slot_header header;
-        header.generation = generation;
-        std::memcpy(both.client->send().header(0), &header, sizeof header);
-        ASSERT_EQ(both.client->deliver({0, {both.client->send().payload(0), 0}, nullptr, target.bytes.whole()}),
+        header.slot = slot;
+        header.generation = now.generation;
+        header.length = now.asked.size();
+        std::memcpy(both.client->send().header(slot), &header, sizeof header);
+        std::byte* const at = now.lent ? questions.bytes.data() + slot * most : both.client->send().payload(slot);
+        if (!now.asked.empty()) std::memcpy(at, now.asked.data(), now.asked.size());
+        const slice from = part(questions, slot, now.asked.size());
+        ASSERT_EQ(both.client->deliver({slot,
+                                        {at, now.asked.size()},
+                                        now.lent ? from.region() : nullptr,
+                                        now.directed ? part(targets, slot, most) : slice{}}),
                   status::ok);
-        expect_payload(next(*server_events), {});
-        both.server->consumed(0);
-        const auto answer = random_bytes(size, generation);
-        ASSERT_EQ(send(*both.server, message_kind::response, 0, answer, generation), status::ok);
-        const link_event response = next(*both.client_events);
-        expect_payload(response, answer);
-        EXPECT_EQ(response.payload.data(), target.bytes.data());
-        both.client->consumed(0);
+        if (now.directed && random() % 3 == 0) {
+            now.owed = !both.client->retract(slot);
+            if (!now.owed) overwrite(questions, slot);
+            now.given_up = true;
+        }
     }
-}
+    void serve(pair& both, const link_event& event) {
+        const std::uint32_t slot = event.header.slot;
+        call& now = calls[slot];
+        if (event.kind == event_kind::buffer_released) {
+            ASSERT_FALSE(std::exchange(now.released, true)) << "nothing was lent";
+            overwrite(answers, slot);
+            return settle(now);
+        }
+        EXPECT_EQ(event.header.generation, now.generation);
+        expect_payload(event, now.asked);
+        both.server->consumed(slot);
+        now.answer = some_bytes(now.generation + 1'000'000);
+        const bool lends = !now.answer.empty() && random() % 2 == 0;
+        now.released = !lends;
+        if (lends) std::memcpy(answers.bytes.data() + slot * most, now.answer.data(), now.answer.size());
+        ASSERT_EQ(lends ? send_lent(*both.server, message_kind::response, slot, part(answers, slot, now.answer.size()),
+                                    now.generation)
+                        : send(*both.server, message_kind::response, slot, now.answer, now.generation),
+                  status::ok);
+    }
+    void take(pair& both, const link_event& event) {
+        const std::uint32_t slot = event.header.slot;
+        call& now = calls[slot];
+        if (event.kind == event_kind::buffer_released) {
+            ASSERT_TRUE(std::exchange(now.owed, false)) << "a client that has not asked hears nothing";
+            return settle(now);
+        }
+        EXPECT_EQ(event.header.generation, now.generation);
+        expect_payload(event, now.answer);
+        const std::byte* const target = targets.bytes.data() + slot * most;
+        EXPECT_EQ(event.payload.data() == target, now.directed && !now.given_up);
+        const auto untouched = [](std::byte each) { return each == std::byte{0x11}; };
+        EXPECT_TRUE(!now.given_up || std::all_of(target, target + most, untouched));
+        both.client->consumed(slot);
+        overwrite(questions, slot);
+        now.answered = true;
+        ++answered;
+        settle(now);
+    }
+    static void settle(call& now) { now.busy = !now.answered || !now.released || now.owed; }
+    void run(pair& both, std::size_t enough) {
+        std::array<link_event, 16> events;
+        auto deadline = core::deadline_after(60s);
+        while (answered < enough && core::now() < deadline && !HasFailure()) {
+            for (std::uint32_t slot = 0; slot < slots; ++slot)
+                if (!calls[slot].busy) ask(both, slot);
+            std::size_t count = server_events->poll(events);
+            for (std::size_t i = 0; i < count; ++i) serve(both, events[i]);
+            count = both.client_events->poll(events);
+            for (std::size_t i = 0; i < count; ++i) take(both, events[i]);
+            if (count > 0) deadline = core::deadline_after(60s);
+        }
+        EXPECT_GE(answered, enough);
+    }
 
-TEST_F(zmq_link_test, a_retracted_target_is_not_written) {
-    listen();
-    auto both = open({1, 64, 64});
-    memory target{64};
-    const auto before = random_bytes(64, 9);
-    std::memcpy(target.bytes.data(), before.data(), 64);
-    slot_header header;
-    header.generation = 1;
-    std::memcpy(both.client->send().header(0), &header, sizeof header);
-    ASSERT_EQ(both.client->deliver({0, {both.client->send().payload(0), 0}, nullptr, target.bytes.whole()}),
-              status::ok);
-    EXPECT_TRUE(both.client->retract(0));
-    expect_payload(next(*server_events), {});
-    both.server->consumed(0);
-    const auto answer = random_bytes(64, 1);
-    ASSERT_EQ(send(*both.server, message_kind::response, 0, answer, 1), status::ok);
-    const link_event response = next(*both.client_events);
-    expect_payload(response, answer);
-    EXPECT_NE(response.payload.data(), target.bytes.data());
-    EXPECT_EQ(std::memcmp(target.bytes.data(), before.data(), 64), 0);
+    std::minstd_rand random{3};
+    memory questions{slots * most};
+    memory answers{slots * most};
+    memory targets{slots * most};
+    std::array<call, slots> calls;
+    std::uint32_t generations = 0;
+    std::size_t answered = 0;
+};
+
+TEST_F(random_calls, thousands_of_messages_at_full_depth_arrive_unchanged) {
+    for (const bool insecure : {true, false}) {
+        listen(insecure);
+        auto both = open({slots, most, most});
+        calls = {};
+        run(both, answered + 2'000);
+    }
 }
 
 TEST_F(zmq_link_test, an_answer_of_another_generation_or_a_failure_is_not_directed) {
@@ -272,50 +252,6 @@ TEST_F(zmq_link_test, an_answer_of_another_generation_or_a_failure_is_not_direct
     EXPECT_NE(next(*both.client_events).payload.data(), target.bytes.data());
 }
 
-TEST_F(zmq_link_test, many_links_share_one_poller) {
-    listen();
-    constexpr std::uint8_t links = 40;
-    std::vector<pair> all;
-    std::vector<int> owners(links);
-    for (std::uint8_t i = 0; i < links; ++i) all.push_back(open({2, 256, 256}, i, &owners[i]));
-    for (std::uint8_t i = 0; i < links; ++i) {
-        ASSERT_EQ(send(*all[i].client, message_kind::request, 1, random_bytes(100, i)), status::ok);
-    }
-    std::vector<bool> seen(links, false);
-    for (std::uint8_t i = 0; i < links; ++i) {
-        const link_event event = next(*server_events);
-        const auto which = static_cast<std::size_t>(static_cast<int*>(event.owner) - owners.data());
-        ASSERT_LT(which, owners.size());
-        EXPECT_FALSE(seen[which]);
-        seen[which] = true;
-        expect_payload(event, random_bytes(100, static_cast<std::uint32_t>(which)));
-    }
-}
-
-TEST_F(zmq_link_test, an_arriving_message_wakes_a_sleeper) {
-    listen();
-    auto both = open({1, 64, 64});
-    std::array<link_event, 16> events;
-    ASSERT_TRUE(eventually([&] { return server_events->poll(events) == 0 && server_events->arm(); }));
-    pollfd server_sleeps{server_events->event_fd(), POLLIN, 0};
-    std::thread client{[&] {
-        std::this_thread::sleep_for(50ms);
-        EXPECT_EQ(send(*both.client, message_kind::request, 0, {}), status::ok);
-    }};
-    ASSERT_EQ(::poll(&server_sleeps, 1, 10'000), 1);
-    client.join();
-    server_events->disarm();
-    EXPECT_EQ(next(*server_events).kind, event_kind::arrived);
-
-    both.server->consumed(0);
-    ASSERT_TRUE(eventually([&] { return both.client_events->poll(events) == 0 && both.client_events->arm(); }));
-    ASSERT_EQ(send(*both.server, message_kind::response, 0, {}), status::ok);
-    pollfd client_sleeps{both.client_events->event_fd(), POLLIN, 0};
-    ASSERT_EQ(::poll(&client_sleeps, 1, 10'000), 1);
-    both.client_events->disarm();
-    EXPECT_EQ(next(*both.client_events).kind, event_kind::arrived);
-}
-
 TEST_F(zmq_link_test, memory_that_zeromq_releases_wakes_a_sleeper) {
     listen();
     auto both = open({1, 64, 64});
@@ -336,20 +272,6 @@ TEST_F(zmq_link_test, memory_that_zeromq_releases_wakes_a_sleeper) {
         server_events->disarm();
     }
     EXPECT_TRUE(told);
-}
-
-TEST_F(zmq_link_test, opening_and_closing_links_leaves_no_descriptor) {
-    listen();
-    { auto warm = open({2, 64, 64}, 250); }
-    const std::size_t before = open_descriptors();
-    for (int i = 0; i < 200; ++i) {
-        auto both = open({2, 64, 64}, static_cast<std::uint8_t>(i));
-        ASSERT_EQ(send(*both.client, message_kind::request, 0, {}), status::ok);
-        ASSERT_EQ(next(*server_events).kind, event_kind::arrived);
-        EXPECT_TRUE(eventually([&] { return both.client->close(); }));
-        EXPECT_TRUE(eventually([&] { return both.server->close(); }));
-    }
-    EXPECT_TRUE(eventually([&] { return open_descriptors() <= before; })) << open_descriptors() << " > " << before;
 }
 
 }  // namespace
