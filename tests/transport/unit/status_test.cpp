@@ -29,14 +29,11 @@ TEST(status, every_value_has_a_name_of_its_own) {
     EXPECT_EQ(names.size(), status_count);
     EXPECT_EQ(to_string(status::peer_lost), "peer_lost");
     EXPECT_EQ(to_string(status::ok), "ok");
-}
-
-TEST(status, a_value_from_elsewhere_has_some_name) {
-    EXPECT_FALSE(to_string(static_cast<status>(status_count)).empty());
+    EXPECT_FALSE(to_string(static_cast<status>(status_count)).empty()) << "from elsewhere";
     EXPECT_FALSE(to_string(static_cast<status>(0xffff)).empty());
 }
 
-TEST(result, holds_a_value) {
+TEST(result, a_result_holds_a_value_or_an_error) {
     result<std::string> r{std::string("value")};
     EXPECT_TRUE(r);
     EXPECT_TRUE(r.ok());
@@ -44,14 +41,15 @@ TEST(result, holds_a_value) {
     EXPECT_EQ(*r, "value");
     EXPECT_EQ(r->size(), 5U);
     EXPECT_EQ(std::move(r).value(), "value");
-}
-
-TEST(result, holds_an_error) {
-    const result<int> r{error{status::timed_out, 110, "too late"}};
-    EXPECT_FALSE(r);
-    EXPECT_EQ(r.code(), status::timed_out);
-    EXPECT_EQ(r.error().native, 110);
-    EXPECT_EQ(r.error().message, "too late");
+    const result<int> late{error{status::timed_out, 110, "too late"}};
+    EXPECT_FALSE(late);
+    EXPECT_EQ(late.code(), status::timed_out);
+    EXPECT_EQ(late.error().native, 110);
+    EXPECT_EQ(late.error().message, "too late");
+    EXPECT_TRUE(result<void>{});
+    const result<void> failed{error{status::closed, 0, "gone"}};
+    EXPECT_FALSE(failed);
+    EXPECT_EQ(failed.code(), status::closed);
 }
 
 TEST(result, value_of_an_error_ends_the_process_with_its_sentence) {
@@ -59,13 +57,6 @@ TEST(result, value_of_an_error_ends_the_process_with_its_sentence) {
     result<int> r{error{status::system_error, 98, "the port is taken"}};
     EXPECT_DEATH((void)r.value(), "system_error.*the port is taken");
     EXPECT_DEATH((void)*std::move(r), "the port is taken");
-}
-
-TEST(result, a_void_result_is_success_until_it_holds_an_error) {
-    EXPECT_TRUE(result<void>{});
-    const result<void> failed{error{status::closed, 0, "gone"}};
-    EXPECT_FALSE(failed);
-    EXPECT_EQ(failed.code(), status::closed);
 }
 
 }  // namespace
