@@ -1,45 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/control/cancel_outbox.hpp"
 
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace accel::core {
 namespace {
 
-TEST(cancel_outbox, an_outbox_wakes_its_thread_once) {
-    cancel_outbox outbox{8};
-    EXPECT_FALSE(outbox.pending());
-    EXPECT_TRUE(outbox.add({7, 6}));
-    EXPECT_FALSE(outbox.add({7, 9})) << "the thread has been woken";
-    EXPECT_TRUE(outbox.pending());
-    EXPECT_EQ(outbox.take(8), (std::vector<call_id>{{7, 9}}));
-    EXPECT_FALSE(outbox.pending());
-    EXPECT_TRUE(outbox.add({7, 10}));
-}
-
-TEST(cancel_outbox, cancels_are_taken_in_batches) {
-    cancel_outbox outbox{5};
-    for (std::uint32_t slot = 0; slot < 5; ++slot) (void)outbox.add({slot, slot + 5});
-    EXPECT_EQ(outbox.take(3), (std::vector<call_id>{{0, 5}, {1, 6}, {2, 7}}));
-    EXPECT_TRUE(outbox.pending());
-    EXPECT_EQ(outbox.take(3), (std::vector<call_id>{{3, 8}, {4, 9}}));
-    EXPECT_FALSE(outbox.pending());
-}
-
-TEST(cancel_outbox, unsent_cancels_are_put_back) {
-    cancel_outbox outbox{3};
-    for (std::uint32_t slot = 0; slot < 3; ++slot) (void)outbox.add({slot, 5});
-    const std::vector<call_id> untold = outbox.take(2);
-    (void)outbox.add({0, 6});
-    outbox.put_back(untold);
-    EXPECT_TRUE(outbox.pending());
-    EXPECT_EQ(outbox.take(3), (std::vector<call_id>{{0, 6}, {1, 5}, {2, 5}}));
-}
-
-TEST(cancel_outbox, slots_that_do_not_exist_are_ignored) {
-    cancel_outbox outbox{1000};
-    EXPECT_FALSE(outbox.add({1000, 1}));
-    EXPECT_FALSE(outbox.pending());
+/// Against a model: the newest generation of each slot that is not on its way.
+TEST(cancel_outbox, the_newest_cancel_of_each_slot_is_taken_once_and_wakes_once) {
+    constexpr std::uint32_t slots = 6;
+    for (std::uint32_t seed = 1; seed <= 200; ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        std::minstd_rand random(seed);
+        cancel_outbox outbox{slots};
+        std::map<std::uint32_t, std::uint32_t> waiting;
+        std::vector<call_id> under_way;
+        bool woken = false;
+        for (std::uint32_t step = 1; step <= 40; ++step) {
+            const std::uint32_t slot = static_cast<std::uint32_t>(random() % (slots + 1));
+            const std::size_t most = 1 + random() % slots;
+            switch (random() % 4) {
+                case 0:
+                    outbox.put_back(under_way);  // could not be told
+                    for (const call_id& each : under_way) waiting.emplace(each.slot, each.generation);
+                    under_way.clear();
+                    woken = true;
+                    break;
+                case 1:
+                    under_way = outbox.take(most);
+                    for (const call_id& each : under_way) {
+                        EXPECT_EQ(each.slot, waiting.begin()->first) << "step " << step;
+                        EXPECT_EQ(each.generation, waiting.begin()->second) << "step " << step;
+                        waiting.erase(waiting.begin());
+                    }
+                    EXPECT_TRUE(under_way.size() == most || waiting.empty());
+                    woken = !waiting.empty();
+                    break;
+                default:
+                    EXPECT_EQ(outbox.add({slot, step}), slot < slots && !woken) << "step " << step;
+                    if (slot == slots) break;  // there is no such slot
+                    waiting[slot] = step;
+                    woken = true;
+            }
+            EXPECT_EQ(outbox.pending(), woken) << "step " << step;
+        }
+    }
 }
 
 }  // namespace

@@ -69,6 +69,7 @@ class fake_host : public session_host {
     void close_session(std::uint64_t session_id, status why) noexcept override {
         const std::lock_guard lock{mutex_};
         open_[session_id] = why;
+        endings_.push_back(session_id);
     }
     std::optional<session_token> token_of(std::uint64_t session_id) const override {
         const std::lock_guard lock{mutex_};
@@ -125,6 +126,11 @@ class fake_host : public session_host {
         const auto found = open_.find(session_id);
         return found != open_.end() ? found->second : status::ok;
     }
+    /// Sessions whose clients closed or died, in this order.
+    [[nodiscard]] std::vector<std::uint64_t> endings() {
+        const std::lock_guard lock{mutex_};
+        return endings_;
+    }
     [[nodiscard]] std::size_t open() {
         const std::lock_guard lock{mutex_};
         std::size_t count = 0;
@@ -152,6 +158,7 @@ class fake_host : public session_host {
     bool held_ = false;
     std::uint64_t asked_ = 0;
     std::map<std::uint64_t, status> open_;
+    std::vector<std::uint64_t> endings_;
     std::vector<std::pair<std::uint64_t, call_id>> cancelled_;
     std::uint64_t last_id_ = 0;
     client_identity last_client_;

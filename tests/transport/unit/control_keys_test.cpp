@@ -23,6 +23,11 @@ class control_keys_test : public ::testing::Test {
         std::ifstream file{folder.file(name)};
         return {std::istreambuf_iterator<char>{file}, {}};
     }
+    /// Empty: it was read.
+    template <class Read>
+    [[nodiscard]] static error as_error(const result<Read>& read) {
+        return read.ok() ? error{} : read.error();
+    }
     [[nodiscard]] std::string private_half(const std::string& name) const {
         auto key = read_private_key(folder.file(name));
         EXPECT_TRUE(key.ok()) << key.error().message;
@@ -92,29 +97,43 @@ TEST_F(control_keys_test, a_full_disk_leaves_no_empty_key_file) {
     EXPECT_FALSE(std::filesystem::exists(folder.file("pair.key.new")));
 }
 
-TEST_F(control_keys_test, a_key_file_that_others_can_read_is_refused) {
-    ASSERT_EQ(::chmod(folder.file("client.key").c_str(), 0640), 0);
-    const auto refused = read_private_key(folder.file("client.key"));
-    ASSERT_EQ(refused.code(), status::unauthorized);
-    EXPECT_NE(refused.error().message.find("chmod 600"), std::string::npos);
-}
-
-TEST_F(control_keys_test, a_key_file_of_another_user_is_refused) {
-    if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file away";
-    ASSERT_EQ(::chown(folder.file("client.key").c_str(), 12345, 12345), 0);
-    const auto refused = read_private_key(folder.file("client.key"));
-    ASSERT_EQ(refused.code(), status::unauthorized);
-    EXPECT_NE(refused.error().message.find("another user"), std::string::npos) << refused.error().message;
-}
-
-TEST_F(control_keys_test, a_secret_that_is_mounted_for_a_group_is_taken) {
-    if (::geteuid() != 0) GTEST_SKIP() << "only root makes files of root";
-    ASSERT_EQ(::chown(folder.file("client.key").c_str(), 0, 12345), 0);
-    ASSERT_EQ(::chmod(folder.file("client.key").c_str(), 0440), 0);
-    EXPECT_TRUE(read_private_key(folder.file("client.key")).ok());
-    for (const mode_t too_much : {0640U, 0444U, 0460U}) {
-        ASSERT_EQ(::chmod(folder.file("client.key").c_str(), too_much), 0);
-        EXPECT_EQ(read_private_key(folder.file("client.key")).code(), status::unauthorized) << too_much;
+/// Whose file it is, who may do what with it, and what is said of it.
+TEST_F(control_keys_test, keys_are_read_only_from_files_that_nobody_else_can_read_or_change) {
+    struct file_of {
+        const char* name;
+        mode_t mode;
+        uid_t owner;
+        gid_t group;
+        const char* said;  ///< empty: it is taken
+    };
+    const uid_t self = ::geteuid();
+    const gid_t own = ::getegid();
+    constexpr uid_t other = 12'345;
+    const std::vector<file_of> files{
+        {"client.key", 0600, self, own, ""},
+        {"client.key", 0400, self, own, ""},
+        {"client.key", 0640, self, own, "chmod 600"},
+        {"client.key", 0604, self, own, "chmod 600"},
+        {"client.key", 0620, self, own, "chmod 600"},
+        {"client.key", 0600, other, other, "another user"},
+        {"client.key", 0440, 0, other, ""},  // a secret that is mounted for a group
+        {"client.key", 0640, 0, other, "chmod"},
+        {"client.key", 0444, 0, other, "chmod"},
+        {"client.key", 0460, 0, other, "chmod"},
+        {"authorized", 0644, self, own, ""},
+        {"authorized", 0664, self, own, "chmod go-w"},
+        {"authorized", 0646, self, own, "chmod go-w"},
+    };
+    for (const file_of& each : files) {
+        SCOPED_TRACE(::testing::Message() << each.name << ' ' << std::oct << each.mode << " of " << each.owner);
+        if (self != 0 && (each.owner != self || each.group != own)) continue;  // only root can give a file away
+        const std::string path = folder.file(each.name);
+        ASSERT_EQ(::chown(path.c_str(), each.owner, each.group), 0);
+        ASSERT_EQ(::chmod(path.c_str(), each.mode), 0);
+        const auto read = std::string(each.name) == "authorized" ? as_error(read_authorized_keys(path))
+                                                                 : as_error(read_private_key(path));
+        EXPECT_EQ(read.code, each.said[0] == '\0' ? status::ok : status::unauthorized) << read.message;
+        EXPECT_NE(read.message.find(each.said), std::string::npos) << read.message;
     }
 }
 
@@ -147,14 +166,6 @@ TEST_F(control_keys_test, a_pipe_does_not_block_the_reader) {
     EXPECT_FALSE(public_key_of_file(pipe).ok());
 }
 
-TEST_F(control_keys_test, the_advice_to_make_keys_is_only_for_a_missing_file) {
-    const auto missing = read_private_key(folder.file("missing.key"));
-    EXPECT_NE(missing.error().message.find("make a key pair"), std::string::npos) << missing.error().message;
-    const auto unreachable = read_private_key(folder.file("client.pub/client.key"));
-    ASSERT_EQ(unreachable.code(), status::unauthorized);
-    EXPECT_EQ(unreachable.error().message.find("make a key pair"), std::string::npos) << unreachable.error().message;
-}
-
 TEST_F(control_keys_test, files_are_found_again_from_another_folder) {
     const std::filesystem::path before = std::filesystem::current_path();
     std::filesystem::current_path(std::filesystem::path(folder.file("x")).parent_path());
@@ -164,39 +175,31 @@ TEST_F(control_keys_test, files_are_found_again_from_another_folder) {
     EXPECT_TRUE((*loaded)->reload().ok());
 }
 
-TEST_F(control_keys_test, trusted_keys_that_others_can_change_are_refused) {
-    ASSERT_EQ(::chmod(folder.file("authorized").c_str(), 0666), 0);
-    const auto refused = read_authorized_keys(folder.file("authorized"));
-    ASSERT_EQ(refused.code(), status::unauthorized);
-    EXPECT_NE(refused.error().message.find("chmod go-w"), std::string::npos) << refused.error().message;
-}
-
-TEST_F(control_keys_test, a_private_key_is_not_taken_for_a_public_one) {
-    const auto refused = read_server_key(folder.file("server.key"));
-    ASSERT_EQ(refused.code(), status::unauthorized);
-    EXPECT_NE(refused.error().message.find("private key"), std::string::npos) << refused.error().message;
-    EXPECT_EQ(read_authorized_keys(folder.file("server.key")).code(), status::unauthorized);
-}
-
-TEST_F(control_keys_test, invalid_key_files_are_refused) {
-    EXPECT_EQ(read_private_key(folder.file("missing.key")).code(), status::unauthorized);
+TEST_F(control_keys_test, invalid_key_files_are_refused_with_their_reason) {
+    const auto missing = read_private_key(folder.file("missing.key"));
+    EXPECT_EQ(missing.code(), status::unauthorized);
+    EXPECT_NE(missing.error().message.find("make a key pair"), std::string::npos) << missing.error().message;
+    const auto unreachable = read_private_key(folder.file("client.pub/client.key"));
+    ASSERT_EQ(unreachable.code(), status::unauthorized);
+    EXPECT_EQ(unreachable.error().message.find("make a key pair"), std::string::npos) << unreachable.error().message;
     ASSERT_EQ(::chmod(folder.file("client.pub").c_str(), 0600), 0);
     EXPECT_EQ(read_private_key(folder.file("client.pub")).code(), status::unauthorized);
     EXPECT_FALSE(read_private_key("/dev/zero").ok());
     EXPECT_EQ(read_server_key("neither key nor file").code(), status::unauthorized);
     EXPECT_EQ(read_server_key("ed25519:short").code(), status::unauthorized);
+    const auto private_one = read_server_key(folder.file("server.key"));
+    ASSERT_EQ(private_one.code(), status::unauthorized);
+    EXPECT_NE(private_one.error().message.find("private key"), std::string::npos) << private_one.error().message;
+    EXPECT_EQ(read_authorized_keys(folder.file("server.key")).code(), status::unauthorized);
 }
 
-TEST_F(control_keys_test, authorized_keys_take_names_comments_and_appended_files) {
+TEST_F(control_keys_test, authorized_keys_take_names_comments_and_appended_files_and_name_a_bad_line) {
     write("many", "# comment\n\n  " + folder.key("client") + "  alice\r\n" + text("stranger.pub"), 0644);
     auto keys = read_authorized_keys(folder.file("many"));
     ASSERT_TRUE(keys.ok()) << keys.error().message;
     ASSERT_EQ(keys->size(), 2U);
     EXPECT_EQ(keys->at(0).text(), folder.key("client"));
     EXPECT_EQ(keys->at(1).text(), folder.key("stranger"));
-}
-
-TEST_F(control_keys_test, a_bad_line_of_authorized_keys_is_named) {
     write("bad", folder.key("client") + "\nnot a key\n", 0644);
     const auto refused = read_authorized_keys(folder.file("bad"));
     ASSERT_EQ(refused.code(), status::unauthorized);

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/control/control_message.hpp"
 
+#include <cstring>
 #include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -47,7 +51,7 @@ std::vector<control_message> samples() {
             {0, going_away{}}};
 }
 
-TEST(control_message_test, every_kind_of_message_is_read_as_it_was_written) {
+TEST(control_message_test, messages_are_read_as_they_were_written) {
     for (const control_message& sent : samples()) {
         const auto bytes = encode_control(sent);
         auto got = decode_control(bytes);
@@ -56,32 +60,22 @@ TEST(control_message_test, every_kind_of_message_is_read_as_it_was_written) {
         EXPECT_EQ(got->body.index(), sent.body.index());
         EXPECT_EQ(encode_control(*got), bytes);
     }
-}
-
-TEST(control_message_test, a_hello_keeps_its_fields) {
-    auto got = decode_control(encode_control(sample_hello()));
-    ASSERT_TRUE(got.ok());
-    const auto& body = std::get<hello>(got->body);
-    EXPECT_EQ(body.request.version, 7);
-    EXPECT_EQ(body.request.scheme, "tcp");
-    EXPECT_EQ(body.request.wanted.slots, 8U);
-    EXPECT_EQ(body.request.wanted.request_bytes, 1U << 20);
-    EXPECT_EQ(body.request.wanted.response_bytes, 1U << 10);
-    EXPECT_EQ(body.request.peer_timeout, 500ms);
-    EXPECT_EQ(body.request.description.size(), 3U);
-    EXPECT_EQ(body.sent, 12345ns);
-}
-
-TEST(control_message_test, a_welcome_keeps_its_fields) {
-    auto got = decode_control(encode_control(sample_welcome()));
-    ASSERT_TRUE(got.ok());
-    const auto& body = std::get<welcome>(got->body);
-    EXPECT_EQ(body.grant.session_id, 77U);
-    EXPECT_EQ(body.grant.token[15], std::byte{15});
-    EXPECT_EQ(body.grant.peer_timeout, 250ms);
-    EXPECT_EQ(body.grant.description.size(), 512U);
-    EXPECT_EQ(body.boot[3], std::byte{0xab});
-    EXPECT_EQ(body.clocks.received, 2ns);
+    const auto asked = std::get<hello>(decode_control(encode_control(sample_hello()))->body);
+    EXPECT_EQ(asked.request.version, 7);
+    EXPECT_EQ(asked.request.scheme, "tcp");
+    EXPECT_EQ(asked.request.wanted.slots, 8U);
+    EXPECT_EQ(asked.request.wanted.request_bytes, 1U << 20);
+    EXPECT_EQ(asked.request.wanted.response_bytes, 1U << 10);
+    EXPECT_EQ(asked.request.peer_timeout, 500ms);
+    EXPECT_EQ(asked.request.description.size(), 3U);
+    EXPECT_EQ(asked.sent, 12345ns);
+    const auto told = std::get<welcome>(decode_control(encode_control(sample_welcome()))->body);
+    EXPECT_EQ(told.grant.session_id, 77U);
+    EXPECT_EQ(told.grant.token[15], std::byte{15});
+    EXPECT_EQ(told.grant.peer_timeout, 250ms);
+    EXPECT_EQ(told.grant.description.size(), 512U);
+    EXPECT_EQ(told.boot[3], std::byte{0xab});
+    EXPECT_EQ(told.clocks.received, 2ns);
 }
 
 TEST(control_message_test, truncated_or_longer_messages_are_refused) {
@@ -109,85 +103,138 @@ TEST(control_message_test, another_version_is_a_version_mismatch) {
     EXPECT_EQ(answer_of_malformed(encode_control({9, target_found{}})), 9U);
 }
 
-template <class Change>
-status changed_hello(Change change) {
-    auto message = sample_hello();
-    change(std::get<hello>(message.body));
-    return decode_control(encode_control(message)).code();
+using bytes = std::vector<std::byte>;
+using values = std::vector<std::uint64_t>;
+
+/// One field of a message, by its place on the wire (docs/protocol.md, section 4).
+struct field {
+    const char* name;
+    control_message in;
+    std::size_t at;
+    std::size_t size;
+    values good;
+    values bad;
+    bytes each{};  ///< the field counts what follows it, and this is one of them
+};
+
+/// The message with another value in this field, and as much behind it as it counts.
+bytes with(const field& what, std::uint64_t value) {
+    bytes out = encode_control(what.in);
+    std::uint64_t before = 0;
+    std::memcpy(&before, out.data() + what.at, what.size);
+    std::memcpy(out.data() + what.at, &value, what.size);
+    for (; !what.each.empty() && before < value; ++before)
+        out.insert(out.begin() + static_cast<std::ptrdiff_t>(what.at + what.size), what.each.begin(), what.each.end());
+    return out;
 }
 
-TEST(control_message_test, values_out_of_range_are_refused) {
-    EXPECT_EQ(changed_hello([](hello&) {}), status::ok);
-    EXPECT_EQ(changed_hello([](hello& m) { m.request.wanted.slots = 0; }), status::protocol_error);
-    EXPECT_EQ(changed_hello([](hello& m) { m.request.wanted.slots = max_slots + 1; }), status::protocol_error);
-    EXPECT_EQ(changed_hello([](hello& m) { m.request.wanted.request_bytes = max_payload_bytes + 1; }),
-              status::protocol_error);
-    EXPECT_EQ(changed_hello([](hello& m) { m.request.wanted.response_bytes = ~std::uint64_t{0}; }),
-              status::protocol_error);
-    // Durations are brought into range before they are sent.
-    EXPECT_EQ(changed_hello([](hello& m) { m.request.peer_timeout = nanoseconds{0}; }), status::ok);
-    EXPECT_EQ(changed_hello([](hello& m) { m.request.peer_timeout = never; }), status::ok);
-    auto bytes = encode_control({1, goodbye{1, status::ok}});
-    EXPECT_EQ(decode_control(bytes).code(), status::protocol_error);
-    auto unnamed = sample_welcome();
-    std::get<welcome>(unnamed.body).grant.session_id = 0;
-    EXPECT_EQ(decode_control(encode_control(unnamed)).code(), status::protocol_error);
-}
-
-TEST(control_message_test, names_of_targets_are_read_unchanged_or_refused) {
-    const auto code = [](std::string name) { return decode_control(encode_control({1, find_target{name}})).code(); };
-    auto good = decode_control(encode_control({1, find_target{"model-7/b"}}));
-    ASSERT_TRUE(good.ok());
-    EXPECT_EQ(std::get<find_target>(good->body).name, "model-7/b");
-    EXPECT_EQ(code(""), status::protocol_error);
-    EXPECT_EQ(code("a b"), status::protocol_error);
-    EXPECT_EQ(code("a\x7f"), status::protocol_error);
-    EXPECT_EQ(code(std::string("a\0", 2)), status::protocol_error);
-    EXPECT_EQ(code("\x80"), status::protocol_error);
-    auto longer = encode_control({1, find_target{std::string(64, 'n')}});
-    longer[16] = std::byte{65};
-    longer.push_back(std::byte{'n'});
-    EXPECT_EQ(decode_control(longer).code(), status::protocol_error) << "65 bytes";
-    EXPECT_EQ(decode_control(encode_control({1, target_found{0}})).code(), status::protocol_error);
-}
-
-TEST(control_message_test, invalid_lists_of_cancelled_calls_are_refused) {
-    const auto code = [](std::vector<call_id> calls) {
-        return decode_control(encode_control({0, cancel_calls{5, std::move(calls)}})).code();
+std::vector<field> fields() {
+    const bytes letter{std::byte{'n'}};
+    const bytes name_of_one{std::byte{1}, std::byte{'n'}};
+    bytes call(sizeof(call_id));
+    call[0] = call[4] = std::byte{1};
+    const control_message beat{0, heartbeat{{7ns, 8ns, 9ns}}};
+    const control_message cancel{0, cancel_calls{77, {{1, 1}}}};
+    constexpr std::uint64_t slots = max_slots;
+    constexpr std::uint64_t most = max_payload_bytes;
+    const values times{20'000'000, 86'400'000'000'000};
+    const values no_times{0, 19'999'999, 86'400'000'000'001, ~std::uint64_t{0}};
+    constexpr std::uint64_t beyond = std::uint64_t{1} << 62;
+    const values reading{0, beyond - 1};
+    const values no_reading{beyond, ~std::uint64_t{0}};
+    const values failures{1, status_count - 1};
+    const values no_failures{0, status_count, 0xffff};
+    return {
+        {"magic", beat, 0, 4, {0x4c454341}, {0, 0x4c454342}},
+        {"kind", beat, 6, 2, {6}, {0, 12, 0xffff}},
+        {"slots wanted", sample_hello(), 18, 4, {1, slots}, {0, slots + 1, 0xffff'ffff}},
+        {"request bytes wanted", sample_hello(), 22, 8, {0, most}, {most + 1, ~std::uint64_t{0}}},
+        {"response bytes wanted", sample_hello(), 30, 8, {0, most}, {most + 1, ~std::uint64_t{0}}},
+        {"peer_timeout wanted", sample_hello(), 38, 8, times, no_times},
+        {"priority", sample_hello(), 46, 1, {0, 1}, {2, 255}},
+        {"when it was sent", sample_hello(), 47, 8, reading, no_reading},
+        {"scheme", sample_hello(), 55, 1, {3, 16}, {17, 255}, letter},
+        {"client's description", sample_hello(), 59, 2, {3, 512}, {513, 2000}, letter},
+        {"session", sample_welcome(), 16, 8, {1, ~std::uint64_t{0}}, {0}},
+        {"slots granted", sample_welcome(), 40, 4, {1, slots}, {0, slots + 1}},
+        {"request bytes granted", sample_welcome(), 44, 8, {0, most}, {most + 1}},
+        {"response bytes granted", sample_welcome(), 52, 8, {0, most}, {most + 1}},
+        {"peer_timeout granted", sample_welcome(), 60, 8, times, no_times},
+        {"echo of a welcome", sample_welcome(), 84, 8, reading, no_reading},
+        {"receipt of a hello", sample_welcome(), 92, 8, reading, no_reading},
+        {"sending of a welcome", sample_welcome(), 100, 8, reading, no_reading},
+        {"server's description", sample_welcome(), 108, 2, {512}, {513}, letter},
+        {"refusal", {44, refused{status::overloaded, "no"}}, 16, 2, failures, no_failures},
+        {"reason", {44, refused{status::overloaded, "no"}}, 18, 2, {2, 512}, {513}, letter},
+        {"number of offers", {46, offers{{"n"}}}, 16, 1, {1, 16}, {17, 255}, name_of_one},
+        {"offer", {46, offers{{"n"}}}, 17, 1, {1, 96}, {97, 255}, letter},
+        {"echo of a heartbeat", beat, 16, 8, reading, no_reading},
+        {"receipt of a heartbeat", beat, 24, 8, reading, no_reading},
+        {"sending of a heartbeat", beat, 32, 8, reading, no_reading},
+        {"end of a session", {0, goodbye{77, status::peer_lost}}, 24, 2, failures, no_failures},
+        {"length of a name", {47, find_target{"n"}}, 16, 1, {1, 64}, {65, 255}, letter},
+        {"letter of a name", {47, find_target{"n"}}, 17, 1, {'!', '~'}, {0, '\n', ' ', 0x7f, 0x80, 0xff}},
+        {"number of a target", {48, target_found{9}}, 16, 4, {1, 0xffff'ffff}, {0}},
+        {"number of calls", cancel, 24, 2, {1, max_cancels}, {0, max_cancels + 1, 1000}, call},
+        {"slot of a call", cancel, 26, 4, {0, slots - 1}, {slots, 0xffff'ffff}},
+        {"generation of a call", cancel, 30, 4, {1, 0xffff'ffff}, {0}},
     };
-    auto most = decode_control(encode_control({0, cancel_calls{5, std::vector<call_id>(max_cancels, {3, 4})}}));
-    ASSERT_TRUE(most.ok());
-    EXPECT_EQ(std::get<cancel_calls>(most->body).session_id, 5U);
-    EXPECT_EQ(std::get<cancel_calls>(most->body).calls, std::vector<call_id>(max_cancels, {3, 4}));
-    EXPECT_EQ(code({}), status::protocol_error);
-    EXPECT_EQ(code({{max_slots, 1}}), status::protocol_error);
-    EXPECT_EQ(code({{0, 0}}), status::protocol_error) << "no call has generation 0";
-    auto longer = encode_control({0, cancel_calls{5, std::vector<call_id>(max_cancels, {3, 4})}});
-    longer[24] = std::byte{max_cancels + 1};
-    longer.resize(longer.size() + sizeof(call_id), std::byte{1});
-    EXPECT_EQ(decode_control(longer).code(), status::protocol_error);
-    longer[24] = std::byte{1};
-    EXPECT_EQ(decode_control(longer).code(), status::protocol_error) << "fewer than there are bytes";
 }
 
-TEST(control_message_test, texts_of_a_peer_are_made_printable) {
-    auto got = decode_control(encode_control({1, refused{status::overloaded, "no\x1b[31m\n"}}));
+TEST(control_message_test, each_field_has_its_limits) {
+    for (const field& each : fields()) {
+        for (const std::uint64_t value : each.good) {
+            const bytes sent = with(each, value);
+            auto got = decode_control(sent);
+            ASSERT_TRUE(got.ok()) << each.name << ' ' << value << ": " << got.error().message;
+            EXPECT_EQ(encode_control(*got), sent) << each.name << ' ' << value;
+        }
+        for (const std::uint64_t value : each.bad)
+            EXPECT_EQ(decode_control(with(each, value)).code(), status::protocol_error) << each.name << ' ' << value;
+    }
+    EXPECT_EQ(decode_control(encode_control({1, find_target{""}})).code(), status::protocol_error);
+    EXPECT_EQ(decode_control(encode_control({0, cancel_calls{5, {}}})).code(), status::protocol_error);
+    bytes fewer = with(fields()[fields().size() - 3], 2);
+    fewer[24] = std::byte{1};
+    EXPECT_EQ(decode_control(fewer).code(), status::protocol_error) << "one call, and the bytes of two";
+}
+
+TEST(control_message_test, a_sender_brings_texts_and_times_into_range) {
+    hello body = std::get<hello>(sample_hello().body);
+    for (const auto& [wanted, sent] : {std::pair{nanoseconds{-1}, nanoseconds{20ms}},
+                                       {nanoseconds{0}, 20ms},
+                                       {never, nanoseconds{24h}},
+                                       {nanoseconds{1s}, 1s}}) {
+        body.request.peer_timeout = wanted;
+        auto got = decode_control(encode_control({1, body}));
+        ASSERT_TRUE(got.ok()) << got.error().message;
+        EXPECT_EQ(std::get<hello>(got->body).request.peer_timeout, sent);
+    }
+    auto got = decode_control(encode_control({1, refused{status::overloaded, std::string(600, 'a')}}));
     ASSERT_TRUE(got.ok());
-    EXPECT_EQ(std::get<refused>(got->body).why, "no?[31m?");
+    EXPECT_EQ(std::get<refused>(got->body).why, std::string(512, 'a'));
+    got = decode_control(encode_control({1, refused{status::overloaded, "no\x1b[31m\x1f ~\x7f\x80\n"}}));
+    ASSERT_TRUE(got.ok());
+    EXPECT_EQ(std::get<refused>(got->body).why, "no?[31m? ~???") << "it may end on a terminal";
 }
 
 TEST(control_message_test, random_changes_are_parsed_or_refused) {
     std::minstd_rand random{1};
+    const std::vector<control_message> all = samples();
     std::size_t refused_count = 0;
-    for (int round = 0; round < 20'000; ++round) {
-        auto bytes = encode_control(samples()[static_cast<std::size_t>(round) % 7]);
-        for (int i = 0; i < 3; ++i) bytes[random() % bytes.size()] = static_cast<std::byte>(random());
-        if (random() % 4 == 0) bytes.resize(random() % (bytes.size() + 1));
-        auto got = decode_control(bytes);
+    for (std::size_t round = 0; round < 20'000; ++round) {
+        auto changed = encode_control(all[round % all.size()]);
+        for (int i = 0; i < 3; ++i) changed[random() % changed.size()] = static_cast<std::byte>(random());
+        if (random() % 4 == 0) changed.resize(random() % (changed.size() + 1));
+        auto got = decode_control(changed);
         if (!got.ok()) {
             ++refused_count;
             EXPECT_FALSE(got.error().message.empty());
+            continue;
         }
+        const auto again = encode_control(*got);
+        EXPECT_EQ(again.size(), changed.size()) << "round " << round;
+        EXPECT_TRUE(decode_control(again).ok()) << "round " << round;
     }
     EXPECT_GT(refused_count, 5'000U);
 }

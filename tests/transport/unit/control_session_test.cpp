@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <map>
+#include <memory>
+#include <string>
 #include <thread>
 
 #include <poll.h>
@@ -27,42 +30,6 @@ TEST_F(control_test, the_host_decides_what_a_session_is_granted) {
     EXPECT_EQ(host.last_client().name, "") << "nobody was authenticated";
     EXPECT_EQ(watch->ended(), status::ok);
     EXPECT_EQ(watch->clock_offset_ns.load(), 0) << "one host, one clock";
-}
-
-TEST_F(control_test, a_host_name_is_resolved) {
-    listen(insecure(), 2s, "localhost");
-    auto grant = context->control().open_session("localhost", server->port(), keys(insecure()), wish(), watch,
-                                                 deadline_after(patience));
-    EXPECT_TRUE(grant.ok()) << grant.error().message;
-    const auto unknown = context->control().open_session("no.such.host.invalid", server->port(), keys(insecure()),
-                                                         wish(), watch, deadline_after(patience));
-    EXPECT_EQ(unknown.code(), status::invalid_argument);
-}
-
-TEST_F(control_test, keys_let_an_authorised_client_in) {
-    key_folder folder;
-    listen(folder.server());
-    auto grant = open(keys(folder.client()), wish());
-    ASSERT_TRUE(grant.ok()) << grant.error().message;
-    EXPECT_EQ(host.last_client().name, folder.key("client"));
-    context->control().close_session(grant->session_id, watch);
-    EXPECT_TRUE(eventually([&] { return host.ended(grant->session_id) == status::closed; }));
-}
-
-TEST_F(control_test, a_refusal_of_the_host_comes_back_word_for_word) {
-    host.refusal = {status::overloaded, 0, "all 3 sessions are taken"};
-    listen(insecure());
-    const auto refused = open(keys(insecure()), wish());
-    ASSERT_EQ(refused.code(), status::overloaded);
-    EXPECT_EQ(refused.error().message, "all 3 sessions are taken");
-}
-
-TEST_F(control_test, the_offers_come_in_the_servers_order) {
-    listen(insecure());
-    auto offered =
-        context->control().query_offers(own_loopback(), server->port(), keys(insecure()), deadline_after(patience));
-    ASSERT_TRUE(offered.ok()) << offered.error().message;
-    EXPECT_EQ(*offered, (std::vector<std::string>{"tcp", "zmq"}));
 }
 
 /// The thread may take some of them while others are added.
@@ -106,8 +73,16 @@ TEST_F(control_test, a_storm_of_cancels_is_slowed_at_the_client) {
     EXPECT_EQ(watch->ended(), status::ok);
 }
 
-TEST_F(control_test, targets_are_found_by_name) {
+TEST_F(control_test, the_host_s_answers_come_back_word_for_word) {
+    host.refusal = {status::overloaded, 0, "all 3 sessions are taken"};
     listen(insecure());
+    const auto refused = open(keys(insecure()), wish());
+    ASSERT_EQ(refused.code(), status::overloaded);
+    EXPECT_EQ(refused.error().message, "all 3 sessions are taken");
+    auto offered =
+        context->control().query_offers(own_loopback(), server->port(), keys(insecure()), deadline_after(patience));
+    ASSERT_TRUE(offered.ok()) << offered.error().message;
+    EXPECT_EQ(*offered, (std::vector<std::string>{"tcp", "zmq"})) << "in the server's order";
     const auto find = [&](std::string_view name) {
         return context->control().find_target(own_loopback(), server->port(), keys(insecure()), name,
                                               deadline_after(patience));
@@ -135,17 +110,6 @@ TEST_F(control_test, closing_reaches_the_host_and_leaves_other_sessions_alone) {
     EXPECT_EQ(watch->ended(), status::ok) << "the channel that closes knows";
 }
 
-TEST_F(control_test, a_session_ended_by_the_server_ends_its_watch) {
-    listen(insecure());
-    auto grant = open(keys(insecure()), wish());
-    ASSERT_TRUE(grant.ok());
-    server->end_session(4711, status::closed);
-    std::thread{[&] { server->end_session(grant->session_id, status::overloaded); }}.join();
-    pollfd waiting{watch->event_fd(), POLLIN, 0};
-    EXPECT_EQ(::poll(&waiting, 1, 10'000), 1);
-    EXPECT_EQ(watch->ended(), status::overloaded);
-}
-
 TEST_F(control_test, a_draining_server_notifies_open_and_later_sessions) {
     listen(insecure());
     ASSERT_TRUE(open(keys(insecure()), wish()).ok());
@@ -165,27 +129,6 @@ TEST_F(control_test, a_draining_server_notifies_open_and_later_sessions) {
     EXPECT_TRUE(eventually([&] { return watch->ended() == status::closed; }));
     told.fd = watch->event_fd();
     EXPECT_EQ(::poll(&told, 1, 0), 1);
-}
-
-TEST_F(control_test, a_server_that_stops_ends_its_watches) {
-    listen(insecure());
-    ASSERT_TRUE(open(keys(insecure()), wish()).ok());
-    server.reset();
-    EXPECT_TRUE(eventually([&] { return watch->ended() == status::closed; }));
-}
-
-TEST_F(control_test, a_client_that_stops_ends_its_sessions) {
-    listen(insecure());
-    auto client = std::make_shared<context_state>();
-    for (int i = 0; i < 3; ++i) {
-        ASSERT_TRUE(
-            client->control()
-                .open_session(own_loopback(), server->port(), keys(insecure()), wish(), watch, deadline_after(patience))
-                .ok());
-    }
-    EXPECT_EQ(host.open(), 3U);
-    client.reset();
-    EXPECT_TRUE(eventually([&] { return host.open() == 0; }));
 }
 
 TEST_F(control_test, both_ends_stay_connected_while_nothing_happens) {
@@ -222,30 +165,25 @@ TEST_F(control_test, heartbeats_are_sent_while_a_session_is_being_opened) {
     EXPECT_EQ(host.open(), 3U);
 }
 
-TEST_F(control_test, a_closed_port_is_reported_long_before_the_deadline) {
+TEST_F(control_test, a_closed_port_is_reported_at_a_short_deadline_or_long_before_it) {
     listen(insecure());
     const std::uint16_t port = server->port();
     server.reset();
+    const std::string place = own_loopback() + ":" + std::to_string(port);
+    const auto open_within = [&](nanoseconds time) {
+        return context->control().open_session(own_loopback(), port, keys(insecure()), wish(), watch,
+                                               deadline_after(time));
+    };
+    auto failed = open_within(100ms);
+    EXPECT_EQ(failed.code(), status::timed_out);
+    EXPECT_NE(failed.error().message.find("no server answered at " + place), std::string::npos)
+        << failed.error().message;
     const nanoseconds start = now();
-    const auto failed = context->control().open_session(own_loopback(), port, keys(insecure()), wish(), watch,
-                                                        deadline_after(patience));
+    failed = open_within(patience);
     EXPECT_EQ(failed.code(), status::peer_lost);
     EXPECT_EQ(failed.error().native, ECONNREFUSED);
     EXPECT_LT(now() - start, patience / 2);
-    EXPECT_EQ(failed.error().message, "nothing listens at " + own_loopback() + ":" + std::to_string(port) +
-                                          ": start the server, or correct the URI");
-}
-
-TEST_F(control_test, a_closed_port_is_reported_at_a_short_deadline) {
-    listen(insecure());
-    const std::uint16_t port = server->port();
-    server.reset();
-    const auto failed =
-        context->control().open_session(own_loopback(), port, keys(insecure()), wish(), watch, deadline_after(100ms));
-    EXPECT_EQ(failed.code(), status::timed_out);
-    EXPECT_NE(failed.error().message.find("no server answered at " + own_loopback() + ":" + std::to_string(port)),
-              std::string::npos)
-        << failed.error().message;
+    EXPECT_EQ(failed.error().message, "nothing listens at " + place + ": start the server, or correct the URI");
 }
 
 TEST_F(control_test, a_server_that_starts_late_is_still_reached) {
@@ -283,76 +221,15 @@ TEST_F(control_test, a_port_that_is_taken_is_named) {
     EXPECT_NE(taken.error().message.find("in use"), std::string::npos);
 }
 
-TEST_F(control_test, a_thousand_sessions_share_one_connection) {
+TEST_F(control_test, sessions_of_one_context_share_a_connection) {
     listen(insecure());
-    const auto identity = keys(insecure());
-    ASSERT_TRUE(open(identity, wish()).ok());
+    ASSERT_TRUE(open(keys(insecure()), wish()).ok());
     const std::size_t before = open_descriptors();
-    std::vector<session_grant> grants;
-    for (int i = 0; i < 999; ++i) {
-        auto grant = open(identity, wish());
-        ASSERT_TRUE(grant.ok()) << grant.error().message;
-        grants.push_back(*grant);
-    }
-    EXPECT_EQ(host.open(), 1000U);
+    for (int i = 0; i < 300; ++i) ASSERT_TRUE(open(keys(insecure()), wish()).ok());
+    EXPECT_EQ(host.open(), 301U);
     EXPECT_LE(open_descriptors(), before + 2);
     server.reset();
     EXPECT_TRUE(eventually([&] { return watch->ended() == status::closed; }));
-}
-
-TEST_F(control_test, many_threads_open_and_close_at_once) {
-    listen(insecure());
-    const auto identity = keys(insecure());
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 8; ++t) {
-        threads.emplace_back([&] {
-            for (int i = 0; i < 50; ++i) {
-                const auto own = std::make_shared<session_watch>();
-                auto grant = context->control().open_session(own_loopback(), server->port(), identity, wish(), own,
-                                                             deadline_after(patience));
-                ASSERT_TRUE(grant.ok()) << grant.error().message;
-                if (i % 2 == 0) server->end_session(grant->session_id, status::closed);
-                context->control().close_session(grant->session_id, own);
-            }
-        });
-    }
-    for (auto& each : threads) each.join();
-    EXPECT_EQ(host.opened(), 400U);
-}
-
-TEST_F(control_test, opening_and_closing_sessions_leaves_no_descriptor) {
-    listen(insecure());
-    const auto identity = keys(insecure());
-    ASSERT_TRUE(open(identity, wish()).ok());
-    const std::size_t before = open_descriptors();
-    for (int i = 0; i < 2'000; ++i) {
-        const auto own = std::make_shared<session_watch>();
-        auto grant = context->control().open_session(own_loopback(), server->port(), identity, wish(), own,
-                                                     deadline_after(patience));
-        ASSERT_TRUE(grant.ok()) << grant.error().message;
-        context->control().close_session(grant->session_id, own);
-    }
-    EXPECT_TRUE(eventually([&] { return host.open() == 1; }));
-    EXPECT_LE(open_descriptors(), before + 2);
-}
-
-TEST_F(control_test, opening_and_closing_connections_leaves_no_descriptor) {
-    key_folder folder;
-    listen(folder.server());
-    const auto visit = [&] {
-        auto client = std::make_shared<context_state>();
-        const auto own = std::make_shared<session_watch>();
-        EXPECT_TRUE(client->control()
-                        .open_session(own_loopback(), server->port(), keys(folder.client()), wish(), own,
-                                      deadline_after(patience))
-                        .ok());
-    };
-    visit();
-    ASSERT_TRUE(eventually([&] { return host.open() == 0; }));
-    const std::size_t before = open_descriptors();
-    for (int i = 0; i < 25; ++i) visit();
-    EXPECT_TRUE(eventually([&] { return host.open() == 0; }));
-    EXPECT_TRUE(eventually([&] { return open_descriptors() <= before; })) << open_descriptors() << " > " << before;
 }
 
 }  // namespace

@@ -69,20 +69,50 @@ struct data_connection_key : control_test {
     std::optional<tls_stream> tls;
 };
 
-TEST_F(data_connection_key, a_session_key_opens_its_session) {
-    ASSERT_EQ(shake(session_key{grant.session_id, grant.token}), tls_outcome::done);
-    EXPECT_EQ(tls->session(), grant.session_id);
-    EXPECT_EQ(tls->peer_name(), "") << "no certificate was shown";
-    EXPECT_EQ(answer_to(grant.session_id), 0);
-    EXPECT_EQ(host.taken(), 1U);
-}
-
-TEST_F(data_connection_key, a_session_key_opens_no_other_session) {
+/// Who shows which key, and which session it wants.
+TEST_F(data_connection_key, a_data_connection_is_for_the_session_of_its_key_or_for_any_of_its_certificate) {
     auto second = open(keys(folder.client()), wish());
     ASSERT_TRUE(second.ok());
-    ASSERT_EQ(shake(session_key{grant.session_id, grant.token}), tls_outcome::done);
-    EXPECT_EQ(answer_to(second->session_id), ended);
-    EXPECT_EQ(host.taken(), 0U);
+    folder.make("outsider");
+    const session_key own{grant.session_id, grant.token};
+    const session_key made_up{grant.session_id, {}};
+    constexpr std::uint16_t taken = 0;
+    struct visit {
+        const char* name;
+        std::optional<session_key> key;
+        const char* who;
+        std::uint64_t wants;
+        std::uint16_t answer;
+        std::optional<std::uint64_t> session;  ///< that its key is for
+        const char* suites = nullptr;
+    };
+    const std::vector<visit> visits{
+        {"a key", own, "stranger", grant.session_id, taken, grant.session_id},
+        {"a key, without a certificate that counts", own, "outsider", grant.session_id, taken, grant.session_id},
+        {"a key of another session", own, "stranger", second->session_id, ended, grant.session_id},
+        {"no key", {}, "stranger", grant.session_id, taken, {}},
+        {"neither key nor certificate", {}, "outsider", grant.session_id, ended, {}},
+        // The key is for one cipher suite. Nobody has checked it where another one was taken.
+        {"an ignored key", made_up, "stranger", second->session_id, taken, {}, "TLS_AES_256_GCM_SHA384"},
+    };
+    std::size_t all = 0;
+    for (const visit& each : visits) {
+        SCOPED_TRACE(each.name);
+        const tls_outcome shaken = shake(each.key, data_protocol, each.who, each.suites);
+        all += each.answer == taken ? 1U : 0U;
+        // A client may finish its side before it hears of the refusal.
+        if (each.answer != ended || each.key) {
+            ASSERT_EQ(shaken, tls_outcome::done);
+            EXPECT_EQ(tls->session(), each.session);
+            EXPECT_EQ(tls->peer_name(), each.session ? "" : folder.key("server")) << "as a certificate says";
+        }
+        if (shaken == tls_outcome::done) {
+            EXPECT_EQ(answer_to(each.wants), each.answer);
+        }
+        EXPECT_EQ(host.taken(), all);
+    }
+    host.close_session(grant.session_id, status::closed);
+    EXPECT_EQ(shake(own), tls_outcome::failed) << "of a session that has ended";
 }
 
 TEST_F(data_connection_key, a_session_key_opens_no_control_connection) {
@@ -105,37 +135,6 @@ TEST_F(data_connection_key, a_wrong_key_is_refused_like_one_of_no_session) {
     }
     EXPECT_THAT(told, ::testing::Each(told.front())) << "a stranger would learn which sessions there are";
     EXPECT_THAT(told.front(), ::testing::HasSubstr("may have ended"));
-    EXPECT_EQ(host.taken(), 0U);
-}
-
-TEST_F(data_connection_key, a_key_of_an_ended_session_opens_nothing) {
-    host.close_session(grant.session_id, status::closed);
-    EXPECT_EQ(shake(session_key{grant.session_id, grant.token}), tls_outcome::failed);
-}
-
-TEST_F(data_connection_key, certificates_replace_the_session_key) {
-    ASSERT_EQ(shake(std::nullopt), tls_outcome::done);
-    EXPECT_EQ(tls->session(), std::nullopt);
-    EXPECT_EQ(tls->peer_name(), folder.key("server"));
-}
-
-/// The key is for one cipher suite. Nobody has checked it where another one was taken.
-TEST_F(data_connection_key, a_key_for_another_cipher_suite_is_ignored) {
-    auto second = open(keys(folder.client()), wish());
-    ASSERT_TRUE(second.ok());
-    ASSERT_EQ(shake(session_key{grant.session_id, {}}, data_protocol, "stranger", "TLS_AES_256_GCM_SHA384"),
-              tls_outcome::done);
-    EXPECT_EQ(tls->session(), std::nullopt);
-    EXPECT_EQ(answer_to(second->session_id), 0) << "as with the certificate alone";
-}
-
-TEST_F(data_connection_key, an_unauthorised_client_without_a_session_key_is_refused) {
-    folder.make("outsider");
-    const tls_outcome shaken = shake(std::nullopt, data_protocol, "outsider");
-    // A client may finish its side before it hears of the refusal.
-    if (shaken == tls_outcome::done) {
-        EXPECT_EQ(answer_to(grant.session_id), ended);
-    }
     EXPECT_EQ(host.taken(), 0U);
 }
 

@@ -2,7 +2,11 @@
 // Who of those that wait is next to shake hands with a server.
 #include "core/control/handshake_queue.hpp"
 
+#include <algorithm>
+#include <map>
 #include <optional>
+#include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,44 +19,53 @@ bool everybody(const std::string&) {
     return true;
 }
 
-TEST(handshake_queue, an_address_with_many_handshakes_does_not_delay_others) {
-    handshake_queue queue;
-    queue.add("other", 1);
-    std::uint64_t newest = 1;
-    for (int round = 0; round < 10; ++round) {
-        for (int i = 0; i < 32; ++i) queue.add("flood", ++newest);
-        const std::optional<std::uint64_t> first = queue.next(everybody);
-        const std::optional<std::uint64_t> second = queue.next(everybody);
-        if (first == 1U || second == 1U) return;
-    }
-    FAIL() << "the other waits on";
-}
-
+/// Against what waits: of each address the newest is first, and none has two turns while another waits for one.
 TEST(handshake_queue, addresses_take_turns_and_the_newest_of_each_is_first) {
-    handshake_queue queue;
-    for (const std::uint64_t id : {1U, 2U, 3U}) queue.add("a", id);
-    for (const std::uint64_t id : {4U, 5U}) queue.add("b", id);
-    std::vector<std::uint64_t> order;
-    while (const auto id = queue.next(everybody)) order.push_back(*id);
-    EXPECT_EQ(order, (std::vector<std::uint64_t>{3, 5, 2, 4, 1}));
-    EXPECT_TRUE(queue.empty());
-}
-
-TEST(handshake_queue, a_removed_connection_is_not_next) {
-    handshake_queue queue;
-    queue.add("a", 1);
-    queue.add("a", 2);
-    queue.add("b", 3);
-    queue.remove("a", 2);
-    queue.remove("b", 3);
-    queue.remove("nobody", 4);
-    EXPECT_TRUE(queue.holds("a", 1));
-    EXPECT_FALSE(queue.holds("a", 2));
-    EXPECT_EQ(queue.next(everybody), 1U);
-    EXPECT_EQ(queue.next(everybody), std::nullopt);
-    EXPECT_TRUE(queue.empty());
-    queue.add("b", 5);
-    EXPECT_EQ(queue.next(everybody), 5U);
+    const std::vector<std::string> addresses{"flood", "flood", "flood", "flood", "a", "b", "c"};
+    for (std::uint32_t seed = 1; seed <= 200; ++seed) {
+        SCOPED_TRACE("seed " + std::to_string(seed));
+        std::minstd_rand random(seed);
+        handshake_queue queue;
+        std::map<std::string, std::set<std::uint64_t>> waiting;
+        std::map<std::string, std::set<std::string>> passed;  ///< who has had a turn while that address waited
+        std::uint64_t newest = 0;
+        const auto expect_next = [&] {
+            const auto next = queue.next(everybody);
+            const auto whose = std::ranges::find_if(
+                waiting, [&](const auto& each) { return !each.second.empty() && *each.second.rbegin() == next; });
+            ASSERT_NE(whose, waiting.end()) << next.value_or(0);
+            whose->second.erase(*next);
+            passed[whose->first].clear();
+            for (const auto& [address, ids] : waiting) {
+                if (ids.empty() || address == whose->first) continue;
+                EXPECT_TRUE(passed[address].insert(whose->first).second) << address << " waits on";
+            }
+        };
+        for (int step = 0; step < 100 && !HasFailure(); ++step) {
+            const std::string& address = addresses[random() % addresses.size()];
+            auto& ids = waiting[address];
+            const bool some = std::ranges::any_of(waiting, [](const auto& each) { return !each.second.empty(); });
+            const auto what = random() % 8;
+            if (what < 4) {
+                if (ids.empty()) passed[address].clear();
+                queue.add(address, ++newest);
+                ids.insert(newest);
+            } else if (what == 4) {
+                const std::uint64_t gone = ids.empty() ? 4711 : *ids.begin();
+                queue.remove(address, gone);
+                ids.erase(gone);
+                EXPECT_FALSE(queue.holds(address, gone));
+            } else if (some) {
+                expect_next();
+            }
+            EXPECT_TRUE(ids.empty() || (queue.holds(address, *ids.rbegin()) && !queue.empty()));
+        }
+        std::size_t left = 0;
+        for (const auto& [address, ids] : waiting) left += ids.size();
+        for (; left > 0 && !HasFailure(); --left) expect_next();
+        EXPECT_EQ(queue.next(everybody), std::nullopt);
+        EXPECT_TRUE(queue.empty());
+    }
 }
 
 TEST(handshake_queue, an_address_without_a_share_keeps_its_place) {
