@@ -3,6 +3,7 @@
 #include "core/control/liveness.hpp"
 #include "unit/control_fixture.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <random>
 #include <string>
@@ -92,6 +93,32 @@ TEST_F(control_hostile_test, malformed_messages_are_dropped_and_the_server_serve
     EXPECT_TRUE(open(keys(insecure()), wish()).ok());
     server.reset();
     EXPECT_NE(capture.text().find("dropped a control message from a client at 127.0.0.1"), std::string::npos);
+}
+
+TEST_F(control_hostile_test, messages_cut_anywhere_are_answered_in_order) {
+    listen(insecure());
+    std::minstd_rand random{3};
+    std::vector<std::byte> stream;
+    constexpr std::uint64_t count = 300;
+    for (std::uint64_t request = 1; request <= count; ++request) {
+        const auto bytes =
+            random() % 2 == 0 ? encode_control({request, query{}}) : encode_control({request, find_target{"model"}});
+        const auto length = static_cast<std::uint32_t>(bytes.size());
+        const auto head = std::as_bytes(std::span(&length, 1));
+        stream.insert(stream.end(), head.begin(), head.end());
+        stream.insert(stream.end(), bytes.begin(), bytes.end());
+    }
+    raw_client client{server->port()};
+    for (std::span<const std::byte> left = stream; !left.empty();) {
+        const std::size_t size = std::min<std::size_t>(left.size(), 1 + random() % 70);
+        EXPECT_TRUE(client.stream().send_raw(left.first(size)));
+        left = left.subspan(size);
+    }
+    for (std::uint64_t request = 1; request <= count; ++request) {
+        auto answer = client.receive();
+        ASSERT_TRUE(answer.ok()) << request;
+        ASSERT_EQ(answer->request, request);
+    }
 }
 
 TEST_F(control_hostile_test, a_malformed_question_is_refused_with_its_reason) {

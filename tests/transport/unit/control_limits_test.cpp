@@ -142,6 +142,10 @@ TEST_F(control_limits_test, a_client_that_asks_without_pause_is_slowed_but_kept)
 
 TEST_F(control_limits_test, a_frame_that_is_too_long_ends_its_connection) {
     listen(insecure());
+    raw_client longest{server->port()};
+    longest.send(std::vector<std::byte>(max_control_bytes, std::byte{1}));
+    longest.send({1, query{}});
+    EXPECT_TRUE(longest.receive().ok()) << "it was malformed, no more";
     for (const std::uint32_t length : {0U, 2049U, 0xffffffffU}) {
         raw_client client{server->port()};
         EXPECT_TRUE(client.stream().send_raw(std::as_bytes(std::span(&length, 1))));

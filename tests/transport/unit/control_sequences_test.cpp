@@ -57,12 +57,17 @@ struct control_sequences : control_test {
     void close_one(playing_client& of) {
         const auto which = any_of(of);
         const bool orderly = of.hand == nullptr || pick(2) == 0;
-        if (of.hand == nullptr)
-            of.context->control().close_session(which->first, which->second);
-        else
+        const std::shared_ptr<session_watch> own = which->second;
+        if (of.hand == nullptr) {
+            // As another session's number is, once a server that was restarted has given it again.
+            of.context->control().close_session(of.sessions.begin()->first, std::make_shared<session_watch>());
+            of.context->control().close_session(which->first, own);
+        } else {
             of.hand->send({0, goodbye{which->first, orderly ? status::closed : status::cancelled}});
+        }
         told[which->first] = orderly ? status::closed : status::peer_lost;
         of.sessions.erase(which);
+        EXPECT_EQ(own->ended(), status::ok) << "who closes knows";
     }
     /// The server ends one, which its host knows already.
     void end_one(playing_client& of) {

@@ -95,21 +95,6 @@ TEST_F(control_test, the_host_s_answers_come_back_word_for_word) {
     EXPECT_EQ(unknown.error().message, "no such target");
 }
 
-TEST_F(control_test, closing_reaches_the_host_and_leaves_other_sessions_alone) {
-    listen(insecure());
-    const auto identity = keys(insecure());
-    auto first = open(identity, wish());
-    auto second = open(identity, wish());
-    ASSERT_TRUE(first.ok() && second.ok());
-    // As a session's number is, once a server that was restarted has given it to another.
-    context->control().close_session(second->session_id, std::make_shared<session_watch>());
-    context->control().close_session(first->session_id, watch);
-    context->control().close_session(4711, std::make_shared<session_watch>());
-    EXPECT_TRUE(eventually([&] { return host.ended(first->session_id) == status::closed; }));
-    EXPECT_EQ(host.ended(second->session_id), status::ok);
-    EXPECT_EQ(watch->ended(), status::ok) << "the channel that closes knows";
-}
-
 TEST_F(control_test, a_draining_server_notifies_open_and_later_sessions) {
     listen(insecure());
     ASSERT_TRUE(open(keys(insecure()), wish()).ok());
