@@ -178,20 +178,6 @@ TEST(tcp_link, random_messages_in_all_slots_arrive) {
     }
 }
 
-TEST(tcp_link, short_message_overtakes_a_long_one) {
-    constexpr std::size_t large = 64 << 20;
-    tcp_world world;
-    auto c = world.connect({.slots = 2, .request_bytes = large, .response_bytes = 64});
-    const bytes big = random_bytes(large, 1);
-    const bytes small = random_bytes(64, 2);
-    ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 1, big, some_region()), status::ok);
-    ASSERT_EQ(send_message(*c.client->path, message_kind::request, 1, 1, small), status::ok);
-    world.run({&c}, [&] { return c.server->arrived.size() == 2; });
-    EXPECT_EQ(c.server->arrived[0].header.slot, 1U);
-    EXPECT_TRUE(same(c.server->arrived[0].payload, small));
-    EXPECT_TRUE(same(c.server->arrived[1].payload, big));
-}
-
 TEST(tcp_link, works_over_ipv6_and_names) {
     for (const char* host : {"::1", "localhost"}) {
         if (!core::listen_on(host, 0).ok()) {
@@ -237,28 +223,6 @@ TEST(tcp_link, responses_are_scattered_and_given_up) {
     }
 }
 
-TEST(tcp_link, the_server_reports_when_a_lent_answer_is_sent) {
-    constexpr std::size_t large = 16 << 20;
-    tcp_world world;
-    auto c = world.connect({.slots = 1, .request_bytes = 64, .response_bytes = large});
-    const bytes payload = random_bytes(large, 9);
-    for (std::uint32_t generation = 1; generation <= 2; ++generation) {
-        ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, generation, {}), status::ok);
-        world.run({&c}, [&] { return !c.server->arrived.empty(); });
-        c.server->arrived.clear();
-        c.server->path->consumed(0);
-        ASSERT_EQ(send_message(*c.server->path, message_kind::response, 0, generation, payload, some_region()),
-                  status::ok);
-        tcp_world::take(*world.server_poller);
-        EXPECT_TRUE(c.server->released.empty()) << "most of it cannot be sent yet";
-        world.run({&c}, [&] { return !c.client->arrived.empty() && !c.server->released.empty(); });
-        EXPECT_TRUE(same(c.client->arrived[0].payload, payload));
-        EXPECT_EQ(c.server->released, std::vector<std::uint32_t>{0});
-        c.client->arrived.clear();
-        c.server->released.clear();
-    }
-}
-
 TEST(tcp_link, the_end_of_the_peer_is_reported_at_once) {
     tcp_world world;
     auto c = world.connect();
@@ -286,19 +250,6 @@ TEST(tcp_link, close_of_the_client_is_a_loss_only_in_mid_message) {
         EXPECT_EQ(c.server->lost, std::vector<status>{cut ? status::peer_lost : status::closed});
         EXPECT_EQ(c.server->arrived.size(), cut ? 0U : 1U);
     }
-}
-
-TEST(tcp_link, close_still_sends_the_answer) {
-    constexpr std::size_t large = 8 << 20;
-    tcp_world world;
-    auto c = world.connect({.slots = 1, .request_bytes = 64, .response_bytes = large});
-    ASSERT_EQ(send_message(*c.client->path, message_kind::request, 0, 1, {}), status::ok);
-    world.run({&c}, [&] { return !c.server->arrived.empty(); });
-    const bytes payload = random_bytes(large, 9);
-    ASSERT_EQ(send_message(*c.server->path, message_kind::response, 0, 1, payload), status::ok);
-    world.run({&c}, [&] { return c.server->path->close(); });
-    world.run({&c}, [&] { return !c.client->arrived.empty(); });
-    EXPECT_TRUE(same(c.client->arrived[0].payload, payload));
 }
 
 TEST(tcp_link, close_does_not_wait_for_a_silent_peer_for_long) {

@@ -294,31 +294,6 @@ TEST(tcp_stream, responses_in_any_pieces_arrive_until_a_server_goes_too_far) {
     play_and_offend(message_kind::response, offences_of_servers);
 }
 
-TEST(tcp_stream, garbage_at_any_offset_stays_within_the_slots) {
-    const bytes good = whole(1, 7, random_bytes(64, 1));
-    const bytes tail = random_bytes(2 * capacity, 3);
-    std::size_t refusals = 0;
-    for (std::size_t offset = 0; offset < good.size(); ++offset) {
-        for (int bit = 0; bit < 8; ++bit) {
-            bytes stream = good;
-            stream[offset] ^= std::byte{1} << bit;
-            append(stream, tail);
-            stream_reader reader(message_kind::request, make_slots(slots, capacity));
-            const feed_result got = feed(reader, stream, 333);
-            refusals += got.violation ? 1 : 0;
-            for (const received_message& m : got.messages) {
-                EXPECT_LT(m.header.slot, slots);
-                EXPECT_LE(m.payload.size(), capacity);
-                EXPECT_EQ(core::check_header(m.header, message_kind::request), status::ok);
-            }
-            // Version and kind are checked wherever they are changed.
-            const bool caught = got.violation && got.messages.empty();
-            EXPECT_TRUE(offset >= 2 || caught) << offset << ' ' << bit;
-        }
-    }
-    EXPECT_GT(refusals, 0U);
-}
-
 /// What a socket would take of a plan, appended to `stream`.
 void take(send_queue& queue, bytes& stream, std::size_t most, std::vector<std::uint32_t>& finished) {
     send_batch batch;
