@@ -81,11 +81,69 @@ void eight_calls(channel& client, std::size_t length, slice lent, slice directed
     }
 }
 
-TEST_P(allocations, payloads_in_slots_allocate_nothing) {
-    rig r(backend(), echo, at_server());
-    auto client = r.connect(at_client());
-    for (const std::size_t length : {0U, 64U, 5000U, 60'000U})
-        EXPECT_EQ(allocated_by([&] { eight_calls(client.raw(), length, {}, {}); }), 0U) << length << " bytes";
+/// Sends a call and waits for all that it is answered with, which `meanwhile` may change.
+void one_call(channel& client, const submit_options& options, const std::function<void(call_id)>& meanwhile = {}) {
+    call_view call;
+    completion out;
+    status sent = status::again;
+    while (sent == status::again) {
+        while (client.begin(call) == status::again)
+            ASSERT_EQ(client.wait({&out, 1}, 100us), 0U);  // late answers are on their way
+        sent = client.submit(call.id, 100, options);
+        if (sent == status::ok) break;
+        ASSERT_EQ(client.release(call.id), status::ok);
+        ASSERT_EQ(client.wait({&out, 1}, 100us), 0U);  // room of the last call is on its way back
+    }
+    ASSERT_EQ(sent, status::ok);
+    if (meanwhile) meanwhile(call.id);
+    do {
+        ASSERT_EQ(client.wait({&out, 1}, until_hung()), 1U);
+        ASSERT_EQ(client.release(out.id), status::ok);
+    } while (out.more);
+}
+
+void fail_with_text(exchange one) {
+    (void)one.fail(status::application_error, 3, "no");
+}
+void send_six_parts(exchange one) {
+    for (int i = 0; i < 6; ++i) {
+        EXPECT_FALSE(one.part().empty());
+        EXPECT_EQ(one.send(100), status::ok);
+    }
+    (void)one.reply(0);
+}
+
+TEST_P(allocations, calls_of_every_kind_allocate_nothing) {
+    struct kind {
+        const char* what;
+        handler service;
+        std::function<void(channel&, slice)> round;
+    };
+    const kind all[] = {
+        {"no bytes", echo, [](auto& client, auto) { eight_calls(client, 0, {}, {}); }},
+        {"short payloads", echo, [](auto& client, auto) { eight_calls(client, 64, {}, {}); }},
+        {"long payloads", echo, [](auto& client, auto) { eight_calls(client, 5'000, {}, {}); }},
+        {"very long payloads", echo, [](auto& client, auto) { eight_calls(client, 60'000, {}, {}); }},
+        {"lent payloads", echo, [](auto& client, auto memory) { eight_calls(client, 0, memory, {}); }},
+        // All eight answers go to the same place; only allocations are of interest.
+        {"response targets", echo, [](auto& client, auto memory) { eight_calls(client, 100, {}, memory); }},
+        {"calls that end early", echo,
+         [](auto& client, auto) {
+             for (int i = 0; i < 8; ++i) one_call(client, {}, [&](call_id id) { (void)client.cancel(id); });
+         }},
+        {"failures", fail_with_text,
+         [](auto& client, auto) {
+             for (int i = 0; i < 8; ++i) one_call(client, {});
+         }},
+        {"responses in parts", send_six_parts, [](auto& client, auto) { one_call(client, {.parts = 6}); }},
+    };
+    for (const kind& each : all) {
+        rig r(backend(), each.service, at_server());
+        auto client = r.connect(at_client());
+        auto memory = r.ctx().allocate(60'000);
+        ASSERT_TRUE(memory);
+        EXPECT_EQ(allocated_by([&] { each.round(client.raw(), memory->whole()); }), 0U) << each.what;
+    }
 }
 
 /// Serves requests and polls the channel behind it, with the request's memory lent and the response written in place.
@@ -151,80 +209,6 @@ TEST_P(allocations, forwarded_calls_allocate_nothing) {
     ASSERT_TRUE(client) << client.error().message;
     for (const std::size_t length : {64U, 60'000U})
         EXPECT_EQ(allocated_by([&] { eight_calls(*client, length, {}, {}); }), 0U) << length << " bytes";
-}
-
-TEST_P(allocations, lent_payloads_and_response_targets_allocate_nothing) {
-    rig r(backend(), echo, at_server());
-    auto client = r.connect(at_client());
-    auto memory = r.ctx().allocate(60'000);
-    ASSERT_TRUE(memory);
-    EXPECT_EQ(allocated_by([&] { eight_calls(client.raw(), 0, memory->whole(), {}); }), 0U);
-    // All eight answers go to the same place; only allocations are of interest.
-    EXPECT_EQ(allocated_by([&] { eight_calls(client.raw(), 100, {}, memory->whole()); }), 0U);
-}
-
-TEST_P(allocations, calls_that_end_early_allocate_nothing) {
-    rig r(backend(), echo, at_server());
-    auto client = r.connect(at_client());
-    const auto cancelled = [&] {
-        for (int i = 0; i < 8; ++i) {
-            call_view call;
-            while (client->begin(call) == status::again) {
-                completion none;
-                ASSERT_EQ(client->wait({&none, 1}, 100us), 0U);  // the late answers are on their way
-            }
-            ASSERT_EQ(client->submit(call.id, 100), status::ok);
-            (void)client->cancel(call.id);
-            completion out;
-            ASSERT_EQ(client->wait({&out, 1}, until_hung()), 1U);
-            ASSERT_EQ(client->release(out.id), status::ok);
-        }
-    };
-    EXPECT_EQ(allocated_by(cancelled), 0U);
-}
-
-TEST_P(allocations, failures_allocate_nothing) {
-    rig r(
-        backend(), [](exchange one) { (void)one.fail(status::application_error, 3, "no"); }, at_server());
-    auto client = r.connect(at_client());
-    const auto failed = [&] {
-        for (int i = 0; i < 8; ++i) {
-            call_view call;
-            ASSERT_EQ(client->begin(call), status::ok);
-            ASSERT_EQ(client->submit(call.id, 100), status::ok);
-            completion out;
-            ASSERT_EQ(client->wait({&out, 1}, until_hung()), 1U);
-            ASSERT_EQ(client->release(out.id), status::ok);
-        }
-    };
-    EXPECT_EQ(allocated_by(failed), 0U);
-}
-
-TEST_P(allocations, responses_in_parts_allocate_nothing) {
-    const auto six_parts = [](exchange one) {
-        for (int i = 0; i < 6; ++i) {
-            EXPECT_FALSE(one.part().empty());
-            EXPECT_EQ(one.send(100), status::ok);
-        }
-        (void)one.reply(0);
-    };
-    rig r(backend(), six_parts, at_server());
-    auto client = r.connect(at_client());
-    const auto in_parts = [&] {
-        call_view call;
-        completion out;
-        ASSERT_EQ(client->begin(call), status::ok);
-        status sent = status::again;
-        while ((sent = client->submit(call.id, 100, {.parts = 6})) == status::again)
-            ASSERT_EQ(client->wait({&out, 1}, 100us), 0U);  // room of the last call is on its way back
-        ASSERT_EQ(sent, status::ok);
-        do {
-            ASSERT_EQ(client->wait({&out, 1}, until_hung()), 1U);
-            ASSERT_EQ(out.status, status::ok);
-            ASSERT_EQ(client->release(out.id), status::ok);
-        } while (out.more);
-    };
-    EXPECT_EQ(allocated_by(in_parts), 0U);
 }
 
 /// With everything on: they are counted, by target, and carry their trace.
