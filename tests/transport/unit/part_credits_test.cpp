@@ -4,8 +4,10 @@
 
 #include <array>
 #include <atomic>
+#include <random>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -17,74 +19,120 @@ struct counting_waiter : exchange::part_waiter {
     std::atomic<int> calls{0};
 };
 
-TEST(part_credits, added_room_is_taken_once) {
-    part_credits parts;
-    std::array<exchange_state, 3> rooms;
-    parts.start(5);
-    EXPECT_EQ(parts.generation(), 5U);
-    EXPECT_TRUE(parts.empty());
-    EXPECT_EQ(parts.next(), nullptr);
-    std::set<const exchange_state*> added;
-    for (exchange_state& each : rooms) {
-        parts.add(each);
-        added.insert(&each);
-    }
-    EXPECT_FALSE(parts.empty());
-    while (exchange_state* const next = parts.next()) {
-        EXPECT_EQ(parts.next(), next) << "it stays until it is taken";
-        EXPECT_EQ(&parts.take(), next);
-        EXPECT_EQ(added.erase(next), 1U);
-    }
-    EXPECT_TRUE(added.empty());
-    EXPECT_EQ(parts.count(), 0U);
-    EXPECT_EQ(parts.count(), 1U);
-    EXPECT_EQ(parts.sent(), 2U);
-    parts.end();
-    EXPECT_EQ(parts.generation(), 0U);
-    parts.start(6);
-    EXPECT_EQ(parts.sent(), 0U);
-}
-
 bool await(part_credits& parts, exchange::part_waiter& who) {
     return parts.await(who, [] { return false; });
 }
 
-TEST(part_credits, a_waiter_is_called_once_by_room_or_the_end) {
-    part_credits parts;
-    exchange_state room;
-    counting_waiter first;
-    counting_waiter second;
-    parts.start(1);
-    EXPECT_FALSE(await(parts, first));
-    EXPECT_FALSE(await(parts, second)) << "the first one still waits";
-    parts.add(room);
-    EXPECT_EQ(first.calls, 1);
-    EXPECT_EQ(second.calls, 0);
-    EXPECT_TRUE(await(parts, second)) << "there is room";
-    (void)parts.take();
-    EXPECT_FALSE(await(parts, second));
-    parts.end();
-    EXPECT_EQ(second.calls, 1);
-    parts.end();
-    EXPECT_EQ(second.calls, 1);
-    EXPECT_TRUE(parts.await(first, [] { return true; })) << "there will be no room";
-    parts.wake();
-    EXPECT_EQ(first.calls, 1) << "it was forgotten";
-}
+/// One thread does all, in random order: calls, room, parts, waiters that come while room or the end does.
+class credits_sequence {
+  public:
+    explicit credits_sequence(unsigned seed) : random_(seed) { start(); }
+    void step() {
+        switch (random_() % 8) {
+            case 0:
+            case 1:
+                return add();
+            case 2:
+                EXPECT_EQ(parts_.next() == nullptr, named_ == nullptr && added_.empty());
+                return name();
+            case 3:
+                return take();
+            case 4:
+                parts_.wake();
+                return expect_call();
+            case 5:
+                return end();
+            default:
+                return await();
+        }
+    }
+    void check() {
+        EXPECT_EQ(parts_.generation(), generation_);
+        EXPECT_EQ(parts_.named(), named_);
+        EXPECT_EQ(parts_.empty(), added_.empty());
+        EXPECT_EQ(parts_.sent(), sent_);
+        EXPECT_EQ(waiters_[0].calls, expected_calls_[0]);
+        EXPECT_EQ(waiters_[1].calls, expected_calls_[1]);
+    }
 
-/// Room that comes before anybody waits calls nobody, and is found.
-TEST(part_credits, room_added_while_a_waiter_registers_is_found) {
-    part_credits parts;
-    exchange_state room;
-    counting_waiter who;
-    parts.start(1);
-    const auto room_comes = [&] {
-        parts.add(room);
-        return false;
-    };
-    EXPECT_TRUE(parts.await(who, room_comes));
-    EXPECT_EQ(who.calls, 0);
-    EXPECT_EQ(parts.next(), &room);
+  private:
+    static constexpr std::size_t nobody = 2;
+    void start() {
+        parts_.start(++generation_);
+        sent_ = 0;
+    }
+    void add() {
+        for (exchange_state& each : rooms_) {
+            if (&each == named_ || added_.contains(&each)) continue;
+            parts_.add(each);
+            added_.insert(&each);
+            return expect_call();
+        }
+    }
+    /// `next` has named one of those that were added, unless it had before.
+    void name() {
+        if (named_ != nullptr || added_.empty()) return;
+        named_ = parts_.next();
+        EXPECT_EQ(added_.erase(named_), 1U);
+        EXPECT_EQ(parts_.next(), named_) << "it stays until it is taken";
+    }
+    void take() {
+        if (named_ == nullptr) return;
+        EXPECT_EQ(&parts_.take(), std::exchange(named_, nullptr));
+        EXPECT_EQ(parts_.count(), sent_++);
+    }
+    void expect_call() {
+        if (waiting_ != nobody) ++expected_calls_[waiting_];
+        waiting_ = nobody;
+    }
+    void end() {
+        while (parts_.next() != nullptr) {
+            name();
+            take();
+        }
+        parts_.end();
+        const std::uint32_t ended = std::exchange(generation_, 0);
+        expect_call();
+        check();
+        generation_ = ended;
+        start();
+    }
+    void await() {
+        const std::size_t who = random_() % 2;
+        const bool room = named_ != nullptr || !added_.empty();
+        const unsigned meanwhile = random_() % 4;  // 0: nothing happens
+        const bool waits = parts_.await(waiters_[who], [&] {
+            if (meanwhile == 1) add();
+            if (meanwhile == 2) parts_.wake();
+            return meanwhile == 3;
+        });
+        name();
+        EXPECT_EQ(waits, room || (waiting_ == nobody && meanwhile != 0));
+        if (!waits && waiting_ == nobody) waiting_ = who;
+    }
+
+    std::mt19937 random_;
+    part_credits parts_;
+    std::array<exchange_state, 4> rooms_;
+    std::set<const exchange_state*> added_;
+    const exchange_state* named_ = nullptr;
+    std::array<counting_waiter, 2> waiters_;
+    std::array<int, 2> expected_calls_{};
+    std::size_t waiting_ = nobody;
+    std::uint64_t sent_ = 0;
+    std::uint32_t generation_ = 0;
+};
+
+TEST(part_credits, room_is_taken_once_and_a_waiter_is_called_once_by_room_or_the_end) {
+    for (unsigned seed = 0; seed < 200; ++seed) {
+        SCOPED_TRACE(seed);
+        credits_sequence random(seed);
+        for (int i = 0; i < 200; ++i) {
+            random.step();
+            random.check();
+            if (::testing::Test::HasFailure()) FAIL() << "step " << i;
+        }
+    }
 }
 
 /// Whoever is called may send, and answer: the thread that began to wait touches nothing any more.
@@ -111,19 +159,6 @@ TEST(part_credits, a_called_waiter_owns_the_exchange) {
         worker.join();
         ASSERT_TRUE(parts.empty());
     }
-}
-
-TEST(part_credits, room_added_while_a_waiter_registers_is_reported) {
-    part_credits parts;
-    exchange_state room;
-    counting_waiter waiter;
-    parts.start(1);
-    EXPECT_TRUE(parts.await(waiter, [&] {
-        parts.add(room);  // as the worker's thread does
-        return false;
-    }));
-    EXPECT_EQ(parts.next(), &room);
-    EXPECT_EQ(waiter.calls, 0);
 }
 
 TEST(part_credits, two_threads_miss_no_call_of_a_waiter) {

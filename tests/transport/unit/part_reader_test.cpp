@@ -5,9 +5,9 @@
 
 #include <array>
 #include <cstring>
-#include <memory>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -49,9 +49,9 @@ struct scripted_parts : scripted_client {
         event.header.generation = generation;
         event.header.parts_before = number;
         event.header.code = code;
-        event.header.length = flags == 0 ? 0 : 8;
+        event.header.length = flags == 0 || slot >= slot_count ? 0 : 8;
         std::byte* const bytes = server->receive().payload(slot);
-        std::memcpy(bytes, &number, sizeof number);
+        std::memcpy(bytes, &number, event.header.length);
         event.payload = {bytes, event.header.length};
         server->events.push_back(event);
     }
@@ -63,7 +63,7 @@ struct scripted_parts : scripted_client {
 
     /// The numbers of parts that are handed out now; the last completion as `end`.
     static constexpr std::uint64_t end = 999;
-    std::vector<std::uint64_t> poll(bool release = true) {
+    std::vector<std::uint64_t> poll() {
         std::vector<std::uint64_t> out;
         std::array<completion, slot_count> got;
         for (std::size_t count = client->poll(got); count > 0; count = client->poll(got)) {
@@ -73,9 +73,7 @@ struct scripted_parts : scripted_client {
                 if (each.more) std::memcpy(&number, each.response.data(), sizeof number);
                 if (!each.more) last_status = each.status;
                 out.push_back(number);
-                if (release) {
-                    EXPECT_EQ(client->release(each.id), status::ok);
-                }
+                EXPECT_EQ(client->release(each.id), status::ok);
             }
         }
         return out;
@@ -118,101 +116,6 @@ TEST_F(taking_parts, room_leaves_before_the_request) {
     EXPECT_EQ(free_slots(), slot_count - 4);
 }
 
-TEST_F(taking_parts, numbers_restore_the_order) {
-    const call_id call = submit(4);
-    const auto room = rooms();
-    last(call, 4);
-    part(room[0], 2);
-    part(room[1], 3);
-    EXPECT_EQ(poll(), numbers{});
-    part(room[2], 1);
-    EXPECT_EQ(poll(), numbers{});
-    part(room[3], 0);
-    EXPECT_EQ(poll(), (numbers{0, 1, 2, 3, end}));
-    EXPECT_EQ(last_status, status::ok);
-    EXPECT_EQ(free_slots(), slot_count);
-    EXPECT_EQ(rooms().size(), 4U) << "no room is given for a call that has its response";
-}
-
-TEST_F(taking_parts, a_released_part_is_room_under_another_generation) {
-    const call_id call = submit(1);
-    const slot_header first = rooms().back();
-    part(first, 0);
-    EXPECT_EQ(poll(), numbers{0});
-    ASSERT_EQ(rooms().size(), 2U);
-    const slot_header second = rooms().back();
-    EXPECT_EQ(second.slot, first.slot);
-    EXPECT_EQ(second.generation, first.generation + 1);
-    last(call, 1);
-    EXPECT_EQ(poll(), numbers{end});
-    EXPECT_EQ(free_slots(), slot_count - 1) << "the server still has one";
-    give_back(second);
-    EXPECT_EQ(poll(), numbers{});
-    EXPECT_EQ(free_slots(), slot_count);
-    EXPECT_EQ(client->statistics().stale, 0U);
-    EXPECT_EQ(client->statistics().completed, 1U);
-}
-
-TEST_F(taking_parts, messages_after_the_end_are_dropped) {
-    const call_id call = submit(3);
-    const auto room = rooms();
-    part(room[0], 0);
-    part(room[1], 2);  // waits for the one before it
-    EXPECT_EQ(poll(false), numbers{0});
-    EXPECT_EQ(client->cancel(call), status::ok);
-    EXPECT_EQ(poll(), numbers{end});
-    EXPECT_EQ(last_status, status::cancelled);
-    EXPECT_EQ(client->release({room[0].slot, room[0].generation}), status::ok);
-    EXPECT_EQ(free_slots(), slot_count - 2) << "the call's own, which is owed an answer, and the third";
-    part(room[2], 1);
-    last(call, 3);
-    EXPECT_EQ(poll(), numbers{});
-    EXPECT_EQ(free_slots(), slot_count);
-    EXPECT_EQ(rooms().size(), 3U);
-}
-
-TEST_F(taking_parts, a_cancel_before_the_request_has_left_leaves_nothing_behind) {
-    server->room = 0;
-    const call_id call = submit(2);
-    EXPECT_EQ(client->cancel(call), status::ok);
-    EXPECT_EQ(poll(), numbers{end});
-    server->room = 100;
-    EXPECT_EQ(poll(), numbers{});
-    EXPECT_TRUE(server->sent.empty());
-    EXPECT_EQ(free_slots(), slot_count);
-}
-
-TEST_F(taking_parts, a_cancel_between_room_and_request_sends_an_empty_request) {
-    server->room = 1;
-    const call_id call = submit(2);
-    EXPECT_EQ(client->cancel(call), status::ok);
-    EXPECT_EQ(poll(), numbers{end});
-    EXPECT_EQ(free_slots(), slot_count - 2) << "the server has room, and is going to have the request";
-    server->room = 100;
-    EXPECT_EQ(poll(), numbers{});
-    ASSERT_EQ(server->sent.size(), 2U);
-    const slot_header& request = server->sent.back();
-    EXPECT_EQ(request.flags, header_flag::parts);
-    EXPECT_EQ(request.slot, call.slot);
-    EXPECT_EQ(request.length, 0U);
-    EXPECT_EQ(request.deadline_ns, 0) << "the server refuses it";
-    last(call, 0);
-    give_back(server->sent.front());
-    EXPECT_EQ(poll(), numbers{});
-    EXPECT_EQ(free_slots(), slot_count);
-}
-
-TEST_F(taking_parts, room_that_the_link_does_not_take_leaves_later) {
-    submit(1);
-    part(rooms().back(), 0);
-    server->room = 0;
-    EXPECT_EQ(poll(), numbers{0});
-    EXPECT_EQ(rooms().size(), 1U);
-    server->room = 1;
-    EXPECT_EQ(poll(), numbers{});
-    EXPECT_EQ(rooms().size(), 2U);
-}
-
 /// Each part comes 0.6 of the time after the one before. False: a sleep took longer, as on a busy machine.
 bool is_renewed(scripted_parts& at, nanoseconds between) {
     const nanoseconds begun = now();
@@ -241,97 +144,78 @@ TEST(taking_parts_in_time, the_time_between_parts_is_renewed_by_each) {
     });
 }
 
-TEST_F(taking_parts, a_lost_connection_ends_the_call_once) {
-    submit(3);
-    const auto room = rooms();
-    part(room[0], 0);
-    part(room[1], 2);
-    EXPECT_EQ(poll(false), numbers{0});
-    watch->end(status::peer_lost);
-    EXPECT_EQ(poll(), numbers{end});
-    EXPECT_EQ(last_status, status::peer_lost);
-    EXPECT_EQ(client->release({room[0].slot, room[0].generation}), status::ok);
-    EXPECT_EQ(poll(), numbers{});
-    EXPECT_EQ(rooms().size(), 3U);
-}
+/// What a server says: a part in room `in`, or what the kind says.
+struct said {
+    enum kind { part, last, back, read, stale, failed, both_flags, in_call, no_slot } what;
+    std::uint32_t in;
+    std::uint64_t number;
 
-// What no correct server sends.
+    void to(scripted_parts& client, call_id call, const std::vector<slot_header>& rooms) const {
+        constexpr std::uint16_t more = header_flag::more;
+        const auto [slot, generation] = std::pair{rooms.at(in).slot, rooms.at(in).generation};
+        switch (what) {
+            case part:
+                return client.part(rooms[in], number);
+            case last:
+                return client.last(call, number);
+            case back:
+                return client.give_back(rooms[in]);
+            case read:
+                EXPECT_EQ(client.poll().size(), number);
+                return;
+            case stale:
+                return client.answer(slot, generation - 1, number, more);
+            case failed:
+                return client.answer(slot, generation, number, more, status::overloaded);
+            case both_flags:
+                return client.answer(slot, generation, number, header_flag::of_parts);
+            case in_call:
+                return client.answer(call.slot, call.generation, number, more);
+            case no_slot:
+                return client.answer(slot_count, generation, number, more);
+        }
+    }
+};
 
-TEST_F(taking_parts, a_number_that_came_before_is_refused) {
-    submit(3);
-    part(rooms()[0], 0);
-    EXPECT_EQ(poll(), numbers{0});
-    part(rooms()[1], 0);
-    expect_lost();
-}
-
-TEST_F(taking_parts, a_number_twice_is_refused) {
-    submit(3);
-    part(rooms()[0], 1);
-    part(rooms()[1], 1);
-    expect_lost();
-}
-
-TEST_F(taking_parts, a_number_far_ahead_is_refused) {
-    submit(3);
-    part(rooms()[0], slot_count);
-    expect_lost();
-}
-
-TEST_F(taking_parts, a_part_after_the_last_is_refused) {
-    const call_id call = submit(3);
-    last(call, 1);
-    part(rooms()[0], 1);
-    expect_lost();
-}
-
-TEST_F(taking_parts, a_part_without_room_is_refused) {
-    const call_id call = submit(1);
-    answer(call.slot, call.generation, 0, header_flag::more);
-    expect_lost();
-}
-
-TEST_F(taking_parts, a_part_of_another_generation_is_refused) {
-    submit(1);
-    slot_header room = rooms().back();
-    --room.generation;
-    part(room, 0);
-    expect_lost();
-}
-
-TEST_F(taking_parts, a_part_that_failed_is_refused) {
-    submit(1);
-    const slot_header room = rooms().back();
-    answer(room.slot, room.generation, 0, header_flag::more, status::overloaded);
-    expect_lost();
-}
-
-TEST_F(taking_parts, a_response_that_counts_too_many_is_refused) {
-    const call_id call = submit(2);
-    part(rooms()[0], 0);
-    last(call, 3);
-    expect_lost();
-}
-
-TEST_F(taking_parts, a_response_that_leaves_out_an_early_part_is_refused) {
-    const call_id call = submit(2);
-    part(rooms()[0], 1);
-    last(call, 0);
-    expect_lost();
-}
-
-TEST_F(taking_parts, a_response_that_counts_only_the_parts_before_an_early_one_is_refused) {
-    const call_id call = submit(2);
-    part(rooms()[0], 1);
-    last(call, 1);
-    expect_lost();
-}
-
-TEST_F(taking_parts, a_response_that_counts_too_few_is_refused) {
-    const call_id call = submit(2);
-    part(rooms()[0], 0);
-    last(call, 0);
-    expect_lost();
+/// What no correct server sends ends the session; what is next to it does not. The call gives room for three parts.
+TEST(refused_parts, messages_of_no_correct_server_end_the_session) {
+    using enum said::kind;
+    struct row {
+        const char* what;
+        bool good;
+        std::vector<said> messages;
+    };
+    const row all[] = {
+        {"a number that came before", false, {{part, 0, 0}, {read, 0, 1}, {part, 1, 0}}},
+        {"an early number twice", false, {{part, 0, 1}, {part, 1, 1}}},
+        {"two early numbers", true, {{part, 0, 2}, {part, 1, 1}, {read, 0, 0}}},
+        {"room that was used", false, {{part, 0, 0}, {part, 0, 1}}},
+        {"the highest number", true, {{part, 0, slot_count - 1}, {read, 0, 0}}},
+        {"a number too far ahead", false, {{part, 0, slot_count}}},
+        {"a part without room", false, {{in_call, 0, 0}}},
+        {"a slot that does not exist", false, {{no_slot, 0, 0}}},
+        {"another generation", false, {{stale, 0, 0}}},
+        {"a part that failed", false, {{failed, 0, 0}}},
+        {"both flags", false, {{both_flags, 0, 0}}},
+        {"the last part after the response", true, {{last, 0, 2}, {part, 0, 1}, {read, 0, 0}}},
+        {"a part beyond the last", false, {{last, 0, 2}, {part, 0, 2}}},
+        {"a response that counts all that have room", true, {{part, 0, 0}, {last, 0, 3}, {read, 0, 1}}},
+        {"a response that counts more", false, {{part, 0, 0}, {last, 0, 4}}},
+        {"a response that counts room that came back", false, {{back, 0, 0}, {last, 0, 3}}},
+        {"a response that counts too few", false, {{part, 0, 0}, {last, 0, 0}}},
+        {"a response that counts an early part", true, {{part, 0, 1}, {last, 0, 2}, {read, 0, 0}}},
+        {"a response that leaves out an early part", false, {{part, 0, 1}, {last, 0, 0}}},
+        {"a response that counts only those before an early part", false, {{part, 0, 1}, {last, 0, 1}}},
+    };
+    for (const row& each : all) {
+        SCOPED_TRACE(each.what);
+        scripted_parts client;
+        const call_id call = client.submit(3);
+        const auto rooms = client.rooms();
+        for (const said& one : each.messages) one.to(client, call, rooms);
+        if (!each.good) client.expect_lost();
+        EXPECT_EQ(client.client->connected(), each.good);
+    }
 }
 
 }  // namespace

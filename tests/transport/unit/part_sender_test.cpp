@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker whose client gives room for parts as no channel of ours would: too late, twice, for others, or wrongly.
 #include "core/server/worker.hpp"
-#include "unit/scripted_link.hpp"
+#include "unit/scripted_client.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
 #include <memory>
+#include <optional>
+#include <random>
+#include <set>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -14,8 +22,8 @@ namespace {
 
 constexpr link_geometry shape{5, 64, 64};
 
-struct sending_parts : ::testing::Test, session_observer {
-    sending_parts() {
+struct scripted_sessions : session_observer {
+    scripted_sessions() {
         server_options options;
         options.poll = poll_mode::busy;
         serving = new worker(nullptr, options, [this](exchange one) { held.push_back(std::move(one)); });
@@ -30,7 +38,7 @@ struct sending_parts : ::testing::Test, session_observer {
         serving->install(std::move(made));
         (void)serving->progress();
     }
-    ~sending_parts() override {
+    ~scripted_sessions() override {
         held.clear();
         serving->stop();
         serving->release_ref();
@@ -58,8 +66,9 @@ struct sending_parts : ::testing::Test, session_observer {
         header.parts_call = parts_call_of(call, of);
         return header;
     }
-    void arrive(const slot_header& header) {
+    void arrive(const slot_header& header, std::span<std::byte> payload = {}) {
         link_event event;
+        event.payload = payload;
         event.owner = client_session;
         event.header = header;
         client->events.push_back(event);
@@ -89,33 +98,7 @@ struct sending_parts : ::testing::Test, session_observer {
     status lost = status::ok;
 };
 
-TEST_F(sending_parts, room_may_come_before_and_after_the_request) {
-    arrive(room(1, 1, 0, 9));
-    arrive(request(0, 9));
-    arrive(room(2, 1, 0, 9));
-    ASSERT_EQ(held.size(), 1U);
-    EXPECT_TRUE(held[0].in_parts());
-    EXPECT_EQ(held[0].part().size(), 64U);
-    EXPECT_EQ(send(held[0], 8), status::ok);
-    EXPECT_EQ(send(held[0], 9), status::ok);
-    EXPECT_EQ(send(held[0], 1), status::again);
-    const auto parts = sent();
-    ASSERT_EQ(parts.size(), 2U);
-    for (std::uint64_t i = 0; i < 2; ++i) {
-        EXPECT_EQ(parts[i].flags, header_flag::more);
-        EXPECT_EQ(parts[i].parts_before, i);
-        EXPECT_EQ(parts[i].length, 8 + i);
-        EXPECT_EQ(check_header(parts[i], message_kind::response), status::ok);
-    }
-    EXPECT_NE(parts[0].slot, parts[1].slot);
-    EXPECT_EQ(held[0].reply(0), status::ok);
-    const auto last = sent();
-    ASSERT_EQ(last.size(), 1U);
-    EXPECT_EQ(last[0].slot, 0U);
-    EXPECT_EQ(last[0].flags, 0U);
-    EXPECT_EQ(last[0].parts_before, 2U);
-    held.clear();
-}
+struct sending_parts : ::testing::Test, scripted_sessions {};
 
 TEST_F(sending_parts, room_that_was_not_looked_at_is_not_sent) {
     arrive(request(0, 9));
@@ -126,57 +109,219 @@ TEST_F(sending_parts, room_that_was_not_looked_at_is_not_sent) {
     EXPECT_EQ(held.at(0).send(0), status::ok);
 }
 
-TEST_F(sending_parts, unused_room_returns_after_the_response_and_late_room_at_once) {
-    arrive(room(1, 1, 0, 9));
-    arrive(room(2, 1, 0, 9));
-    arrive(request(0, 9));
-    EXPECT_EQ(held.at(0).fail(status::overloaded), status::ok);
-    held.clear();
-    auto all = sent();
-    ASSERT_EQ(all.size(), 3U);
-    const auto expect_returned = [](const slot_header& each) {
-        EXPECT_EQ(each.flags, 0U);
-        EXPECT_EQ(each.code, status::cancelled);
-        EXPECT_EQ(each.length, 0U);
-    };
-    for (const slot_header& each : all)
-        if (each.slot != 0) expect_returned(each);
-    arrive(room(1, 2, 0, 9));
-    all = sent();
-    ASSERT_EQ(all.size(), 1U);
-    EXPECT_EQ(all[0].slot, 1U);
-    EXPECT_EQ(all[0].generation, 2U);
-    expect_returned(all[0]);
-    arrive(room(1, 3, 0, 10));
-    arrive(request(0, 10));
-    EXPECT_EQ(held.size(), 1U) << "the slots are as good as before";
-    EXPECT_EQ(send(held[0], 1), status::ok);
-    EXPECT_EQ(lost, status::ok);
-}
+/// A call as the application and the handler see it.
+struct asked_in_parts {
+    call_id id;
+    std::vector<std::size_t> lengths;  ///< of the parts that the handler has sent
+    std::optional<status> answer;      ///< by the handler
+    std::set<std::uint64_t> came;      ///< numbers of parts
+    bool answer_came = false;
+    bool cancelled = false;
+    bool ended = false;
+    std::uint64_t read = 0;
+};
 
-TEST_F(sending_parts, a_request_that_is_refused_gives_its_room_back) {
-    arrive(room(1, 1, 0, 9));
-    slot_header late = request(0, 9);
-    late.deadline_ns = 0;
-    arrive(late);
-    EXPECT_TRUE(held.empty());
-    EXPECT_EQ(sent().size(), 2U);
-}
+/// A channel and a worker, over a link with little room on which messages pass one another: calls, cancels, releases,
+/// parts and answers in random order.
+class parts_sequence {
+  public:
+    explicit parts_sequence(unsigned seed) : random_(seed) {}
+    ~parts_sequence() { EXPECT_FALSE(there_.serving->holds_exchanges()); }
+    parts_sequence(const parts_sequence&) = delete;
+    parts_sequence& operator=(const parts_sequence&) = delete;
 
-TEST_F(sending_parts, parts_that_the_link_does_not_take_leave_later) {
-    arrive(room(1, 1, 0, 9));
-    arrive(room(2, 1, 0, 9));
-    arrive(request(0, 9));
-    client->room = 0;
-    EXPECT_EQ(send(held.at(0), 5), status::ok);
-    EXPECT_EQ(held.at(0).reply(0), status::ok);
-    held.clear();
-    EXPECT_TRUE(sent().empty());
-    EXPECT_TRUE(serving->holds_exchanges());
-    client->room = 100;
-    const auto all = sent();
-    EXPECT_EQ(all.size() + sent().size(), 3U);
-    EXPECT_FALSE(serving->holds_exchanges());
+    void step() {
+        here_.server->room = below(3) == 0 ? static_cast<int>(below(3)) : 1000;
+        there_.client->room = below(3) == 0 ? static_cast<int>(below(3)) : 1000;
+        const std::size_t what = below(9);
+        if (what == 0) submit();
+        if (what == 1 && !calls_.empty()) cancel(calls_[below(calls_.size())]);
+        if (what == 2) release();
+        if (what == 3 || what == 4) handle(false);
+        if (what > 4) what % 2 == 0 ? carry_request() : carry_answer();
+        look();
+    }
+    void finish() {
+        here_.server->room = there_.client->room = 1000;
+        for (int i = 0; i < 300; ++i) {
+            handle(true);
+            carry_request();
+            carry_answer();
+            look();
+            release();
+        }
+        for (const asked_in_parts& each : calls_) EXPECT_TRUE(each.ended);
+        EXPECT_TRUE(here_.client->idle()) << "a slot does not come back";
+        EXPECT_TRUE(here_.client->connected());
+        EXPECT_EQ(here_.client->statistics().stale, late_);
+        EXPECT_EQ(here_.client->statistics().completed, calls_.size());
+        EXPECT_EQ(here_.server->consumed_count, carried_) << "each arrival is given back once";
+        EXPECT_EQ(there_.lost, status::ok);
+    }
+    /// Each call ends once, and nothing stays at either end once no handler has an exchange.
+    void lose() {
+        here_.watch->end(status::peer_lost);
+        lost_ = true;
+        look();
+        while (!unread_.empty()) release();
+        EXPECT_TRUE(here_.client->idle());
+        there_.serving->close_session(1, status::closed);
+        for (int i = 0; i < 3; ++i) (void)there_.serving->progress();
+        EXPECT_EQ(there_.client != nullptr, !there_.held.empty());
+        for (exchange& each : there_.held) {
+            EXPECT_TRUE(each.part().empty());
+            EXPECT_EQ(each.send(0), status::peer_lost);
+            EXPECT_EQ(each.reply(0), status::peer_lost);
+        }
+        there_.held.clear();
+        (void)there_.serving->progress();
+        EXPECT_EQ(there_.client, nullptr);
+    }
+
+  private:
+    [[nodiscard]] std::size_t below(std::size_t bound) { return random_() % bound; }
+
+    void submit() {
+        call_view call;
+        if (here_.client->begin(call) != status::ok) return;
+        const auto parts = static_cast<std::uint32_t>(1 + below(3));
+        if (here_.client->submit(call.id, 4, {.trace_id = calls_.size(), .parts = parts}) == status::ok)
+            calls_.emplace_back().id = call.id;
+        else
+            EXPECT_EQ(here_.client->release(call.id), status::ok);
+    }
+    void cancel(asked_in_parts& call) {
+        EXPECT_EQ(here_.client->cancel(call.id), call.ended ? status::invalid_state : status::ok);
+        call.cancelled = call.cancelled || !call.ended;
+    }
+    void release() {
+        if (unread_.empty()) return;
+        std::swap(unread_[below(unread_.size())], unread_.back());
+        EXPECT_EQ(here_.client->release(unread_.back()), status::ok);
+        unread_.pop_back();
+    }
+    /// A part, as far as there is room, or an answer.
+    void handle(bool ends) {
+        if (there_.held.empty()) return;
+        const std::size_t at = below(there_.held.size());
+        exchange& one = there_.held[at];
+        asked_in_parts& call = calls_.at(one.trace_id());
+        EXPECT_TRUE(one.in_parts());
+        const std::span<std::byte> room = one.part();
+        const std::size_t length = sizeof(std::uint64_t) + below(shape.response_bytes);
+        if (!ends && below(4) != 0) {
+            const std::uint64_t number = call.lengths.size();
+            if (!room.empty()) std::memcpy(room.data(), &number, sizeof number);
+            const bool fits = length <= room.size();
+            EXPECT_EQ(one.send(length), fits ? status::ok : room.empty() ? status::again : status::message_too_large);
+            if (fits) call.lengths.push_back(length);
+            return;
+        }
+        call.answer = std::array{status::ok, status::overloaded, status::abandoned}.at(below(3));
+        if (call.answer == status::ok) {
+            EXPECT_EQ(one.reply(0), status::ok);
+        } else if (call.answer == status::overloaded) {
+            EXPECT_EQ(one.fail(status::overloaded), status::ok);
+        }
+        there_.held.erase(there_.held.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+
+    /// The next message of the channel. Room is short, and may pass requests.
+    void carry_request() {
+        auto& sent = here_.server->sent;
+        if (sent.empty()) return;
+        const auto is_room = [](const slot_header& each) { return each.flags == header_flag::more; };
+        if (sent.size() > 1 && !is_room(sent[0]) && is_room(sent[1]) && below(2) == 0) std::swap(sent[0], sent[1]);
+        const slot_header next = sent.front();
+        sent.erase(sent.begin());
+        EXPECT_EQ(check_header(next, message_kind::request), status::ok);
+        const auto call = is_room(next) ? next.parts_call : parts_call_of(next.slot, next.generation);
+        const auto of = std::ranges::find(
+            calls_, call, [](const auto& each) { return parts_call_of(each.id.slot, each.id.generation); });
+        ASSERT_NE(of, calls_.end());
+        EXPECT_TRUE(had_.emplace(parts_call_of(next.slot, next.generation), of - calls_.begin()).second);
+        there_.arrive(next, {here_.server->send().payload(next.slot), next.length});
+    }
+    /// Any message of the worker.
+    void carry_answer() {
+        if (answers_.empty()) return;
+        std::swap(answers_[below(answers_.size())], answers_.back());
+        link_event event;
+        event.header = answers_.back();
+        answers_.pop_back();
+        const slot_header& header = event.header;
+        EXPECT_EQ(check_header(header, message_kind::response), status::ok);
+        const auto of = had_.find(parts_call_of(header.slot, header.generation));
+        ASSERT_NE(of, had_.end()) << "a slot comes back twice";
+        asked_in_parts& call = calls_.at(static_cast<std::size_t>(of->second));
+        had_.erase(of);
+        std::byte* const to = here_.server->receive().payload(header.slot);
+        std::memcpy(to, there_.client->send().payload(header.slot), header.length);
+        event.payload = {to, header.length};
+        here_.server->events.push_back(event);
+        ++carried_;
+        if (header.flags == header_flag::more) {
+            EXPECT_TRUE(call.came.insert(header.parts_before).second);
+        } else if (header.slot != call.id.slot || header.generation != call.id.generation) {
+            EXPECT_EQ(header.code, status::cancelled);
+        } else {
+            EXPECT_EQ(header.parts_before, call.lengths.size());
+            late_ += call.cancelled ? 1 : 0;
+            call.answer_came = true;
+        }
+    }
+
+    /// Parts are handed out as soon as all before them have come, and the answer after the last.
+    void look() {
+        for (const slot_header& each : there_.sent()) answers_.push_back(each);
+        std::array<completion, shape.slots> got;
+        for (std::size_t count = here_.client->poll(got); count > 0; count = here_.client->poll(got))
+            for (const completion& each : std::span{got}.first(count)) on_completion(each);
+        for (const asked_in_parts& call : calls_) {
+            const bool more = call.came.contains(call.read);
+            EXPECT_TRUE(call.ended || !more) << "a part is kept back";
+            const bool all = call.answer_came && call.read == call.lengths.size();
+            EXPECT_EQ(call.ended, lost_ || call.cancelled || all);
+        }
+    }
+    void on_completion(const completion& each) {
+        asked_in_parts& call = calls_.at(each.trace_id);
+        EXPECT_EQ(each.call, call.id);
+        EXPECT_FALSE(call.ended);
+        unread_.push_back(each.id);
+        if (each.more) {
+            std::uint64_t number = 0;
+            std::memcpy(&number, each.response.data(), sizeof number);
+            EXPECT_EQ(number, call.read);
+            EXPECT_EQ(each.response.size(), call.lengths.at(call.read++));
+            return;
+        }
+        call.ended = true;
+        EXPECT_EQ(each.status, call.cancelled ? status::cancelled : lost_ ? status::peer_lost : call.answer);
+    }
+
+    std::mt19937 random_;
+    scripted_client here_{shape.slots, shape.response_bytes};
+    scripted_sessions there_;
+    std::vector<asked_in_parts> calls_;
+    std::map<std::uint64_t, std::ptrdiff_t> had_;  ///< slots that the worker has, and whose call each is for
+    std::vector<slot_header> answers_;             ///< on their way to the channel
+    std::vector<call_id> unread_;
+    std::uint64_t late_ = 0;
+    std::uint64_t carried_ = 0;
+    bool lost_ = false;
+};
+
+TEST(parts_at_random, parts_come_once_and_in_order_and_all_slots_come_back) {
+    for (unsigned seed = 0; seed < 300; ++seed) {
+        SCOPED_TRACE(seed);
+        parts_sequence random(seed);
+        for (int i = 0; i < 150; ++i) {
+            random.step();
+            if (::testing::Test::HasFailure()) FAIL() << "step " << i;
+        }
+        seed % 3 == 0 ? random.lose() : random.finish();
+    }
 }
 
 /// Until then a request may be on its way to a handler.
@@ -188,104 +333,65 @@ TEST_F(sending_parts, a_worker_is_drained_after_its_next_poll) {
     EXPECT_TRUE(serving->drained());
 }
 
-TEST_F(sending_parts, a_client_that_leaves_leaves_nothing_behind) {
-    arrive(room(1, 1, 0, 9));
-    arrive(room(2, 1, 0, 9));
-    arrive(request(0, 9));
-    arrive(room(3, 1, 4, 5));  // of a call that never comes
-    serving->close_session(1, status::closed);
-    (void)serving->progress();
-    EXPECT_NE(client, nullptr) << "the handler has an exchange";
-    EXPECT_EQ(send(held.at(0), 5), status::peer_lost);
-    EXPECT_EQ(held.at(0).reply(0), status::peer_lost);
-    held.clear();
-    (void)serving->progress();
-    EXPECT_EQ(client, nullptr);
-}
-
-// What no correct client sends.
-
-TEST_F(sending_parts, room_for_a_call_without_parts_is_refused_also_after_early_room) {
-    arrive(room(1, 1, 0, 9));
-    arrive(plain(0, 9));
-    arrive(room(2, 1, 0, 9));
-    expect_lost();
-}
-
-TEST_F(sending_parts, repeated_room_is_refused) {
-    arrive(room(1, 1, 0, 9));
-    arrive(room(1, 2, 0, 9));
-    expect_lost();
-}
-
-TEST_F(sending_parts, room_under_its_last_generation_is_refused) {
-    arrive(room(1, 1, 0, 9));
-    arrive(request(0, 9));
-    EXPECT_EQ(send(held.at(0), 0), status::ok);
-    arrive(room(1, 1, 0, 9));
-    expect_lost();
-}
-
-TEST_F(sending_parts, room_of_a_call_without_parts_is_refused) {
-    slot_header plain = request(0, 9);
-    plain.flags = 0;
-    arrive(plain);
-    ASSERT_EQ(held.size(), 1U);
-    arrive(room(1, 1, 0, 9));
-    expect_lost();
-}
-
-TEST_F(sending_parts, room_of_another_generation_of_an_open_call_is_refused) {
-    arrive(request(0, 9));
-    arrive(room(1, 1, 0, 10));
-    expect_lost();
-}
-
-TEST_F(sending_parts, room_of_two_calls_in_one_slot_is_refused) {
-    arrive(room(1, 1, 0, 9));
-    arrive(room(2, 1, 0, 10));
-    expect_lost();
-}
-
-TEST_F(sending_parts, room_of_a_missing_call_is_refused_with_the_next_call) {
-    arrive(room(1, 1, 0, 9));
-    arrive(request(0, 10));
-    expect_lost();
-}
-
-TEST_F(sending_parts, room_for_a_slot_of_room_is_refused) {
-    arrive(room(1, 1, 0, 9));
-    arrive(room(2, 1, 1, 1));
-    expect_lost();
-}
-
-TEST_F(sending_parts, room_of_itself_or_of_no_slot_is_refused) {
-    arrive(room(1, 1, 1, 5));
-    expect_lost();
-}
-
-TEST_F(sending_parts, room_of_a_slot_that_does_not_exist_is_refused) {
-    arrive(room(1, 1, shape.slots, 5));
-    expect_lost();
-}
-
-TEST_F(sending_parts, room_of_generation_0_is_refused) {
-    arrive(room(1, 1, 0, 0));
-    expect_lost();
-}
-
-TEST_F(sending_parts, room_larger_than_agreed_is_refused) {
-    slot_header large = room(1, 1, 0, 9);
-    large.response_room = shape.response_bytes + 1;
-    arrive(large);
-    expect_lost();
-}
-
-TEST_F(sending_parts, both_flags_are_refused) {
-    slot_header both = request(0, 9);
-    both.flags = header_flag::of_parts;
-    arrive(both);
-    expect_lost();
+/// What no correct client sends ends the session, and nothing of it stays; what is next to it does not.
+TEST(refused_room, messages_of_no_correct_client_end_the_session) {
+    const auto with_room = [](slot_header header, std::size_t bytes) {
+        header.response_room = static_cast<std::uint32_t>(bytes);
+        return header;
+    };
+    const auto with_flags = [](slot_header header, std::uint16_t flags) {
+        header.flags = flags;
+        return header;
+    };
+    constexpr auto ask = scripted_sessions::request;
+    constexpr auto plain = scripted_sessions::plain;
+    constexpr auto room = scripted_sessions::room;
+    struct row {
+        const char* what;
+        bool good;
+        std::vector<slot_header> messages;
+        bool sends = false;  ///< the handler, before the last message
+    };
+    const row all[] = {
+        {"room before and after its request", true, {room(1, 1, 0, 9), ask(0, 9), room(2, 1, 0, 9)}},
+        {"a call without parts after room for it", false, {room(1, 1, 0, 9), plain(0, 9), room(2, 1, 0, 9)}},
+        {"room for an open call without parts", false, {plain(0, 9), room(1, 1, 0, 9)}},
+        {"room in a slot that has room", false, {room(1, 1, 0, 9), room(1, 2, 0, 9)}},
+        {"room under the next generation", true, {room(1, 1, 0, 9), ask(0, 9), room(1, 2, 0, 9)}, true},
+        {"room under its last generation", false, {room(1, 1, 0, 9), ask(0, 9), room(1, 1, 0, 9)}, true},
+        {"room of another generation of an open call", false, {ask(0, 9), room(1, 1, 0, 10)}},
+        {"room of two calls in one slot", false, {room(1, 1, 0, 9), room(2, 1, 0, 10)}},
+        {"a call in a slot with room of another one", false, {room(1, 1, 0, 9), ask(0, 10)}},
+        {"a call in a slot of room", false, {room(1, 1, 0, 9), ask(1, 2)}},
+        {"room for a slot of room", false, {room(1, 1, 0, 9), room(2, 1, 1, 1)}},
+        {"room for itself", false, {room(1, 1, 1, 5)}},
+        {"room for the last slot", true, {room(1, 1, shape.slots - 1, 5)}},
+        {"room for a slot that does not exist", false, {room(1, 1, shape.slots, 5)}},
+        {"room in a slot that does not exist", false, {room(shape.slots, 1, 0, 9)}},
+        {"a call in a slot that does not exist", false, {ask(shape.slots, 1)}},
+        {"room for generation 0", false, {room(1, 1, 0, 0)}},
+        {"a call of generation 0", false, {ask(0, 0)}},
+        {"room as large as agreed", true, {with_room(room(1, 1, 0, 9), shape.response_bytes)}},
+        {"room larger than agreed", false, {with_room(room(1, 1, 0, 9), shape.response_bytes + 1)}},
+        {"both flags", false, {with_flags(ask(0, 9), header_flag::of_parts)}},
+    };
+    for (const row& each : all) {
+        SCOPED_TRACE(each.what);
+        scripted_sessions server;
+        for (const slot_header& message : each.messages) {
+            if (each.sends && &message == &each.messages.back()) {
+                EXPECT_EQ(scripted_sessions::send(server.held.at(0), 0), status::ok);
+                EXPECT_EQ(server.sent().size(), 1U);
+            }
+            server.arrive(message);
+        }
+        if (!each.good) {
+            server.expect_lost();
+            continue;
+        }
+        EXPECT_EQ(server.lost, status::ok);
+        EXPECT_NE(server.client, nullptr);
+    }
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ class scripted_link final : public link {
         ++retracted;
         return true;
     }
-    void consumed(std::uint32_t) noexcept override {}
+    void consumed(std::uint32_t) noexcept override { ++consumed_count; }
     slot_memory& send() const noexcept override { return *send_; }
     slot_memory& receive() const noexcept override { return *receive_; }
 
@@ -49,6 +49,7 @@ class scripted_link final : public link {
 
     int room = 1000;
     int retracted = 0;
+    std::uint64_t consumed_count = 0;
     bool reaches_memory = false;                 ///< of any kind, and gathers
     const region_state* out_of_reach = nullptr;  ///< but for this
     bool takes_apart = false;                    ///< responses
