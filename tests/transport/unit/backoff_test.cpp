@@ -7,7 +7,9 @@
 #include <accel_transport/accel_transport.hpp>
 
 #include <chrono>
+#include <random>
 #include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -17,33 +19,27 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(backoff, pauses_double_up_to_the_longest) {
-    backoff pauses(50ms, 300ms);
-    for (const nanoseconds each : {50ms, 100ms, 200ms, 300ms, 300ms}) EXPECT_EQ(pauses.take(), each);
-}
-
-TEST(backoff, longest_pause_may_be_as_long_as_the_type_allows) {
-    backoff pauses(never / 3, never);
-    (void)pauses.take();
-    (void)pauses.take();
-    EXPECT_EQ(pauses.take(), never);
-}
-
-TEST(backoff, pauses_go_on_after_a_connection_that_ended_at_once) {
-    backoff pauses(50ms, 5s);
-    EXPECT_EQ(pauses.take(), 50ms);
-    pauses.ended_after(0ms);
-    EXPECT_EQ(pauses.take(), 100ms);
-    pauses.ended_after(5s - 1ns);
-    EXPECT_EQ(pauses.take(), 200ms);
-}
-
-TEST(backoff, pauses_begin_anew_after_a_connection_that_lived) {
-    backoff pauses(50ms, 5s);
-    (void)pauses.take();
-    (void)pauses.take();
-    pauses.ended_after(5s);
-    EXPECT_EQ(pauses.take(), 50ms);
+TEST(backoff, pauses_double_up_to_the_longest_and_begin_anew_after_a_connection_that_lived) {
+    const std::pair<nanoseconds, nanoseconds> limits[] = {
+        {50ms, 300ms}, {50ms, 5s}, {1s, 1s}, {1ns, never}, {never / 3, never}};
+    for (const auto& [shortest, longest] : limits) {
+        std::mt19937 random(1);
+        backoff pauses(shortest, longest);
+        nanoseconds expected = shortest;
+        for (int i = 0; i < 5'000; ++i) {
+            ASSERT_EQ(pauses.coming(), expected) << "step " << i << ", longest " << longest.count();
+            const auto what = random() % 400;
+            if (what == 0) {
+                pauses.ended_after(longest);
+                expected = shortest;
+            } else if (what < 50) {
+                pauses.ended_after(what < 25 ? 0ns : longest - 1ns);
+            } else {
+                ASSERT_EQ(pauses.take(), expected);
+                expected = expected > longest - expected ? longest : 2 * expected;
+            }
+        }
+    }
 }
 
 TEST(backoff, counts_for_a_channel_that_loses_each_connection_at_once) {

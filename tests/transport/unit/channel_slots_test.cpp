@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <limits>
-#include <set>
+#include <random>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -14,62 +16,113 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(channel_slots, a_freed_slot_is_taken_under_another_generation) {
-    channel_slots slots(3);
-    std::set<call_id> seen;
-    for (int round = 0; round < 4; ++round) {
-        std::vector<channel_slot*> taken;
-        for (int i = 0; i < 3; ++i) {
-            channel_slot* slot = slots.take_free();
-            ASSERT_NE(slot, nullptr);
-            EXPECT_EQ(slot->state, slot_state::begun);
-            EXPECT_TRUE(seen.insert(slot->content.id).second);
-            taken.push_back(slot);
-        }
-        EXPECT_EQ(slots.take_free(), nullptr);
-        for (channel_slot* slot : taken) slots.put_free(*slot);
-    }
-}
+/// Slots of a channel in random use, beside a list of what is done, and what each slot is for.
+class slots_sequence {
+  public:
+    explicit slots_sequence(unsigned seed)
+        : random_(seed), slots_(1 + below(5)), uses_(slots_.count(), use::free), generations_(slots_.count(), 0) {}
 
-TEST(channel_slots, only_current_ids_are_found) {
-    channel_slots slots(2);
-    const call_id old = slots.take_free()->content.id;
-    slots.put_free(slots[old.slot]);
-    const call_id now = slots.take_free()->content.id;
-    EXPECT_EQ(slots.find(old), nullptr);
-    ASSERT_NE(slots.find(now), nullptr);
-    EXPECT_EQ(slots.find({2, now.generation}), nullptr);
-    EXPECT_EQ(slots.find({~0U, ~0U}), nullptr);
+    void step() {
+        const std::uint32_t index = below(slots_.count());
+        channel_slot& slot = slots_[index];
+        const std::uint32_t what = below(3);
+        if (uses_[index] == use::free) return take();
+        if (uses_[index] == use::begun) return what == 0 ? put_free(index) : send(slot);
+        if (uses_[index] == use::taken) return put_free(index);
+        if (uses_[index] == use::done) return what == 0 ? take_done(slot) : take_oldest();
+        if (what == 0) return;  // it stays in flight
+        if (what == 1 && done_.empty()) {
+            slots_.finish_taken(slot);
+            uses_[index] = use::taken;
+        } else {
+            slots_.finish(slot);
+            uses_[index] = use::done;
+            done_.push_back(&slot);
+        }
+    }
+    void check() {
+        EXPECT_EQ(slots_.free(), count(use::free));
+        EXPECT_EQ(slots_.all_free(), count(use::free) == slots_.count());
+        EXPECT_EQ(slots_.open(), count(use::in_flight));
+        EXPECT_EQ(slots_.ready(), done_.size());
+        nanoseconds next = never;
+        for (std::uint32_t i = 0; i < slots_.count(); ++i) {
+            if (uses_[i] == use::in_flight) next = std::min(next, slots_[i].deadline);
+            const call_id id{i, generations_[i]};
+            EXPECT_EQ(slots_.find(id), &slots_[i]);
+            EXPECT_EQ(slots_.find({i, id.generation - 1}), nullptr);
+            EXPECT_EQ(slots_.find({i + slots_.count(), id.generation}), nullptr);
+        }
+        EXPECT_LE(slots_.next_deadline(), next);
+        EXPECT_EQ(slots_.next_deadline() == never, slots_.open() == 0);
+    }
+
+  private:
+    enum class use { free, begun, in_flight, done, taken };
+    [[nodiscard]] std::uint32_t below(std::size_t bound) { return static_cast<std::uint32_t>(random_() % bound); }
+    [[nodiscard]] std::size_t count(use which) const {
+        return static_cast<std::size_t>(std::ranges::count(uses_, which));
+    }
+    void take() {
+        channel_slot* const slot = slots_.take_free();
+        ASSERT_NE(slot, nullptr);
+        const std::uint32_t index = slot->content.id.slot;
+        EXPECT_EQ(std::exchange(uses_[index], use::begun), use::free);
+        EXPECT_EQ(slot->state, slot_state::begun);
+        EXPECT_EQ(slot->content.id.generation, ++generations_[index]);
+        if (count(use::free) == 0) {
+            EXPECT_EQ(slots_.take_free(), nullptr);
+        }
+    }
+    void put_free(std::uint32_t index) {
+        slots_.put_free(slots_[index]);
+        uses_[index] = use::free;
+    }
+    void send(channel_slot& slot) {
+        slot.deadline = nanoseconds{below(1000)};
+        slots_.set_in_flight(slot);
+        uses_[slot.content.id.slot] = use::in_flight;
+        EXPECT_LE(slots_.next_deadline(), slot.deadline);
+    }
+    void take_oldest() {
+        EXPECT_EQ(slots_.take_done(), done_.front());
+        uses_[done_.front()->content.id.slot] = use::taken;
+        done_.pop_front();
+    }
+    /// Out of order, as the blocking call does.
+    void take_done(channel_slot& slot) {
+        slots_.take_done(slot);
+        EXPECT_EQ(slot.state, slot_state::taken);
+        uses_[slot.content.id.slot] = use::taken;
+        std::erase(done_, &slot);
+        if (done_.empty()) {
+            EXPECT_EQ(slots_.take_done(), nullptr);
+        }
+    }
+
+    std::mt19937 random_;
+    channel_slots slots_;
+    std::vector<use> uses_;
+    std::vector<std::uint32_t> generations_;
+    std::deque<channel_slot*> done_;
+};
+
+TEST(channel_slots, each_slot_is_taken_once_under_a_new_generation_and_calls_come_in_the_order_of_their_end) {
+    for (unsigned seed = 0; seed < 100; ++seed) {
+        SCOPED_TRACE(seed);
+        slots_sequence random(seed);
+        for (int i = 0; i < 400; ++i) {
+            random.step();
+            random.check();
+            if (::testing::Test::HasFailure()) FAIL() << "step " << i;
+        }
+    }
 }
 
 TEST(channel_slots, generations_wrap_past_zero) {
     channel_slots slots(1);
     slots[0].content.id.generation = ~0U;
     EXPECT_EQ(slots.take_free()->content.id.generation, 1U) << "0 is never a call";
-}
-
-TEST(channel_slots, completions_come_in_the_order_of_their_end) {
-    channel_slots slots(5);
-    std::vector<channel_slot*> taken;
-    for (int i = 0; i < 5; ++i) {
-        taken.push_back(slots.take_free());
-        taken.back()->deadline = 10ms * (i + 1);
-        slots.set_in_flight(*taken.back());
-    }
-    EXPECT_EQ(slots.open(), 5U);
-    EXPECT_EQ(slots.next_deadline(), 10ms);
-    for (const int i : {3, 0, 4, 1}) slots.finish(*taken[static_cast<std::size_t>(i)]);
-    EXPECT_EQ(slots.open(), 1U);
-    EXPECT_EQ(slots.ready(), 4U);
-    slots.take_done(*taken[4]);  // out of order, as the blocking call does
-    EXPECT_EQ(slots.take_done(), taken[3]);
-    EXPECT_EQ(slots.take_done(), taken[0]);
-    EXPECT_EQ(slots.take_done(), taken[1]);
-    EXPECT_EQ(slots.take_done(), nullptr);
-    slots.finish(*taken[2]);
-    EXPECT_EQ(slots.take_done(), taken[2]);
-    EXPECT_EQ(slots.open(), 0U);
-    EXPECT_EQ(slots.next_deadline(), never);
 }
 
 TEST(channel_slots, stages_are_told_by_the_channel_s_own_clock) {
@@ -135,17 +188,6 @@ TEST(channel_slots, extreme_times_of_a_server_stay_within_the_total) {
             EXPECT_LE(told.timeline.request, told.timeline.total);
         }
     }
-}
-
-TEST(channel_slots, the_queue_of_finished_calls_wraps_around) {
-    channel_slots slots(4);
-    std::array<channel_slot*, 3> order{slots.take_free(), slots.take_free(), slots.take_free()};
-    std::sort(order.begin(), order.end());
-    do {  // three of four places: each order begins at another one
-        for (channel_slot* each : order) slots.set_in_flight(*each);
-        for (channel_slot* each : order) slots.finish(*each);
-        for (channel_slot* each : order) EXPECT_EQ(slots.take_done(), each);
-    } while (std::next_permutation(order.begin(), order.end()));
 }
 
 }  // namespace

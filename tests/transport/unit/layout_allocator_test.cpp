@@ -4,25 +4,35 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <random>
 
 #include <gtest/gtest.h>
 
 namespace accel::core {
 namespace {
 
-TEST(layout_allocator, parts_share_no_line) {
-    std::array<std::byte, 2048> memory{};
-    layout_allocator parts(memory.data());
-    EXPECT_EQ(parts.take<std::byte>(1), memory.data());
-    EXPECT_EQ(parts.take<std::byte>(257), memory.data() + 256);
-    EXPECT_EQ(parts.take<std::byte>(256), memory.data() + 768);
-    EXPECT_EQ(parts.used(), 1024U);
+alignas(256) std::array<std::byte, 256 << 10> memory{};
+
+template <class Part>
+void expect_apart(layout_allocator& parts, layout_allocator& sizes, std::size_t count) {
+    const std::size_t begin = parts.used();
+    EXPECT_EQ(begin % 256, 0U);
+    EXPECT_EQ(parts.take<Part>(count), reinterpret_cast<Part*>(memory.data() + begin));
+    EXPECT_GE(parts.used(), begin + count * sizeof(Part));
+    EXPECT_LT(parts.used(), begin + count * sizeof(Part) + 256) << "none is left between them";
+    EXPECT_EQ(sizes.take<Part>(count), nullptr);
+    EXPECT_EQ(sizes.used(), parts.used());
 }
 
-TEST(layout_allocator, an_allocator_without_memory_only_adds_up_sizes) {
+TEST(layout_allocator, parts_share_no_line_and_their_sizes_add_up_without_memory) {
+    std::mt19937 random(1);
+    layout_allocator parts(memory.data());
     layout_allocator sizes(nullptr);
-    EXPECT_EQ(sizes.take<std::uint64_t>(33), nullptr);
-    EXPECT_EQ(sizes.used(), 512U);
+    for (const std::size_t count : {1U, 255U, 256U, 257U}) expect_apart<std::byte>(parts, sizes, count);
+    for (int i = 0; i < 100; ++i) {
+        expect_apart<std::byte>(parts, sizes, random() % 600);
+        expect_apart<std::uint64_t>(parts, sizes, random() % 70);
+    }
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/log_limiter.hpp"
 
+#include <array>
 #include <atomic>
 #include <cstdint>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,13 +38,9 @@ TEST_F(log_limiter_test, lines_of_one_peer_are_limited_per_second) {
     EXPECT_EQ(passed(refused, "one", 1'000, 6s), of_peer);
 }
 
-TEST_F(log_limiter_test, a_peer_that_floods_silences_no_other_peer) {
+TEST_F(log_limiter_test, a_flood_silences_no_other_peer_and_no_other_reason) {
     EXPECT_EQ(passed(refused, "one", 1'000), of_peer);
     EXPECT_EQ(passed(refused, "two", 1), 1);
-}
-
-TEST_F(log_limiter_test, a_reason_that_floods_silences_no_other_reason) {
-    EXPECT_EQ(passed(refused, "one", 1'000), of_peer);
     EXPECT_EQ(passed(dropped, "one", 1), 1);
 }
 
@@ -52,19 +50,24 @@ TEST_F(log_limiter_test, lines_of_one_reason_are_limited_for_any_number_of_peers
     EXPECT_EQ(count, of_reason);
 }
 
-TEST_F(log_limiter_test, the_next_line_tells_the_number_of_suppressed_lines) {
-    EXPECT_EQ(limiter.allow(refused, "one", 5s), 0U);
-    passed(refused, "one", 100);
-    EXPECT_EQ(limiter.allow(refused, "one", 6s), std::uint64_t{101 - of_peer});
-    EXPECT_EQ(limiter.allow(refused, "one", 6s), 0U) << "told once";
-}
-
-TEST_F(log_limiter_test, a_lost_line_passes_its_count_to_the_next) {
-    passed(refused, "one", of_peer + 7);
-    const auto told = limiter.allow(refused, "one", 6s);
-    ASSERT_EQ(told, 7U);
-    limiter.keep_back(refused, *told);
-    EXPECT_EQ(limiter.allow(refused, "one", 6s), 7U);
+/// Lines in random order over some seconds; a few of those that were allowed are lost.
+TEST_F(log_limiter_test, each_line_is_passed_or_told_with_a_later_one_of_its_reason) {
+    std::mt19937 random(1);
+    const std::array reasons{refused, dropped};
+    std::array<std::uint64_t, 2> kept_back{};
+    for (int line = 0; line < 20'000; ++line) {
+        const std::size_t of = random() % 2;
+        const std::string peer = "peer " + std::to_string(random() % 5);
+        const auto told = limiter.allow(reasons[of], peer, 5s + line * 1ms);
+        if (!told) {
+            ++kept_back[of];
+            continue;
+        }
+        ASSERT_EQ(*told, kept_back[of]) << "line " << line;
+        const bool lost = random() % 8 == 0;
+        if (lost) limiter.keep_back(reasons[of], *told);
+        if (!lost) kept_back[of] = 0;
+    }
 }
 
 TEST_F(log_limiter_test, reasons_beyond_the_table_are_still_limited) {

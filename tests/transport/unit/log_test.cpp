@@ -15,6 +15,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -32,7 +33,6 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using tests::patience;
 
@@ -204,17 +204,53 @@ TEST_F(log_test, a_value_that_cannot_be_formatted_leaves_the_text) {
     EXPECT_THAT(seen.texts(), ElementsAre("it is {}"));
 }
 
-TEST_F(log_test, every_sink_gets_every_line) {
-    notebook other;
-    const context one = open_with(seen.writer());
-    {
-        const context two = open_with(other.writer());
-        log().warn("both");
-        EXPECT_TRUE(flush_log(patience(20s)));  // the end of a context waits a short time only
+/// A context with a sink, and what that has to be told.
+struct open_sink {
+    std::unique_ptr<notebook> book = std::make_unique<notebook>();
+    std::shared_ptr<int> held = std::make_shared<int>(0);  ///< by the sink
+    std::vector<std::string> expected;
+    std::optional<context> of;
+    std::shared_ptr<context_state> state;  ///< which others may keep
+};
+
+/// Contexts are opened, moved and destroyed in random order. The end of one waits for its lines only a short time, and
+/// a new sink gets lines that wait; so each step ends with the last line written.
+TEST_F(log_test, each_sink_gets_the_lines_logged_while_its_context_lives) {
+    std::mt19937 random(1);
+    const context quiet = open_with([](log_level, std::string_view) {});
+    std::vector<open_sink> sinks;
+    for (int step = 0; step < 300; ++step) {
+        const std::size_t at = sinks.empty() ? 0 : random() % sinks.size();
+        const auto what = random() % 8;
+        if (what == 0 && sinks.size() < 4) {
+            open_sink& made = sinks.emplace_back();
+            made.of =
+                open_with([to = made.book->writer(), held = made.held](auto level, auto line) { to(level, line); });
+            if (random() % 2 == 0) made.state = internals::state_of(*made.of);
+        } else if (what == 1 && !sinks.empty()) {
+            sinks[at].of.reset();
+            EXPECT_EQ(sinks[at].held.use_count(), 1) << "its sink is destroyed";
+            log().warn("after its end");
+            for (open_sink& each : sinks)
+                if (each.of) each.expected.emplace_back("after its end");
+            EXPECT_EQ(sinks[at].book->texts(), sinks[at].expected);
+            sinks.erase(sinks.begin() + static_cast<std::ptrdiff_t>(at));
+        } else if (what == 2 && !sinks.empty()) {
+            context moved = std::move(*sinks[at].of);
+            sinks[at].of.emplace(std::move(moved));
+        } else if (what == 3 && sinks.size() > 1 && at > 0) {
+            *sinks[0].of = std::move(*sinks[at].of);  // which ends the first one's own
+            EXPECT_EQ(sinks[0].held.use_count(), 1);
+            EXPECT_EQ(sinks[0].book->texts(), sinks[0].expected);
+            sinks[at].of = std::move(sinks[0].of);
+            sinks.erase(sinks.begin());
+        } else {
+            log().warn("line {}", step);
+            for (open_sink& each : sinks) each.expected.push_back(fmt::format("line {}", step));
+        }
+        ASSERT_TRUE(flush_log(patience(20s)));
     }
-    log().warn("first");
-    EXPECT_THAT(seen.texts(), ElementsAre("both", "first"));
-    EXPECT_THAT(other.texts(), ElementsAre("both"));
+    for (open_sink& each : sinks) EXPECT_EQ(each.book->texts(), each.expected);
 }
 
 TEST_F(log_test, a_sink_gets_no_lines_after_its_context) {
@@ -248,38 +284,6 @@ TEST_F(log_test, a_sink_gets_no_lines_after_its_context) {
     EXPECT_TRUE(flush_log(patience(20s)));
     EXPECT_EQ(late, 0);
     EXPECT_GT(calls, 0);  // each end of a context waits a short time only
-}
-
-TEST_F(log_test, a_context_destroys_its_sink) {
-    const auto held = std::make_shared<int>(1);
-    {
-        const context one = open_with([held](log_level, std::string_view) {});
-        log().warn("a line");
-    }
-    EXPECT_EQ(held.use_count(), 1);
-}
-
-TEST_F(log_test, a_sink_moves_with_its_context) {
-    notebook replaced;
-    context one = open_with(seen.writer());
-    context two = std::move(one);
-    log().warn("moved");
-    EXPECT_TRUE(flush_log(patience(20s)));  // a sink gets what waits when it comes
-    context three = open_with(replaced.writer());
-    log().warn("two sinks");
-    three = std::move(two);
-    log().warn("assigned");
-    EXPECT_THAT(seen.texts(), ElementsAre("moved", "two sinks", "assigned"));
-    EXPECT_THAT(replaced.texts(), ElementsAre("two sinks"));
-}
-
-TEST_F(log_test, a_sink_ends_with_its_context_although_others_keep_the_state) {
-    auto one = std::optional{open_with(seen.writer())};
-    const auto kept = internals::state_of(*one);
-    one.reset();
-    const context other = open_with([](log_level, std::string_view) {});
-    log().warn("after");
-    EXPECT_THAT(seen.texts(), IsEmpty());
 }
 
 TEST_F(log_test, a_sink_may_throw) {
