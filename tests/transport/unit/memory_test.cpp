@@ -2,9 +2,12 @@
 #include <accel_transport/context.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -116,63 +119,74 @@ TEST_F(memory, memory_of_any_size_is_registered_without_touching_it) {
 }
 
 TEST_F(memory, a_part_lies_within_its_whole) {
-    const auto made = ctx_.allocate(100);
-    ASSERT_TRUE(made);
-    const region& r = made.value();
-    const auto part = r.part(10, 50);
-    ASSERT_TRUE(part);
-    EXPECT_EQ(part.value().data(), r.data() + 10);
-    EXPECT_EQ(part.value().size(), 50U);
-    EXPECT_NE(part.value().region(), nullptr);
-    EXPECT_TRUE(r.part(0, 100));
-    EXPECT_TRUE(r.part(100, 0));
-    const auto inner = part.value().part(40, 10);
-    ASSERT_TRUE(inner);
-    EXPECT_EQ(inner.value().data(), r.data() + 50);
-    EXPECT_EQ(inner.value().region(), part.value().region());
-    for (const auto& [offset, length] : std::initializer_list<std::pair<std::size_t, std::size_t>>{
-             {0, 101}, {101, 0}, {100, 1}, {1, 100}, {huge, 1}, {1, huge}, {huge, huge}, {50, huge - 49}}) {
-        EXPECT_EQ(r.part(offset, length).code(), status::invalid_argument) << offset << " " << length;
-    }
-    EXPECT_FALSE(part.value().part(41, 10));
-    EXPECT_FALSE(part.value().part(huge, 2));
-}
-
-TEST_F(memory, a_default_region_gives_an_empty_slice) {
+    std::mt19937_64 random(1);
+    const region whole = ctx_.allocate(100).value();
     const region none;
     EXPECT_EQ(none.data(), nullptr);
     EXPECT_EQ(none.size(), 0U);
-    EXPECT_TRUE(none.whole().empty());
-    const slice empty;
-    EXPECT_TRUE(empty.empty());
-    EXPECT_EQ(empty.region(), nullptr);
-    EXPECT_TRUE(empty.part(0, 0));
-    EXPECT_FALSE(empty.part(0, 1));
-}
-
-TEST_F(memory, memory_moves_with_its_region) {
-    auto made = ctx_.allocate(100);
-    ASSERT_TRUE(made);
-    region first = std::move(made).value();
-    std::byte* where = first.data();
-    const slice kept = first.whole();
-    region second = std::move(first);
-    EXPECT_EQ(second.data(), where);
-    EXPECT_EQ(kept.region(), second.whole().region());
-    region third = ctx_.allocate(10).value();
-    third = std::move(second);
-    EXPECT_EQ(third.data(), where);
-    EXPECT_EQ(third.size(), 100U);
-}
-
-TEST_F(memory, memory_outlives_its_context) {
-    region kept;
-    {
-        context brief = context::open({.log = log_level::off}).value();
-        kept = brief.allocate(64).value();
+    for (int round = 0; round < 20'000; ++round) {
+        const region& of = random() % 8 == 0 ? none : whole;
+        slice at = of.whole();
+        std::size_t begin = 0;
+        std::size_t size = of.size();
+        for (bool good = true; good;) {
+            ASSERT_EQ(at.data(), of.data() + begin);
+            ASSERT_EQ(at.size(), size);
+            ASSERT_EQ(at.empty(), size == 0);
+            ASSERT_EQ(at.region(), of.whole().region());
+            const std::size_t any[] = {0, 1, size - 1, size, size + 1, huge, huge - size, random() % (size + 1)};
+            const std::size_t offset = any[random() % 8];
+            const std::size_t length = random() % 4 == 0 ? huge - offset + 1 + random() % 2 : any[random() % 8];
+            const auto part = begin == 0 && size == of.size() && random() % 2 == 0 ? of.part(offset, length)
+                                                                                   : at.part(offset, length);
+            good = offset <= size && length <= size - offset;
+            ASSERT_EQ(part.code(), good ? status::ok : status::invalid_argument) << offset << " " << length;
+            if (!good || random() % 8 == 0) break;
+            at = part.value();
+            begin += offset;
+            size = length;
+        }
     }
-    kept.data()[63] = std::byte{1};
-    EXPECT_EQ(kept.size(), 64U);
+    EXPECT_EQ(slice{}.region(), nullptr);
+}
+
+/// Regions of two contexts move around and end in random order; the contexts have ended before.
+TEST_F(memory, memory_moves_with_its_region_and_outlives_its_context) {
+    std::mt19937 random(1);
+    std::vector<context> contexts;
+    for (int i = 0; i < 2; ++i) contexts.push_back(context::open({.log = log_level::off}).value());
+    struct facts {
+        std::byte* data = nullptr;
+        std::size_t size = 0;
+        const core::region_state* state = nullptr;
+        std::byte content{};
+    };
+    struct known {
+        region held;
+        facts of;
+    };
+    std::array<known, 6> all{};
+    for (int step = 0; step < 2'000; ++step) {
+        if (step == 1'000) contexts.clear();
+        known& one = all.at(random() % all.size());
+        known& other = all.at(random() % all.size());
+        if (random() % 4 == 0 && !contexts.empty()) {
+            one.held = contexts.at(random() % 2).allocate(1 + random() % 5'000).value();
+            one.of = {one.held.data(), one.held.size(), one.held.whole().region(), {}};
+        } else if (&one != &other) {
+            one.held = std::move(other.held);
+            one.of = std::exchange(other.of, {});
+        }
+        for (known& each : all) {
+            ASSERT_EQ(each.held.data(), each.of.data);
+            ASSERT_EQ(each.held.size(), each.of.size);
+            ASSERT_EQ(each.held.whole().region(), each.of.state);
+            const auto bytes = each.held.whole().bytes();
+            ASSERT_TRUE(std::ranges::all_of(bytes, [&](auto b) { return b == each.of.content; })) << "step " << step;
+            each.of.content = static_cast<std::byte>(random());
+            std::ranges::fill(bytes, each.of.content);
+        }
+    }
 }
 
 }  // namespace
