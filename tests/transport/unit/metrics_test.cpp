@@ -6,10 +6,19 @@
 
 #include <accel_transport/accel_transport.hpp>
 
+#include <algorithm>
+#include <array>
 #include <limits>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
 #include <string>
 #include <thread>
+#include <tuple>
+#include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace accel::core {
@@ -17,30 +26,32 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(duration_histogram, buckets_are_powers_of_two) {
-    EXPECT_EQ(duration_histogram::bucket_of(0ns), 0U);
-    EXPECT_EQ(duration_histogram::bucket_of(1ns), 0U);
+TEST(duration_histogram, durations_are_summed_and_counted_by_powers_of_two) {
+    duration_histogram counted;
+    std::array<std::uint64_t, duration_histogram::bucket_count> expected{};
+    std::uint64_t sum = 0;
+    const auto add = [&](nanoseconds duration, std::size_t bucket) {
+        EXPECT_EQ(duration_histogram::bucket_of(duration), bucket) << duration.count();
+        counted.add(duration);
+        sum += static_cast<std::uint64_t>(duration.count());
+        ++expected.at(bucket);
+    };
+    add(0ns, 0);
+    add(1ns, 0);
     for (std::size_t i = 1; i < 63; ++i) {
         const nanoseconds power{std::int64_t{1} << i};
-        EXPECT_EQ(duration_histogram::bucket_of(power - 1ns), i - 1);
-        EXPECT_EQ(duration_histogram::bucket_of(power), i);
-        EXPECT_EQ(duration_histogram::bucket_of(power + 1ns), i);
+        add(power - 1ns, i - 1);
+        add(power, i);
+        add(power + 1ns, i);
     }
-    EXPECT_EQ(duration_histogram::bucket_of(nanoseconds::max()), 62U);
-    EXPECT_EQ(duration_histogram::bucket_of(-1ns), 63U) << "of clocks that run backwards: in no other's place";
-}
-
-TEST(duration_histogram, a_histogram_sums_and_counts_durations) {
-    duration_histogram counted;
-    for (const nanoseconds each : {0ns, 1ns, 300ns, 511ns, 512ns}) counted.add(each);
+    add(nanoseconds::max(), 62);
+    add(-1ns, 63);  // of clocks that run backwards: in no other's place
     histogram_sums read;
     read.add(counted);
     read.add(counted);
-    EXPECT_EQ(read.sum_ns, 2 * 1324U);
-    EXPECT_EQ(read.count(), 10U);
-    EXPECT_EQ(read.buckets[0], 4U);
-    EXPECT_EQ(read.buckets[8], 4U);
-    EXPECT_EQ(read.buckets[9], 2U);
+    EXPECT_EQ(read.sum_ns, 2 * sum);
+    EXPECT_EQ(read.count(), 2U * (2 + 3 * 62 + 2));
+    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(read.buckets[i], 2 * expected[i]) << i;
 }
 
 TEST(counter, a_counter_can_be_read_while_another_thread_counts) {
@@ -63,68 +74,145 @@ TEST(counter, a_counter_can_be_read_while_another_thread_counts) {
     EXPECT_EQ(shared.read(), (std::uint64_t{1} << 40) + 200'000) << "more than an instruction takes as a constant";
 }
 
-completion ended(status how, nanoseconds total, std::span<const std::byte> response = {}) {
-    completion made;
-    made.status = how;
-    made.timeline.total = total;
-    made.response = response;
-    return made;
-}
-
-TEST(client_metrics, a_channel_that_ends_leaves_its_counters_and_no_gauges) {
-    metrics_registry registry;
+/// A channel that counts, and its gauges.
+struct counted_channel {
+    counted_channel(metrics_registry& registry, std::string_view its_scheme)
+        : scheme(its_scheme), metrics(registry, scheme, submitted, quarantined) {}
+    std::string_view scheme;
     counter submitted;
-    const counter none;
-    const std::array<std::byte, 7> response{};
-    {
-        client_metrics counted(registry, "tcp", submitted, none);
-        submitted.add(4);
-        counted.count(ended(status::ok, 1us, response), {10});
-        counted.count(ended(status::ok, 1us, response), {10, target_of("model").number});
-        counted.count(ended(status::timed_out, 1us), {10});
-        counted.count_stale();
-        counted.count_reconnect();
-        EXPECT_EQ(registry.snapshot().sum("accel_calls_in_flight"), 1);
-        EXPECT_EQ(registry.snapshot().sum("accel_channels"), 1);
+    counter quarantined;
+    std::uint64_t ended = 0;
+    std::set<std::uint32_t> targets;  ///< those with a series of their own
+    client_metrics metrics;
+};
+
+/// Channels of several schemes come, count and go; targets get names. Beside them, what the registry has to say.
+class metrics_sequence {
+  public:
+    explicit metrics_sequence(unsigned seed) : random_(seed) {}
+    void step() {
+        const std::size_t what = below(24);
+        if (what == 0 || channels_.empty())
+            channels_.push_back(std::make_unique<counted_channel>(registry_, schemes.at(below(schemes.size()))));
+        else if (what == 1)
+            channels_.erase(channels_.begin() + static_cast<std::ptrdiff_t>(below(channels_.size())));
+        else if (what == 2)
+            name(names.at(below(names.size())));
+        else
+            count(*channels_[below(channels_.size())]);
     }
-    registry.name_target("model");
-    const metrics_snapshot seen = registry.snapshot();
-    EXPECT_EQ(seen.sum("accel_calls_in_flight"), 0);
-    EXPECT_EQ(seen.sum("accel_channels"), 0);
-    EXPECT_EQ(seen.sum("accel_calls_total"), 3);
-    EXPECT_EQ(seen.sum("accel_calls_total", {{"status", "timed_out"}}), 1);
-    EXPECT_EQ(seen.sum("accel_calls_total", {{"target", "model"}}), 1);
-    EXPECT_EQ(seen.sum("accel_request_bytes_total"), 30);
-    EXPECT_EQ(seen.sum("accel_response_bytes_total", {{"scheme", "tcp"}, {"role", "client"}}), 14);
-    EXPECT_EQ(seen.sum("accel_stale_responses_total"), 1);
-    EXPECT_EQ(seen.sum("accel_reconnects_total"), 1);
-}
+    void check() const {
+        std::map<series_name, double> expected;
+        for (const auto& [of, count] : counted_)
+            if (count > 0) expected[{of.name, of.scheme, label_of(of.target), of.status}] = count;
+        for (const auto& each : channels_) {
+            const std::string scheme{each->scheme};
+            const std::uint64_t submitted = each->submitted.read();
+            ++expected[{"accel_channels", scheme, "", ""}];
+            expected[{"accel_calls_in_flight", scheme, "", ""}] +=
+                static_cast<double>(submitted - std::min(each->ended, submitted));
+            expected[{"accel_quarantined_slots", scheme, "", ""}] += static_cast<double>(each->quarantined.read());
+        }
+        std::erase_if(expected, [](const auto& each) { return each.second == 0; });
+        std::map<series_name, double> seen;
+        for (const metric_family& family : registry_.snapshot().families) {
+            for (const metric& each : family.series) {
+                const bool histogram = family.kind == metric_kind::histogram;
+                const double value = histogram ? static_cast<double>(each.count) : each.value;
+                if (value == 0) continue;
+                std::map<std::string, std::string> labels(each.labels.begin(), each.labels.end());
+                const series_name name{family.name, labels["scheme"], labels["target"],
+                                       labels["status"] + labels["stage"]};
+                EXPECT_TRUE(seen.emplace(name, value).second) << "two series of one name";
+            }
+        }
+        EXPECT_EQ(seen, expected);
+    }
 
-TEST(client_metrics, channels_of_a_scheme_are_summed) {
-    metrics_registry registry;
-    counter submitted;
-    counter waiting;
-    waiting.add(3);
-    const counter none;
-    client_metrics first(registry, "tcp", submitted, waiting);
-    client_metrics second(registry, "tcp", submitted, none);
-    client_metrics other(registry, "shm", submitted, none);
-    for (client_metrics* each : {&first, &second, &other}) each->count(ended(status::ok, 1us), {10});
-    const metrics_snapshot seen = registry.snapshot();
-    EXPECT_EQ(seen.sum("accel_calls_total", {{"scheme", "tcp"}}), 2);
-    EXPECT_EQ(seen.sum("accel_calls_total", {{"scheme", "shm"}}), 1);
-    EXPECT_EQ(seen.sum("accel_channels", {{"scheme", "tcp"}}), 2);
-    EXPECT_EQ(seen.sum("accel_calls_in_flight"), 0) << "never below zero";
-    EXPECT_EQ(seen.sum("accel_quarantined_slots", {{"scheme", "tcp"}}), 3);
-}
+  private:
+    static constexpr std::array<std::string_view, 3> schemes{"tcp", "shm", "zmq"};
+    static constexpr std::array<std::string_view, 12> names{"a", "b", "c", "d", "e",     "f",
+                                                            "g", "h", "i", "j", "(odd)", "#odd"};
+    using series_name = std::tuple<std::string, std::string, std::string, std::string>;
+    struct counted_series {
+        std::string name;
+        std::string scheme;
+        std::uint64_t target = no_target;
+        std::string status;  ///< or stage
+        friend auto operator<=>(const counted_series&, const counted_series&) = default;
+    };
+    [[nodiscard]] std::size_t below(std::size_t bound) { return random_() % bound; }
+    [[nodiscard]] std::string label_of(std::uint64_t target) const {
+        if (target == no_target) return "";
+        if (target == other_targets) return "(other)";
+        const auto known = named_.find(static_cast<std::uint32_t>(target));
+        return known == named_.end() ? fmt::format("#{:08x}", target) : known->second;
+    }
+    void name(std::string_view text) {
+        registry_.name_target(text);
+        // Others might be taken for numbers, or for what has no name.
+        if (text.size() == 1) named_.emplace(target_of(text).number, text);
+    }
+    void add(const std::string& name, std::string_view scheme, std::uint64_t target, std::string_view status,
+             std::size_t count = 1) {
+        counted_[{name, std::string{scheme}, target, std::string{status}}] += static_cast<double>(count);
+    }
+    void count(counted_channel& by) {
+        if (below(3) != 0) by.submitted.add();
+        if (below(8) == 0) by.quarantined.add();
+        switch (below(8)) {
+            case 0:
+                by.metrics.count_stale();
+                return add("accel_stale_responses_total", by.scheme, no_target, "");
+            case 1:
+                by.metrics.count_reconnect();
+                return add("accel_reconnects_total", by.scheme, no_target, "");
+            case 2:
+                by.metrics.count_copied(7);
+                return add("accel_copied_range_bytes_total", by.scheme, no_target, "", 7);
+            default:
+                return count_call(by);
+        }
+    }
+    void count_call(counted_channel& by) {
+        const std::uint32_t asked = below(2) == 0 ? 0 : target_of(names.at(below(names.size()))).number;
+        const bool own = asked == 0 || by.targets.contains(asked) || by.targets.size() < client_metrics::own_targets;
+        if (own && asked != 0) by.targets.insert(asked);
+        const std::uint64_t target = own ? asked : other_targets;
+        const std::vector<std::byte> response(below(100));
+        const std::size_t request = below(100);
+        completion c;
+        c.status = below(3) == 0 ? static_cast<status>(1 + below(status_count - 1)) : status::ok;
+        c.more = c.status == status::ok && below(4) == 0;
+        c.timeline.total = nanoseconds{below(1'000'000)};
+        c.response = response;
+        by.metrics.count(c, {static_cast<std::uint32_t>(request), asked});
+        add("accel_response_bytes_total", by.scheme, target, "", response.size());
+        if (c.more) return add("accel_response_parts_total", by.scheme, target, "");
+        ++by.ended;
+        add("accel_calls_total", by.scheme, target, to_string(c.status));
+        add("accel_request_bytes_total", by.scheme, target, "", request);
+        if (c.status != status::ok) return;
+        for (const char* stage : {"total", "request", "response"}) add("accel_stage_seconds", by.scheme, target, stage);
+    }
 
-TEST(client_metrics, targets_without_a_known_name_have_their_number) {
-    metrics_registry registry;
-    counter submitted;
-    const counter none;
-    client_metrics counted(registry, "tcp", submitted, none);
-    counted.count(ended(status::ok, 1us), {10, 0x1a2b});
-    EXPECT_EQ(registry.snapshot().sum("accel_calls_total", {{"target", "#00001a2b"}}), 1);
+    std::mt19937 random_;
+    metrics_registry registry_;
+    std::vector<std::unique_ptr<counted_channel>> channels_;
+    std::map<counted_series, double> counted_;
+    std::map<std::uint32_t, std::string> named_;
+};
+
+TEST(client_metrics, counters_of_all_channels_are_summed_by_scheme_and_target_and_gauges_end_with_theirs) {
+    for (unsigned seed = 0; seed < 8; ++seed) {
+        SCOPED_TRACE(seed);
+        metrics_sequence random(seed);
+        for (int i = 0; i < 200; ++i) {
+            random.step();
+            if (i % 20 == 0) random.check();
+            if (::testing::Test::HasFailure()) FAIL() << "step " << i;
+        }
+    }
 }
 
 TEST(server_metrics, each_scheme_and_target_has_its_series) {
@@ -185,7 +273,11 @@ TEST(metrics_snapshot, buckets_rise_and_units_are_in_the_names) {
     counter submitted;
     const counter none;
     client_metrics counted(registry, "tcp", submitted, none);
-    for (int i = 0; i < 62; ++i) counted.count(ended(status::ok, nanoseconds{std::int64_t{1} << i}), {1});
+    for (int i = 0; i < 62; ++i) {
+        completion one;
+        one.timeline.total = nanoseconds{std::int64_t{1} << i};
+        counted.count(one, {1});
+    }
     for (const metric_family& family : registry.snapshot().families) {
         EXPECT_TRUE(family.name.starts_with("accel_")) << family.name;
         EXPECT_TRUE(family.help.ends_with(".")) << family.help;
