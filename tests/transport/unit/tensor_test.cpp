@@ -51,52 +51,82 @@ struct payload {
     std::vector<std::byte> bytes;
 };
 
-TEST(tensor_table, a_table_is_read_as_it_was_written) {
-    payload sent;
-    std::array<tensor, 4> out;
-    std::size_t count = 0;
-    ASSERT_EQ(tensors(sent.bytes, out, count), status::ok);
-    ASSERT_EQ(count, 2U);
-    EXPECT_EQ(out[0].type, float32);
-    EXPECT_EQ(out[0].rank, 4U);
-    EXPECT_EQ(out[0].shape[3], 224U);
-    EXPECT_EQ(size_bytes(out[0]), 3U * 224 * 224 * 4);
-    EXPECT_EQ(out[1].type, float16);
-    EXPECT_EQ(bytes_of(out[1], std::span<const std::byte>{sent.bytes}).size(), 20U);
-    EXPECT_EQ(out[1].offset % 64, 0U);
-    EXPECT_GE(out[1].offset, out[0].offset + size_bytes(out[0]));
-    EXPECT_EQ(sent.bytes.size(), out[1].offset + 20) << "nothing behind the last one";
-}
-
-TEST(tensor_table, sizes_follow_from_type_and_shape) {
-    EXPECT_EQ(size_bytes(made(float32, {})), 4U) << "a single number";
-    EXPECT_EQ(size_bytes(made(float32, {5, 0, 7})), 0U);
-    EXPECT_EQ(size_bytes(made(int4, {3})), 2U) << "packed, and the last byte is half full";
-    EXPECT_EQ(size_bytes(made({type_code::boolean, 1, 1}, {9})), 2U);
-    EXPECT_EQ(size_bytes(made({type_code::floating, 16, 8}, {2})), 32U) << "vectors of 8";
-    EXPECT_EQ(size_bytes(made(complex128, {2})), 32U);
-    EXPECT_EQ(size_bytes(made({type_code::float6_e2m3fn, 6, 1}, {4})), 3U);
-}
-
-TEST(tensor_table, a_reader_with_too_little_room_learns_the_number_of_tensors) {
-    payload sent;
-    std::array<tensor, 1> out;
-    std::size_t count = 0;
-    EXPECT_EQ(tensors(sent.bytes, out, count), status::message_too_large);
-    EXPECT_EQ(count, 2U);
-    EXPECT_EQ(tensors(sent.bytes, {}, count), status::message_too_large);
-}
-
-TEST(tensor_table, a_table_holds_any_number_of_tensors_up_to_the_limit) {
-    for (const std::size_t number : {std::size_t{1}, std::size_t{5}, std::size_t{max_tensors}}) {
-        std::vector<tensor> list(number, made(float32, {2}));
-        std::vector<std::byte> bytes(place_tensors(list));
-        ASSERT_EQ(describe(bytes, list), status::ok);
-        std::vector<tensor> out(number);
-        std::size_t count = 0;
-        ASSERT_EQ(tensors(bytes, out, count), status::ok);
-        EXPECT_EQ(count, number);
+/// A tensor of any type and a shape of at most a few thousand elements, and its bytes.
+tensor random_tensor(std::mt19937& random, std::uint64_t& bytes) {
+    constexpr data_type types[] = {float32,
+                                   float16,
+                                   int4,
+                                   complex128,
+                                   {type_code::boolean, 1, 1},
+                                   {type_code::floating, 16, 8},
+                                   {type_code::float6_e2m3fn, 6, 1},
+                                   {type_code{200}, 24, 3}};
+    tensor out;
+    out.type = types[random() % std::size(types)];
+    out.rank = static_cast<std::uint32_t>(random() % (max_tensor_rank + 1));
+    std::uint64_t elements = 1;
+    for (std::uint32_t i = 0; i < out.rank; ++i) {
+        out.shape[i] = random() % 20 == 0 ? 0 : 1 + static_cast<std::uint32_t>(random() % 3);
+        elements *= out.shape[i];
     }
+    bytes = (elements * out.type.bits * out.type.lanes + 7) / 8;
+    return out;
+}
+
+TEST(tensor_table, a_table_is_read_as_it_was_written_by_readers_with_room) {
+    std::mt19937 random(1);
+    for (int round = 0; round < 2'000; ++round) {
+        std::vector<tensor> list(round < 64 ? static_cast<std::size_t>(round + 1) : 1 + random() % 5);
+        std::uint64_t end = 16 + 48 * list.size();
+        for (tensor& each : list) {
+            std::uint64_t bytes = 0;
+            each = random_tensor(random, bytes);
+            ASSERT_EQ(size_bytes(each), bytes);
+            end = (end + 63) / 64 * 64 + bytes;
+        }
+        std::vector<std::byte> payload(place_tensors(list));
+        ASSERT_EQ(payload.size(), end) << "each at the next multiple of 64, and nothing after the last one";
+        ASSERT_EQ(describe(payload, list), status::ok);
+        std::vector<tensor> out(random() % 4 == 0 ? random() % list.size() : list.size() + random() % 3);
+        std::size_t count = 0;
+        const bool fits = out.size() >= list.size();
+        ASSERT_EQ(tensors(payload, out, count), fits ? status::ok : status::message_too_large);
+        ASSERT_EQ(count, list.size());
+        if (!fits) continue;
+        ASSERT_EQ(std::memcmp(out.data(), list.data(), list.size() * sizeof(tensor)), 0);
+        for (const tensor& each : list) {
+            const auto bytes = bytes_of(each, std::span<const std::byte>{payload});
+            ASSERT_EQ(bytes.data(), payload.data() + each.offset);
+            ASSERT_EQ(bytes.size(), size_bytes(each));
+        }
+    }
+}
+
+TEST(tensor_table, sizes_and_alignments_follow_from_type_and_shape) {
+    struct row {
+        const char* what;
+        tensor of;
+        std::uint64_t size;
+        std::uint64_t alignment;  ///< that of the element, and at most 8
+    };
+    const row all[] = {
+        {"a single number", made(float32, {}), 4, 4},
+        {"nothing", made(float32, {5, 0, 7}), 0, 4},
+        {"packed, and the last byte is half full", made(int4, {3}), 2, 1},
+        {"bits", made({type_code::boolean, 1, 1}, {9}), 2, 1},
+        {"vectors of 8", made({type_code::floating, 16, 8}, {2}), 32, 2},
+        {"16 bytes", made(complex128, {2}), 32, 8},
+        {"6 bits", made({type_code::float6_e2m3fn, 6, 1}, {4}), 3, 1},
+        {"no power of two", made({type_code::floating, 24, 1}, {5}), 15, 1},
+        {"255 bits", made({type_code::floating, 255, 1}, {8}), 255, 8},
+    };
+    for (const row& each : all) {
+        EXPECT_EQ(size_bytes(each.of), each.size) << each.what;
+        EXPECT_EQ(detail::alignment_of(each.of.type), each.alignment) << each.what;
+    }
+}
+
+TEST(tensor_table, lists_of_no_tensor_and_of_too_many_are_refused) {
     std::vector<tensor> many(max_tensors + 1, made(float32, {2}));
     std::vector<std::byte> bytes(100'000);
     EXPECT_EQ(place_tensors(many), 0U);
@@ -187,14 +217,6 @@ TEST(tensor_table, a_table_that_the_peer_would_refuse_is_not_written) {
     EXPECT_EQ(place_tensors(wrong), 0U);
     EXPECT_EQ(describe(std::span{sent.bytes}.first(20), sent.list), status::invalid_argument);
     EXPECT_EQ(sent.bytes, before) << "nothing was written";
-}
-
-TEST(tensor_table, alignment_is_that_of_the_element_and_at_most_8) {
-    EXPECT_EQ(detail::alignment_of(complex128), 8U);
-    EXPECT_EQ(detail::alignment_of(float32), 4U);
-    EXPECT_EQ(detail::alignment_of(int4), 1U);
-    EXPECT_EQ(detail::alignment_of({type_code::floating, 24, 1}), 1U) << "no power of two";
-    EXPECT_EQ(detail::alignment_of({type_code::floating, 255, 1}), 8U);
 }
 
 }  // namespace
