@@ -74,16 +74,25 @@ TEST_F(shm_gpu_client, entries_tell_where_the_request_lies_and_the_response_goes
     EXPECT_EQ(seen[2].payload.data(), client.path->receive().payload(3));
 }
 
-TEST_F(shm_gpu_client, a_slot_out_of_range_ends_the_session) {
-    announce(1, 0);
-    client.writes.announce(geometry.slots | entry_flag::payload_on_gpu);
-    EXPECT_EQ(client.poll().size(), 1U);
-    EXPECT_EQ(testing::only_loss(client), status::protocol_error);
-}
-
-TEST_F(shm_gpu_client, a_length_beyond_the_slot_ends_the_session) {
-    announce(1, entry_flag::payload_on_gpu, geometry.request_bytes + 1);
-    EXPECT_EQ(testing::only_loss(client), status::protocol_error);
+TEST(shm_gpu_client_refused, slots_out_of_range_and_lengths_beyond_the_slot_end_the_session) {
+    struct row {
+        std::uint32_t slot;
+        std::uint64_t length;
+        bool good;
+    };
+    for (const auto& [slot, length, good] :
+         {row{geometry.slots - 1, geometry.request_bytes, true},
+          row{geometry.slots - 1, geometry.request_bytes + 1, false}, row{geometry.slots, 5, false}}) {
+        testing::hostile_client client{open_fake()};
+        ASSERT_TRUE(client.ready);
+        if (slot < geometry.slots) client.writes.write_header(slot, header_of(message_kind::request, slot, length));
+        client.writes.announce(slot | entry_flag::payload_on_gpu);
+        if (good) {
+            EXPECT_EQ(client.poll().size(), 1U);
+        } else {
+            EXPECT_EQ(testing::only_loss(client), status::protocol_error) << slot << ", " << length;
+        }
+    }
 }
 
 TEST_F(shm_gpu_client, a_client_gets_only_the_memory_of_its_own_session) {
@@ -130,15 +139,16 @@ struct shm_gpu_server : ::testing::Test {
         EXPECT_TRUE(server.poll().empty());
     }
     [[nodiscard]] bool maps() { return server.path->reaches(*on_gpu.whole().region(), false); }
-    void send(std::uint32_t slot, slice payload, slice into) {
+    void send(std::uint32_t slot, slice payload, slice into) { send(server, slot, payload, into); }
+    static void send(testing::hostile_server& to, std::uint32_t slot, slice payload, slice into) {
         const slot_header header = header_of(message_kind::request, slot, payload.size());
-        std::memcpy(server.config.send->header(slot), &header, sizeof header);
+        std::memcpy(to.config.send->header(slot), &header, sizeof header);
         core::outgoing message;
         message.slot = slot;
         message.payload = payload.bytes();
         message.region = payload.region();
         message.response_into = into;
-        ASSERT_EQ(server.path->deliver(message), status::ok);
+        ASSERT_EQ(to.path->deliver(message), status::ok);
     }
     /// What the client has announced; null: nothing yet.
     [[nodiscard]] std::uint64_t entry(std::uint32_t at) const {
@@ -148,11 +158,13 @@ struct shm_gpu_server : ::testing::Test {
     void settle() {
         while (gpus->device().at_work > 0) std::this_thread::yield();
     }
-    void answer(std::uint32_t slot, std::uint64_t length, std::uint32_t flags, status code = status::ok) {
+    void answer(std::uint32_t slot, std::uint64_t length, std::uint32_t flags) { answer(server, slot, length, flags); }
+    static void answer(testing::hostile_server& by, std::uint32_t slot, std::uint64_t length, std::uint32_t flags,
+                       status code = status::ok) {
         slot_header header = header_of(message_kind::response, slot, length);
         header.code = code;
-        server.writes.write_header(slot, header);
-        server.writes.announce(slot | flags);
+        by.writes.write_header(slot, header);
+        by.writes.announce(slot | flags);
     }
     [[nodiscard]] slice part(std::size_t at, std::size_t length) const { return on_gpu.part(at, length).value(); }
 
@@ -229,41 +241,47 @@ TEST_F(shm_gpu_server, gpu_segments_that_were_not_asked_for_are_ignored) {
     EXPECT_EQ(testing::only_loss(other), status::protocol_error);
 }
 
-TEST_F(shm_gpu_server, an_unrequested_response_on_the_gpu_ends_the_session) {
-    connect();
-    send(1, part(0, 10), {});
-    settle();
-    (void)server.poll();
-    answer(1, 10, entry_flag::payload_on_gpu);
-    EXPECT_EQ(testing::only_loss(server), status::protocol_error);
-}
-
-TEST_F(shm_gpu_server, a_response_longer_than_its_target_ends_the_session) {
-    connect();
-    send(1, part(0, 10), part(1000, 50));
-    settle();
-    (void)server.poll();
-    answer(1, 51, entry_flag::payload_on_gpu);
-    EXPECT_EQ(testing::only_loss(server), status::protocol_error);
-    EXPECT_EQ(gpus->device().at_work, 0);
-}
-
-TEST_F(shm_gpu_server, a_response_on_the_host_in_place_of_the_gpu_ends_the_session) {
-    connect();
-    send(1, part(0, 10), part(1000, 50));
-    settle();
-    (void)server.poll();
-    answer(1, 50, 0);
-    EXPECT_EQ(testing::only_loss(server), status::protocol_error);
-}
-
-TEST_F(shm_gpu_server, the_text_of_a_failure_on_the_gpu_ends_the_session) {
-    connect();
-    send(1, part(0, 10), part(1000, 50));
-    settle();
-    (void)server.poll();
-    answer(1, 5, entry_flag::payload_on_gpu, status::application_error);
-    EXPECT_EQ(testing::only_loss(server), status::protocol_error);
+/// To a request for at most 50 bytes on the GPU, or in its slot on the host.
+TEST_F(shm_gpu_server, responses_in_the_wrong_memory_or_too_long_end_the_session) {
+    constexpr std::uint32_t gpu = entry_flag::payload_on_gpu;
+    struct row {
+        const char* what;
+        bool wants_gpu;
+        std::uint64_t length;
+        std::uint32_t flags;
+        status code;
+        bool good;
+    };
+    const row all[] = {
+        {"as long as its target", true, 50, gpu, status::ok, true},
+        {"longer than its target", true, 51, gpu, status::ok, false},
+        {"on the host in place of the GPU", true, 50, 0, status::ok, false},
+        {"the text of a failure on the host", true, 5, 0, status::application_error, true},
+        {"the text of a failure on the GPU", true, 5, gpu, status::application_error, false},
+        {"on the host as asked for", false, 50, 0, status::ok, true},
+        {"on the GPU unasked", false, 10, gpu, status::ok, false},
+    };
+    for (const row& each : all) {
+        SCOPED_TRACE(each.what);
+        testing::hostile_server peer{gpus};
+        for (const core::unique_fd& memory : passed) peer.passes.push_back(memory.get());
+        ASSERT_TRUE(peer.connect());
+        send(peer, 1, part(0, 10), each.wants_gpu ? part(1000, 50) : slice{});
+        settle();
+        (void)peer.poll();
+        answer(peer, 1, each.length, each.flags, each.code);
+        if (!each.good) {
+            EXPECT_EQ(testing::only_loss(peer), status::protocol_error);
+            EXPECT_EQ(gpus->device().at_work, 0);
+            continue;
+        }
+        auto seen = peer.poll();
+        settle();
+        if (seen.empty()) seen = peer.poll();
+        ASSERT_EQ(seen.size(), 1U);
+        EXPECT_EQ(seen[0].kind, event_kind::arrived);
+        EXPECT_EQ(seen[0].payload.size(), each.length);
+    }
 }
 
 TEST_F(shm_gpu_server, an_answer_to_an_unsent_request_ends_the_session) {

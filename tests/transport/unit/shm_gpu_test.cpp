@@ -152,21 +152,18 @@ TEST_P(shm_gpu, payloads_from_gpu_to_gpu_avoid_the_host) {
     EXPECT_GT(call(place::slot, place::gpu, 64).count(), 0) << "a short request takes less time over the host";
 }
 
-TEST_P(shm_gpu, a_client_without_a_gpu_goes_over_the_host) {
+TEST_P(shm_gpu, a_client_without_that_gpu_or_memory_that_cannot_be_shared_goes_over_the_host) {
     connect(-1);
     EXPECT_EQ(client_gpus_->opened().size(), 0U);
     EXPECT_GT(call(place::slot, place::slot, slot_bytes).count(), 0);
-}
-
-TEST_P(shm_gpu, memory_that_cannot_be_shared_goes_over_the_host) {
-    server_gpus_->device().shares = false;
-    connect();
-    EXPECT_GT(call(place::gpu, place::gpu, slot_bytes).count(), 0);
-}
-
-TEST_P(shm_gpu, another_gpu_goes_over_the_host) {
+    line_.reset();
     connect(1);
-    EXPECT_GT(call(place::gpu, place::gpu, slot_bytes).count(), 0);
+    EXPECT_GT(call(place::gpu, place::gpu, slot_bytes).count(), 0) << "another GPU";
+    line_.reset();
+    server_gpus_->device().shares = false;
+    serve();
+    connect();
+    EXPECT_GT(call(place::gpu, place::gpu, slot_bytes).count(), 0) << "not shared";
 }
 
 TEST_P(shm_gpu, the_text_of_a_failure_is_on_the_host) {
@@ -186,24 +183,33 @@ TEST_P(shm_gpu, the_text_of_a_failure_is_on_the_host) {
     (void)call(place::gpu, place::gpu, slot_bytes);
 }
 
-TEST_P(shm_gpu, many_ranges_of_both_memories_are_one_request) {
+/// Those of the host alone go over the host's slots. One on the GPU takes all others along, straight into the server's
+/// slot there.
+TEST_P(shm_gpu, many_ranges_of_one_memory_or_of_both_are_one_request) {
     connect();
     constexpr std::size_t each = 4096;
+    constexpr std::size_t count = slot_bytes / each;
     fill(on_gpu_->whole().bytes(), 1);
     fill(on_host_.whole().bytes(), 2);
-    std::vector<slice> ranges;
-    byte_list wanted;
-    for (std::size_t i = 0; i < slot_bytes / each; ++i) {
-        const slice range = memory_of(i % 3 == 0 ? place::host : place::gpu).part(i * each * 2, each).value();
-        ranges.push_back(range);
-        wanted.insert(wanted.end(), range.bytes().begin(), range.bytes().end());
+    const region answers = client_context_.allocate(slot_bytes, first_gpu).value();
+    for (const std::size_t on_gpu : {std::size_t{0}, std::size_t{1}, count / 3, count - 1, count}) {
+        std::vector<slice> ranges;
+        byte_list wanted;
+        for (std::size_t i = 0; i < count; ++i) {
+            const bool there = (i + 1) * on_gpu / count > i * on_gpu / count;
+            ranges.push_back(memory_of(there ? place::gpu : place::host).part(i * each * 2, each).value());
+            wanted.insert(wanted.end(), ranges.back().bytes().begin(), ranges.back().bytes().end());
+        }
+        call_view call;
+        ASSERT_EQ(line_->begin(call), status::ok);
+        ASSERT_EQ(line_->submit(call.id, ranges, {.response_into = answers.whole()}), status::ok);
+        const completion got = next();
+        ASSERT_EQ(got.status, status::ok) << to_string(got.status);
+        EXPECT_TRUE(std::ranges::equal(got.response, wanted)) << on_gpu << " on the GPU";
+        EXPECT_EQ(got.timeline.copy > 0ns, on_gpu == 0) << on_gpu << " on the GPU";
+        EXPECT_EQ(line_->release(got.id), status::ok);
     }
-    call_view call;
-    ASSERT_EQ(line_->begin(call), status::ok);
-    ASSERT_EQ(line_->submit(call.id, ranges), status::ok);
-    const completion got = next();
-    ASSERT_EQ(got.status, status::ok) << to_string(got.status);
-    EXPECT_TRUE(std::ranges::equal(got.response, wanted));
+    line_.reset();
 }
 
 /// Its memory is the application's again when the GPU has let go of it, and not before.

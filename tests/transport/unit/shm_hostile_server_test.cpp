@@ -105,64 +105,68 @@ TEST_F(shm_hostile_server, a_server_that_passes_unsuitable_memory_is_refused) {
             status::out_of_memory);
 }
 
-TEST_F(shm_hostile_server, a_server_that_passes_too_few_segments_is_refused) {
-    server.passes.pop_back();
-    EXPECT_EQ(server.connect().code(), status::protocol_error);
-}
-
-TEST_F(shm_hostile_server, a_server_that_passes_nothing_is_refused) {
-    server.passes.clear();
-    EXPECT_EQ(server.connect().code(), status::protocol_error);
-}
-
-TEST_F(shm_hostile_server, a_server_that_refuses_or_sends_garbage_is_refused) {
+TEST_F(shm_hostile_server, a_server_that_passes_too_little_refuses_or_sends_garbage_is_refused) {
     using bytes = std::vector<std::byte>;
+    const bytes welcome = core::encode_data_answer(status::ok, {});
     const bytes refusal = core::encode_data_answer(status::overloaded, "no");
     bytes too_long = refusal;
     too_long[2] = too_long[3] = std::byte{0xff};
     bytes no_status = refusal;
     no_status[0] = no_status[1] = std::byte{0xff};
-    const std::pair<bytes, status> all[] = {{refusal, status::overloaded},
-                                            {too_long, status::protocol_error},
-                                            {no_status, status::protocol_error},
-                                            {bytes(2), status::peer_lost},
-                                            {{}, status::peer_lost}};
-    for (const auto& [said, why] : all) {
+    struct row {
+        const char* what;
+        bytes said;
+        std::size_t passes;
+        status why;
+    };
+    const row all[] = {
+        {"all", welcome, 3, status::ok},
+        {"two segments", welcome, 2, status::protocol_error},
+        {"nothing", welcome, 0, status::protocol_error},
+        {"a refusal", refusal, 3, status::overloaded},
+        {"a text that is too long", too_long, 3, status::protocol_error},
+        {"an unknown status", no_status, 3, status::protocol_error},
+        {"half an answer", bytes(2), 3, status::peer_lost},
+        {"its end", {}, 0, status::peer_lost},
+    };
+    for (const row& each : all) {
         testing::hostile_server other;
-        other.answers = said;
-        if (said.empty()) other.passes.clear();
-        EXPECT_EQ(other.connect().code(), why) << said.size();
+        other.answers = each.said;
+        other.passes.resize(each.passes);
+        EXPECT_EQ(other.connect().code(), each.why) << each.what;
     }
 }
 
-TEST_F(shm_hostile_server, a_slot_out_of_range_ends_the_session) {
-    for (const std::uint32_t slot : {testing::geometry.slots, 0x8000'0000U, ~0U}) {
+TEST_F(shm_hostile_server, announcements_of_no_correct_server_end_the_session) {
+    constexpr auto count = testing::geometry.slots;
+    constexpr auto longest = testing::geometry.response_bytes;
+    struct row {
+        std::uint32_t announced;
+        slot_header header;
+        bool good;
+    };
+    const row all[] = {
+        {count - 1, response(count - 1, longest, core::extension_room), true},
+        {count, response(count, 5), false},
+        {0x8000'0000, response(0, 5), false},
+        {~0U, response(0, 5), false},
+        {1, response(2, 5), false},
+        {1, response(1, longest + 1), false},
+        {0, response(0, 5, core::extension_room + 8), false},
+    };
+    for (const row& each : all) {
+        SCOPED_TRACE(each.announced);
         testing::hostile_server other;
         ASSERT_TRUE(other.connect());
-        other.writes.announce(slot);
-        auto seen = other.poll();
-        if (seen.empty()) seen = other.poll();
-        ASSERT_EQ(seen.size(), 1U);
-        EXPECT_EQ(seen[0].reason, status::protocol_error);
+        if (each.announced < count) other.writes.write_header(each.announced, each.header);
+        other.writes.announce(each.announced);
+        if (each.good) {
+            EXPECT_EQ(other.poll().size(), 1U);
+            continue;
+        }
+        EXPECT_EQ(testing::only_loss(other), status::protocol_error) << each.header.slot;
+        EXPECT_EQ(other.path->deliver_plain(0, {}), status::peer_lost);
     }
-}
-
-TEST_F(shm_hostile_server, a_header_of_another_slot_ends_the_session) {
-    connect();
-    answer(1, response(2, 5));
-    expect_end(status::protocol_error);
-}
-
-TEST_F(shm_hostile_server, a_length_beyond_the_slot_ends_the_session) {
-    connect();
-    answer(1, response(1, testing::geometry.response_bytes + 1));
-    expect_end(status::protocol_error);
-}
-
-TEST_F(shm_hostile_server, extensions_beyond_their_room_end_the_session) {
-    connect();
-    answer(0, response(0, 5, core::extension_room + 8));
-    expect_end(status::protocol_error);
 }
 
 /// The client reads the copy: what the server writes later changes nothing.

@@ -2,15 +2,21 @@
 // Links of shm below the core, and peers that write into shared memory what no correct peer writes.
 #include "unit/shm_peers.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <deque>
+#include <random>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,36 +47,122 @@ struct hostile_client : testing::hostile_client {
     }
 };
 
-TEST(shm_link, a_request_is_read_where_the_client_wrote_it) {
-    hostile_client client;
-    client.write_header(2, 2, 5);
-    client.announce(2);
-    const auto seen = client.poll();
-    ASSERT_EQ(seen.size(), 1U);
-    EXPECT_EQ(seen[0].kind, event_kind::arrived);
-    EXPECT_EQ(seen[0].header.slot, 2U);
-    EXPECT_EQ(seen[0].payload.size(), 5U);
+/// Messages in random slots, of random lengths, over many rounds of both lanes. The client writes and reads the bytes
+/// of the segments by itself.
+class lanes_sequence {
+  public:
+    explicit lanes_sequence(unsigned seed)
+        : random_(seed),
+          responses_(static_cast<const std::byte*>(::mmap(nullptr, layout_.bytes, PROT_READ, MAP_SHARED,
+                                                          client_.passed_to_it[responses_segment].get(), 0))) {}
+    ~lanes_sequence() { ::munmap(const_cast<std::byte*>(responses_), layout_.bytes); }
+    lanes_sequence(const lanes_sequence&) = delete;
+    lanes_sequence& operator=(const lanes_sequence&) = delete;
+
+    void step() {
+        const std::uint32_t slot = below(geometry.slots);
+        if (below(3) == 0) return poll();
+        if (at_.at(slot) == where::client) return ask(slot);
+        if (at_.at(slot) == where::server) answer(slot);
+    }
+
+  private:
+    enum class where { client, on_its_way, server };
+    [[nodiscard]] std::uint32_t below(std::size_t bound) { return static_cast<std::uint32_t>(random_() % bound); }
+    [[nodiscard]] std::vector<std::byte> some_bytes(std::size_t most) {
+        std::vector<std::byte> out(below(3) == 0 ? most : below(most + 1));
+        for (std::byte& each : out) each = static_cast<std::byte>(random_());
+        return out;
+    }
+    void ask(std::uint32_t slot) {
+        asked_.push_back({slot, some_bytes(geometry.request_bytes)});
+        const auto& bytes = asked_.back().second;
+        client_.write_header(slot, slot, bytes.size());
+        std::ranges::copy(bytes, client_.writes.header(slot) + core::header_bytes);
+        client_.announce(slot);
+        at_.at(slot) = where::on_its_way;
+    }
+    /// All that was announced comes, in its order.
+    void poll() {
+        const auto seen = client_.poll();
+        ASSERT_EQ(seen.size(), asked_.size());
+        for (const link_event& each : seen) {
+            const auto [slot, bytes] = std::move(asked_.front());
+            asked_.pop_front();
+            ASSERT_EQ(each.kind, event_kind::arrived);
+            EXPECT_EQ(each.header.slot, slot);
+            EXPECT_EQ(each.payload.data(), client_.path->receive().payload(slot));
+            EXPECT_TRUE(std::ranges::equal(each.payload, bytes));
+            at_.at(slot) = where::server;
+        }
+    }
+    void answer(std::uint32_t slot) {
+        const auto bytes = some_bytes(geometry.response_bytes);
+        core::slot_memory& from = client_.path->send();
+        auto& header = *new (from.header(slot)) slot_header;
+        header.slot = slot;
+        header.length = bytes.size();
+        std::ranges::copy(bytes, from.payload(slot));
+        ASSERT_EQ(client_.path->deliver_plain(slot, {from.payload(slot), bytes.size()}), status::ok);
+        const auto* const lane = reinterpret_cast<const lane_entry*>(responses_ + segment_layout::lane_at);
+        const std::uint64_t entry = lane[answers_ % layout_.entries].load();
+        EXPECT_EQ(entry, ++answers_ << 32 | slot);
+        const std::byte* const there = responses_ + layout_.slots_at + slot * layout_.stride + core::extension_room;
+        EXPECT_EQ(core::read_header(there).length, bytes.size());
+        EXPECT_TRUE(std::ranges::equal(std::span{there + core::header_bytes, bytes.size()}, bytes));
+        at_.at(slot) = where::client;
+    }
+
+    std::mt19937 random_;
+    hostile_client client_;
+    segment_layout layout_{geometry.slots, geometry.response_bytes};
+    const std::byte* responses_;
+    std::array<where, geometry.slots> at_{};
+    std::deque<std::pair<std::uint32_t, std::vector<std::byte>>> asked_;
+    std::uint64_t answers_ = 0;
+};
+
+TEST(shm_link, messages_arrive_whole_and_in_their_order_over_many_rounds_of_the_lanes) {
+    for (unsigned seed = 0; seed < 10; ++seed) {
+        SCOPED_TRACE(seed);
+        lanes_sequence random(seed);
+        for (int i = 0; i < 500; ++i) {
+            random.step();
+            if (::testing::Test::HasFailure()) FAIL() << "step " << i;
+        }
+    }
 }
 
-TEST(shm_link, a_slot_out_of_range_ends_the_session) {
-    hostile_client client;
-    client.write_header(geometry.slots, geometry.slots, 5);  // in the rest of the last page
-    client.announce(geometry.slots);
-    EXPECT_EQ(testing::only_loss(client), status::protocol_error);
-}
-
-TEST(shm_link, a_header_of_another_slot_ends_the_session) {
-    hostile_client client;
-    client.write_header(1, 2, 5);
-    client.announce(1);
-    EXPECT_EQ(testing::only_loss(client), status::protocol_error);
-}
-
-TEST(shm_link, a_length_beyond_the_slot_ends_the_session) {
-    hostile_client client;
-    client.write_header(1, 1, geometry.request_bytes + 1);
-    client.announce(1);
-    EXPECT_EQ(testing::only_loss(client), status::protocol_error);
+TEST(shm_link, messages_of_no_correct_client_end_the_session) {
+    struct row {
+        std::uint32_t announced;
+        std::uint32_t named;
+        std::uint64_t length;
+        bool good;
+    };
+    constexpr std::uint32_t count = geometry.slots;
+    const row all[] = {
+        {count - 1, count - 1, geometry.request_bytes, true},
+        {count, count, 5, false},  // in the rest of the last page
+        {0x8000'0000, 0, 5, false},
+        {~0U, 0, 5, false},
+        {1, 2, 5, false},
+        {1, 1, geometry.request_bytes + 1, false},
+        {1, 1, ~std::uint64_t{0}, false},
+    };
+    for (const row& each : all) {
+        SCOPED_TRACE(each.announced);
+        hostile_client client;
+        if (each.announced <= count) client.write_header(each.announced, each.named, each.length);
+        client.announce(each.announced);
+        if (!each.good) {
+            EXPECT_EQ(testing::only_loss(client), status::protocol_error) << each.named << ", " << each.length;
+            continue;
+        }
+        const auto seen = client.poll();
+        ASSERT_EQ(seen.size(), 1U);
+        EXPECT_EQ(seen[0].payload.size(), each.length);
+    }
 }
 
 TEST(shm_link, entries_out_of_order_are_not_taken) {
