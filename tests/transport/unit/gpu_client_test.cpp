@@ -79,6 +79,32 @@ TEST_P(gpu_copies, a_lost_server_ends_calls_after_their_copies) {
     EXPECT_TRUE(told == status::closed || told == status::peer_lost) << to_string(told);
 }
 
+/// A channel that sleeps hears of the copy's end at its descriptor. One that never sleeps has none to pay for.
+TEST_P(gpu_copies, wake_a_channel_that_sleeps_and_no_busy_one) {
+    for (const poll_mode mode : {poll_mode::block, poll_mode::adaptive, poll_mode::busy}) {
+        channel_options asked;
+        asked.poll = mode;
+        start(echo_on_host, {}, asked);
+        gpus_->device(1).held = true;
+        ASSERT_EQ(client_->submit(begin().id, from(), into()), status::ok);
+        EXPECT_EQ(client_->poll({}), 0U);
+        if (mode == poll_mode::busy) {
+            EXPECT_FALSE(client_->arm());
+            gpus_->device(1).held = false;
+        } else {
+            EXPECT_TRUE(eventually([this] { return client_->poll({}) == 0 && client_->arm(); }));
+            gpus_->device(1).held = false;
+            pollfd copied{client_->event_fd(), POLLIN, 0};
+            EXPECT_EQ(::poll(&copied, 1, static_cast<int>(until_hung() / 1ms)), 1);
+        }
+        const completion got = next(*client_);
+        EXPECT_EQ(got.status, status::ok);
+        EXPECT_EQ(client_->release(got.id), status::ok);
+        client_->close();
+        server_.reset();
+    }
+}
+
 #ifdef ACCEL_ZMQ
 const auto schemes = ::testing::Values("local", "tcp", "zmq");
 #else
