@@ -2,6 +2,9 @@
 #include "backends/rdma/key_cache.hpp"
 
 #include <cstdint>
+#include <random>
+#include <set>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -31,20 +34,28 @@ TEST(key_cache, keeps_the_keys_of_many_regions_for_both_uses) {
     EXPECT_EQ(cache.find(first + count, verbs::access::send), nullptr);
 }
 
-TEST(key_cache, grows_no_further_than_its_limit) {
+TEST(key_cache, grows_no_further_than_its_limit_and_never_has_a_wrong_key) {
+    std::mt19937 random(1);
     key_cache cache;
-    constexpr std::uint64_t regions = 4 * key_cache::most;
-    for (std::uint64_t each = 1; each <= regions; ++each) {
-        cache.put(entry_of(each, verbs::access::send));
-        ASSERT_NE(cache.find(each, verbs::access::send), nullptr) << each;
+    EXPECT_EQ(cache.find(1, verbs::access::send), nullptr);
+    std::set<std::pair<std::uint64_t, verbs::access>> put;
+    const auto find = [&](std::uint64_t region, verbs::access use) {
+        const verbs::memory_keys* const found = cache.find(region, use);
+        if (found == nullptr) return false;
+        EXPECT_TRUE(put.contains({region, use}));
+        EXPECT_EQ(found->local, static_cast<std::uint32_t>(region));
+        EXPECT_EQ(found->remote, static_cast<std::uint32_t>(use));
+        return true;
+    };
+    for (std::uint64_t each = 1; each <= 4 * key_cache::most; ++each) {
+        const auto use = random() % 2 == 0 ? verbs::access::send : verbs::access::peer_writes;
+        cache.put(entry_of(each, use));
+        put.insert({each, use});
+        ASSERT_TRUE(find(each, use)) << each;
+        (void)find(1 + random() % (each + 2), use);
+        ASSERT_LE(cache.size(), key_cache::most);
     }
     EXPECT_EQ(cache.size(), key_cache::most);
-    EXPECT_EQ(cache.find(1, verbs::access::send), nullptr);
-}
-
-TEST(key_cache, a_new_key_cache_is_empty) {
-    const key_cache cache;
-    EXPECT_EQ(cache.find(1, verbs::access::send), nullptr);
 }
 
 }  // namespace
