@@ -38,13 +38,25 @@ struct automatic : ::testing::Test {
     }
 };
 
-TEST_F(automatic, takes_shm_on_the_same_host) {
-    const server there = serve({"shm"});
-    auto client = connect(there);
-    ASSERT_TRUE(client) << client.error().message;
-    EXPECT_EQ(client->scheme(), "shm");
-    EXPECT_NE(client->why().find("memory shared by processes"), std::string::npos) << client->why();
-    expect_answers(*client);
+TEST_F(automatic, takes_the_nearest_of_the_listed_schemes) {
+    struct row {
+        std::initializer_list<std::string_view> listed;  ///< beside tcp
+        const char* taken;
+        const char* why;
+    };
+    const row all[] = {
+        {{}, "tcp", "TCP sockets"},
+        {{"shm"}, "shm", "memory shared by processes"},
+        {{"shm", "local"}, "local", "same process"},
+    };
+    for (const row& each : all) {
+        const server there = serve(each.listed);
+        auto client = connect(there);
+        ASSERT_TRUE(client) << client.error().message;
+        EXPECT_EQ(client->scheme(), each.taken);
+        EXPECT_NE(client->why().find(each.why), std::string::npos) << client->why();
+        expect_answers(*client);
+    }
 }
 
 TEST_F(automatic, reconnects_over_shm_without_asking_the_other_hosts) {
@@ -57,22 +69,6 @@ TEST_F(automatic, reconnects_over_shm_without_asking_the_other_hosts) {
     there.emplace(serve({"shm"}));
     EXPECT_TRUE(eventually(patience(30s), [&] { return client->poll({}) == 0 && client->connected(); }));
     EXPECT_EQ(client->scheme(), "shm");
-    expect_answers(*client);
-}
-
-TEST_F(automatic, takes_local_first) {
-    const server there = serve({"shm", "local"});
-    auto client = connect(there);
-    ASSERT_TRUE(client) << client.error().message;
-    EXPECT_EQ(client->scheme(), "local");
-    expect_answers(*client);
-}
-
-TEST_F(automatic, takes_tcp_where_nothing_else_is_listed) {
-    const server there = serve({});
-    auto client = connect(there);
-    ASSERT_TRUE(client) << client.error().message;
-    EXPECT_EQ(client->scheme(), "tcp");
     expect_answers(*client);
 }
 

@@ -4,9 +4,14 @@
 
 #include <accel_transport/coro.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <coroutine>
+#include <deque>
+#include <list>
+#include <memory>
 #include <mutex>
+#include <random>
 #include <vector>
 
 namespace accel::tests {
@@ -76,48 +81,6 @@ owned ask(coro::calls& calls, std::string text, std::vector<std::string>& answer
     answers.push_back(got.ok() ? text_of(got.bytes()) : std::string{to_string(got.status())});
 }
 
-TEST_P(awaiting, a_coroutine_gets_its_answer) {
-    const server there = serve(place("answer"));
-    coro::calls calls = calls_to(there);
-    std::vector<std::string> answers;
-    const owned one = ask(calls, "hello", answers);
-    EXPECT_TRUE(drive(calls, [&] { return one.done(); }));
-    EXPECT_EQ(answers, std::vector<std::string>{"hello"});
-}
-
-owned ask_in_turn(coro::calls& calls, int count, int& good) {
-    for (int i = 0; i < count; ++i) {
-        const std::string text = std::to_string(i);
-        const coro::answer got = co_await calls.call(bytes_of(text));
-        good += got.ok() && text_of(got.bytes()) == text;
-    }
-}
-
-TEST_P(awaiting, more_calls_than_slots_wait_in_their_order) {
-    const server there = serve(place("line"));
-    coro::calls calls = calls_to(there);
-    std::vector<owned> all;
-    std::vector<int> good(16, 0);
-    for (int& each : good) all.push_back(ask_in_turn(calls, 20, each));
-    EXPECT_TRUE(drive(calls, [&] { return std::ranges::all_of(all, &owned::done); }));
-    for (const int each : good) EXPECT_EQ(each, 20);
-}
-
-TEST_P(awaiting, a_freed_slot_goes_to_the_first_coroutine_in_line) {
-    const server there = serve(place("first"), keeper());
-    coro::calls calls = calls_to(there);
-    std::vector<std::string> answers;
-    std::vector<owned> all;
-    for (int i = 0; i < 6; ++i) all.push_back(ask(calls, std::to_string(i), answers));
-    ASSERT_TRUE(drive(calls, [&] { return count_held() == 4; }));
-    all[4].destroy();  // in line, no call yet
-    answer_all();
-    ASSERT_TRUE(drive(calls, [&] { return count_held() == 1; }));
-    answer_all();
-    ASSERT_TRUE(drive(calls, [&] { return answers.size() == 5; }));
-    EXPECT_EQ(answers.back(), "5");
-}
-
 owned ask_in_place(coro::calls& calls, std::string& answer_text) {
     call_view call;
     if (calls.begin(call) != status::ok) co_return;
@@ -146,69 +109,116 @@ TEST_P(awaiting, a_request_too_long_fails_at_once_and_takes_no_slot) {
     }
 }
 
-TEST_P(awaiting, a_coroutine_destroyed_in_flight_cancels_its_call) {
-    const server there = serve(place("destroyed"), keeper());
-    coro::calls calls = calls_to(there);
-    std::vector<std::string> answers;
-    for (int round = 0; round < 3; ++round) {
-        owned one = ask(calls, "gone", answers);
-        ASSERT_TRUE(drive(calls, [&] { return count_held() == 1; }));
-        one.destroy();
-        {
-            const std::lock_guard lock(mutex);
-            EXPECT_TRUE(eventually(patience(5s), [&] { return held.front().cancelled(); }));
-        }
-        answer_all();
-        ASSERT_TRUE(drive(calls, [&] {
-            call_view call;
-            std::vector<call_id> free;
-            while (calls.begin(call) == status::ok) free.push_back(call.id);
-            for (const call_id id : free) calls.give_back(id);
-            return free.size() == calls.under().slots();
-        })) << "its slot comes back";
-    }
-    EXPECT_TRUE(answers.empty());
-}
-
-owned lend(coro::calls& calls, std::shared_ptr<region> memory, std::vector<std::string>& answers) {
+owned lend(coro::calls& calls, std::shared_ptr<region> memory, std::size_t length, std::vector<std::string>& answers) {
     const slice all = memory->whole();
-    const coro::answer got =
-        co_await calls.call(all.part(0, 5).value(), {.response_into = all.part(64, 64).value()}, std::move(memory));
+    const coro::answer got = co_await calls.call(all.part(0, length).value(),
+                                                 {.response_into = all.part(64, 64).value()}, std::move(memory));
     answers.push_back(text_of(got.bytes()));
 }
 
-[[nodiscard]] std::shared_ptr<region> lendable(context& ctx) {
-    auto memory = std::make_shared<region>(ctx.allocate(128).value());
-    std::memcpy(memory->data(), "lent!", 5);
-    return memory;
-}
-
-TEST_P(awaiting, lent_memory_is_kept_until_the_answer_is_destroyed) {
-    const server there = serve(place("lent"));
-    coro::calls calls = calls_to(there);
+/// A call by a coroutine: it waits in line for one of four slots, is with the handler, and is answered. Whoever
+/// destroys the coroutine in flight cancels the call, which keeps its slot until the late answer. Lent memory is kept
+/// until the call has ended.
+struct asked_call {
+    std::string text;
+    bool lends = false;
+    std::optional<owned> coroutine;
     std::vector<std::string> answers;
-    std::shared_ptr<region> memory = lendable(ctx);
-    const std::weak_ptr<region> seen = memory;
-    const owned one = lend(calls, std::move(memory), answers);
-    EXPECT_FALSE(seen.expired());
-    EXPECT_TRUE(drive(calls, [&] { return one.done(); }));
-    EXPECT_EQ(answers, std::vector<std::string>{"lent!"});
-    EXPECT_TRUE(seen.expired());
-}
+    std::weak_ptr<region> memory;
+    bool begun = false;
+    bool answered = false;
+    [[nodiscard]] bool in_flight() const { return begun && !answered; }
+    [[nodiscard]] bool gone() const { return answered || (!begun && !coroutine); }
+    /// What has to be so at last.
+    [[nodiscard]] bool has_its_answer() const {
+        if (gone() && !memory.expired()) return false;
+        return !answered || !coroutine || (coroutine->done() && answers == std::vector{text});
+    }
+};
 
-TEST_P(awaiting, lent_memory_outlives_a_destroyed_coroutine_until_the_call_has_ended) {
-    const server there = serve(place("outlives"), keeper());
-    coro::calls calls = calls_to(there);
-    std::vector<std::string> answers;
-    std::shared_ptr<region> memory = lendable(ctx);
-    const std::weak_ptr<region> seen = memory;
-    owned one = lend(calls, std::move(memory), answers);
-    ASSERT_TRUE(drive(calls, [&] { return count_held() == 1; }));
-    one.destroy();
-    EXPECT_FALSE(seen.expired()) << "the call has not ended";
-    answer_all();
-    EXPECT_TRUE(drive(calls, [&] { return seen.expired(); }));
-    EXPECT_TRUE(answers.empty());
+class awaiting_at_random : public awaiting {
+  protected:
+    void ask_anew(coro::calls& calls, bool lends) {
+        asked_call& made = all.emplace_back();
+        made.text = std::to_string(++last);
+        made.lends = lends;
+        line.push_back(&made);
+        if (!lends) return static_cast<void>(made.coroutine.emplace(ask(calls, made.text, made.answers)));
+        auto memory = std::make_shared<region>(ctx.allocate(128).value());
+        std::memcpy(memory->data(), made.text.data(), made.text.size());
+        made.memory = memory;
+        made.coroutine.emplace(lend(calls, std::move(memory), made.text.size(), made.answers));
+    }
+    void destroy_one() {
+        if (all.empty()) return;
+        asked_call& one = *std::next(all.begin(), static_cast<std::ptrdiff_t>(random() % all.size()));
+        const bool was_alive = one.coroutine.has_value();
+        one.coroutine.reset();
+        std::erase(line, &one);
+        EXPECT_FALSE(one.lends && one.in_flight() && was_alive && one.memory.expired()) << "its call has not ended";
+    }
+    void answer_one() {
+        const std::lock_guard lock(mutex);
+        if (held.empty()) return;
+        std::swap(held[random() % held.size()], held.back());
+        std::ranges::find(all, text_of(held.back().request()), &asked_call::text)->answered = true;
+        echo_back(std::move(held.back()));
+        held.pop_back();
+    }
+    /// The handler has the calls in flight and no other, and knows which are cancelled.
+    [[nodiscard]] bool handler_has_them() {
+        const std::lock_guard lock(mutex);
+        const auto in_flight = std::ranges::count_if(all, &asked_call::in_flight);
+        return held.size() == static_cast<std::size_t>(in_flight) &&
+               std::ranges::all_of(held, [&](const exchange& each) {
+                   const auto of = std::ranges::find(all, text_of(each.request()), &asked_call::text);
+                   return of != all.end() && of->in_flight() && each.cancelled() == !of->coroutine;
+               });
+    }
+    /// Calls begin in their order, as slots are free. False: one has not what it should, however long it waits.
+    [[nodiscard]] bool settles(coro::calls& calls) {
+        while (!line.empty() && std::ranges::count_if(all, &asked_call::in_flight) < 4) {
+            line.front()->begun = true;
+            line.pop_front();
+        }
+        const auto settled = [&] {
+            (void)calls.poll();
+            return handler_has_them() && std::ranges::all_of(all, &asked_call::has_its_answer);
+        };
+        const bool done = within(until_hung(), settled, 50us);
+        for (const asked_call& each : all)
+            EXPECT_FALSE(each.lends && each.coroutine && !each.answered && each.memory.expired());
+        std::erase_if(all, [](const asked_call& each) { return each.gone(); });
+        return done;
+    }
+
+    std::mt19937 random{1};
+    std::list<asked_call> all;
+    std::deque<asked_call*> line;
+    int last = 0;
+};
+
+TEST_P(awaiting_at_random, coroutines_have_their_answers_in_turn_and_destroyed_ones_cancel_their_calls) {
+    const server there = serve(place("random"), keeper());
+    std::unique_ptr<coro::calls> calls(new coro::calls(calls_to(there)));
+    for (int i = 0; i < 60; ++i) {
+        const auto what = random() % 6;
+        if (what < 3 && all.size() < 8) ask_anew(*calls, random() % 3 == 0);
+        if (what == 3) destroy_one();
+        if (what > 3) answer_one();
+        ASSERT_TRUE(settles(*calls)) << "step " << i;
+    }
+    while (!all.empty()) {
+        answer_one();
+        ASSERT_TRUE(settles(*calls));
+    }
+    for (int i = 0; i < 6; ++i) ask_anew(*calls, false);
+    ASSERT_TRUE(settles(*calls));
+    calls.reset();
+    for (const asked_call& each : all) {
+        EXPECT_TRUE(each.coroutine->done());
+        EXPECT_EQ(each.answers, std::vector<std::string>{"closed"});
+    }
 }
 
 TEST_P(awaiting, one_coroutine_may_destroy_another_whose_answer_has_come) {
@@ -232,19 +242,6 @@ TEST_P(awaiting, one_coroutine_may_destroy_another_whose_answer_has_come) {
     ASSERT_TRUE(drive(calls, [&] { return count_held() == 1; }));
     answer_all();
     EXPECT_TRUE(drive(calls, [&] { return next.done(); }));
-}
-
-TEST_P(awaiting, close_resumes_every_coroutine_with_closed) {
-    const server there = serve(place("close"), keeper());
-    std::vector<std::string> answers;
-    std::vector<owned> all;
-    {
-        coro::calls calls = calls_to(there);
-        for (int i = 0; i < 6; ++i) all.push_back(ask(calls, "x", answers));
-        ASSERT_TRUE(drive(calls, [&] { return count_held() == 4; }));
-    }
-    EXPECT_EQ(answers, std::vector<std::string>(6, "closed"));
-    for (const owned& each : all) EXPECT_TRUE(each.done());
 }
 
 TEST_P(awaiting, a_lost_server_ends_calls_and_those_in_line) {
@@ -376,6 +373,13 @@ std::vector<std::string> all_parts(int count) {
 /// Handlers that await room, on the thread of the test.
 class awaiting_parts : public awaiting {
   protected:
+    [[nodiscard]] static bool has_all_slots(coro::calls& calls) {
+        call_view call;
+        std::vector<call_id> free;
+        while (calls.begin(call) == status::ok) free.push_back(call.id);
+        for (const call_id id : free) calls.give_back(id);
+        return free.size() == calls.under().slots();
+    }
     [[nodiscard]] handler sender(int count) {
         return [this, count](exchange one) { send_parts(std::move(one), gate, count, ended); };
     }
@@ -436,13 +440,7 @@ TEST_P(awaiting_parts, a_destroyed_reader_cancels_its_call_and_wakes_the_sender)
         }
         EXPECT_TRUE(drive_both(calls, [&] { return ended == round; }));
         EXPECT_TRUE(got.empty());
-        ASSERT_TRUE(drive_both(calls, [&] {
-            call_view call;
-            std::vector<call_id> free;
-            while (calls.begin(call) == status::ok) free.push_back(call.id);
-            for (const call_id id : free) calls.give_back(id);
-            return free.size() == calls.under().slots();
-        })) << "its slots come back";
+        ASSERT_TRUE(drive_both(calls, [&] { return has_all_slots(calls); }));
     }
 }
 
@@ -459,13 +457,7 @@ TEST_P(awaiting_parts, unread_parts_are_released_with_their_reader) {
         EXPECT_TRUE(drive_both(calls, [&] { return ended >= 1; }));
         (void)drive_both(calls, [&] { return one.done(); });
     }
-    ASSERT_TRUE(drive_both(calls, [&] {
-        call_view call;
-        std::vector<call_id> free;
-        while (calls.begin(call) == status::ok) free.push_back(call.id);
-        for (const call_id id : free) calls.give_back(id);
-        return free.size() == calls.under().slots();
-    }));
+    ASSERT_TRUE(drive_both(calls, [&] { return has_all_slots(calls); }));
 }
 
 TEST_P(awaiting_parts, close_ends_a_reader_with_closed) {
@@ -482,6 +474,7 @@ TEST_P(awaiting_parts, close_ends_a_reader_with_closed) {
 }
 
 ACCEL_OVER_EVERY_TRANSPORT(awaiting);
+ACCEL_OVER_EVERY_TRANSPORT(awaiting_at_random);
 ACCEL_OVER_EVERY_TRANSPORT(awaiting_parts);
 
 }  // namespace

@@ -4,8 +4,11 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <random>
 #include <set>
 #include <vector>
 
@@ -62,75 +65,160 @@ TEST_P(pools, threads_call_at_once_and_get_their_own_answers) {
     EXPECT_EQ(seen.refused, 0U);
 }
 
-TEST_P(pools, a_thread_keeps_its_channel) {
-    const server there = serve(place("keeps"));
-    channel_pool pool = pool_to(where(there));
-    EXPECT_EQ(pool.statistics().channels, 0U) << "nothing is made before the first call";
-    for (int i = 0; i < 5; ++i) EXPECT_EQ(ask(pool, "x"), "x");
-    EXPECT_EQ(pool.statistics().made, 1U);
-    auto use = pool.take();
-    ASSERT_TRUE(use);
-    auto again = pool.take();
-    ASSERT_TRUE(again);
-    EXPECT_EQ(&**use, &**again);
-}
+/// A thread that does what the test says, one thing after another.
+class told_thread {
+  public:
+    told_thread() : thread_([this] { run(); }) {}
+    ~told_thread() {
+        tell([this] { use.reset(); });
+        tell({});
+        thread_.join();
+    }
+    told_thread(const told_thread&) = delete;
+    told_thread& operator=(const told_thread&) = delete;
+    void tell(std::function<void()> work) {
+        std::unique_lock lock(mutex_);
+        work_ = std::move(work);
+        told_ = true;
+        changed_.notify_all();
+        changed_.wait(lock, [this] { return !told_; });
+    }
+    std::optional<pooled_channel> use;
+    const channel* seat = nullptr;  ///< its channel
+    bool unread = false;            ///< which has a call that was begun
 
-TEST_P(pools, two_threads_have_two_channels) {
-    const server there = serve(place("two"));
-    channel_pool pool = pool_to(where(there));
-    std::mutex mutex;
-    std::set<const channel*> seen;
-    meeting both(2);
-    in_threads(2, [&](std::size_t) {
-        auto use = pool.take();
+  private:
+    void run() {
+        std::unique_lock lock(mutex_);
+        for (bool goes_on = true; goes_on;) {
+            changed_.wait(lock, [this] { return told_; });
+            goes_on = static_cast<bool>(work_);
+            if (goes_on) work_();
+            told_ = false;
+            changed_.notify_all();
+        }
+    }
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::function<void()> work_;
+    bool told_ = false;
+    std::thread thread_;
+};
+
+/// Threads in random order. Beside them: which channel is whose, and which waits for the next thread.
+class pool_sequence {
+  public:
+    pool_sequence(channel_pool& pool, std::uint32_t most) : pool_(pool), most_(most), threads_(4) {
+        for (auto& each : threads_) each = std::make_unique<told_thread>();
+    }
+    void step() {
+        std::unique_ptr<told_thread>& one = threads_.at(random_() % threads_.size());
+        switch (random_() % 8) {
+            case 0:
+                put_back(*one);
+                one = std::make_unique<told_thread>();  // the other ends
+                break;
+            case 1:
+                one->tell([&] { leave(*one); });
+                break;
+            case 2:
+                one->tell([&] { one->use.reset(); });
+                break;
+            case 3:
+                if (one->use) one->tell([&] { begin_call(*one); });
+                break;
+            case 4:
+            case 5:
+                one->tell([&] { take(*one); });
+                break;
+            default:
+                one->tell([&] { call(*one); });
+        }
+        const pool_statistics seen = pool_.statistics();
+        EXPECT_EQ(seen.channels, free_.size() + used_.size());
+        EXPECT_EQ(seen.made, made_);
+        EXPECT_EQ(seen.refused, refused_);
+    }
+
+  private:
+    /// What a thread gets that needs a channel: its own, a free one, a new one, or none.
+    [[nodiscard]] bool gets(const told_thread& one) {
+        if (one.seat != nullptr) return true;
+        if (!free_.empty() || used_.size() < most_) return true;
+        ++refused_;
+        return false;
+    }
+    void sit(told_thread& one, const channel& on) {
+        if (one.seat != nullptr) {
+            EXPECT_EQ(one.seat, &on) << "a thread keeps its channel";
+            return;
+        }
+        EXPECT_TRUE(used_.insert(&on).second) << "two threads have one channel";
+        const bool waited = free_.erase(&on) == 1;
+        EXPECT_TRUE(waited || free_.empty()) << "one was made, though another was free";
+        made_ += waited ? 0 : 1;
+        one.seat = &on;
+    }
+    void take(told_thread& one) {
+        const bool expected = gets(one);
+        auto use = pool_.take();
+        ASSERT_EQ(use.code(), expected ? status::ok : status::overloaded);
+        if (!use) {
+            EXPECT_NE(use.error().message.find("max_channels"), std::string::npos) << use.error().message;
+            return;
+        }
+        sit(one, **use);
+        one.use.emplace(std::move(*use));
+    }
+    void call(told_thread& one) {
+        const bool expected = gets(one);
+        const std::string text = std::to_string(random_());
+        auto answer = pool_.call(bytes_of(text));
+        ASSERT_EQ(answer.code(), expected ? status::ok : status::overloaded);
+        if (!answer) return;
+        EXPECT_EQ(text_of((*answer)->bytes()), text);
+        auto use = pool_.take();
         ASSERT_TRUE(use);
-        both.come();
-        const std::lock_guard lock(mutex);
-        seen.insert(&**use);
-    });
-    EXPECT_EQ(seen.size(), 2U);
-}
-
-TEST_P(pools, calls_in_flight_are_polled_by_their_thread) {
-    const server there = serve(place("flight"));
-    channel_pool pool = pool_to(where(there));
-    auto use = pool.take();
-    ASSERT_TRUE(use);
-    channel& mine = **use;
-    for (int i = 0; i < 3; ++i) {
-        call_view call;
-        ASSERT_EQ(mine.begin(call), status::ok);
-        ASSERT_EQ(mine.submit(call.id, 10), status::ok);
+        sit(one, **use);
     }
-    std::size_t done = 0;
-    std::array<completion, 4> all;
-    while (done < 3) {
-        const std::size_t count = mine.wait(all, patience(5s));
-        ASSERT_GT(count, 0U);
-        for (const completion& each : std::span{all}.first(count)) (void)mine.release(each.id);
-        done += count;
+    /// So that its channel is no good for another thread.
+    void begin_call(told_thread& one) {
+        call_view begun;
+        if (std::exchange(one.unread, true)) return;
+        EXPECT_EQ((*one.use)->begin(begun), status::ok);
     }
-}
+    void leave(told_thread& one) {
+        EXPECT_EQ(pool_.leave(), one.use ? status::invalid_state : status::ok);
+        if (!one.use) put_back(one);
+    }
+    void put_back(told_thread& one) {
+        if (one.seat == nullptr) return;
+        used_.erase(one.seat);
+        if (!one.unread) free_.insert(one.seat);
+        one.seat = nullptr;
+        one.unread = false;
+    }
 
-TEST_P(pools, more_threads_than_channels_are_refused) {
-    const server there = serve(place("refused"));
-    channel_pool pool = pool_to(where(there), {.max_channels = 1});
-    auto use = pool.take();
-    ASSERT_TRUE(use);
-    in_threads(1, [&](std::size_t) {
-        const auto refused = pool.take();
-        ASSERT_EQ(refused.code(), status::overloaded);
-        EXPECT_NE(refused.error().message.find("max_channels"), std::string::npos) << refused.error().message;
-    });
-    EXPECT_EQ(pool.statistics().refused, 1U);
-}
+    channel_pool& pool_;
+    std::size_t most_;
+    std::mt19937 random_{1};
+    std::vector<std::unique_ptr<told_thread>> threads_;
+    std::set<const channel*> free_;
+    std::set<const channel*> used_;
+    std::uint64_t made_ = 0;
+    std::uint64_t refused_ = 0;
+};
 
-TEST_P(pools, a_thread_that_ends_leaves_its_channel_to_the_next) {
-    const server there = serve(place("next"));
-    channel_pool pool = pool_to(where(there), {.max_channels = 1});
-    for (int i = 0; i < 3; ++i) in_threads(1, [&](std::size_t) { EXPECT_EQ(ask(pool, "hello"), "hello"); });
-    EXPECT_EQ(pool.statistics().made, 1U);
-    EXPECT_EQ(pool.statistics().channels, 1U);
+TEST_P(pools, each_thread_has_a_channel_of_its_own_and_leaves_it_to_the_next_unless_it_is_in_use_or_unread) {
+    const server there = serve(place("threads"));
+    channel_pool pool = pool_to(where(there), {.max_channels = 2});
+    EXPECT_EQ(pool.statistics().channels, 0U) << "nothing is made before the first call";
+    EXPECT_EQ(pool.leave(), status::ok) << "this thread has none";
+    pool_sequence random(pool, 2);
+    for (int i = 0; i < 100; ++i) {
+        random.step();
+        if (HasFailure()) FAIL() << "step " << i;
+    }
 }
 
 TEST_P(pools, assigned_use_returns_its_channel_and_has_the_other) {
@@ -144,35 +232,6 @@ TEST_P(pools, assigned_use_returns_its_channel_and_has_the_other) {
     ASSERT_EQ(first.leave(), status::ok) << "its channel is still in use";
     ASSERT_EQ(second.leave(), status::invalid_state);
     EXPECT_EQ(&**use, wanted);
-}
-
-TEST_P(pools, leave_returns_a_channel_unless_it_is_in_use) {
-    const server there = serve(place("leave"));
-    channel_pool pool = pool_to(where(there), {.max_channels = 1});
-    EXPECT_EQ(pool.leave(), status::ok) << "this thread has none";
-    {
-        auto answer = pool.call(bytes_of("kept"));
-        ASSERT_TRUE(answer);
-        EXPECT_EQ(pool.leave(), status::invalid_state);
-        EXPECT_EQ(text_of((*answer)->bytes()), "kept");
-    }
-    EXPECT_EQ(pool.leave(), status::ok);
-    in_threads(1, [&](std::size_t) { EXPECT_EQ(ask(pool, "other"), "other"); });
-    EXPECT_EQ(pool.statistics().made, 1U);
-}
-
-TEST_P(pools, a_channel_with_an_unread_response_is_not_reused) {
-    const server there = serve(place("unread"));
-    channel_pool pool = pool_to(where(there), {.max_channels = 1});
-    in_threads(1, [&](std::size_t) {
-        auto use = pool.take();
-        ASSERT_TRUE(use);
-        call_view forgotten;
-        ASSERT_EQ((*use)->begin(forgotten), status::ok);
-    });
-    EXPECT_EQ(pool.statistics().channels, 0U);
-    EXPECT_EQ(ask(pool, "again"), "again");
-    EXPECT_EQ(pool.statistics().made, 2U);
 }
 
 TEST_P(pools, hosts_take_turns) {
