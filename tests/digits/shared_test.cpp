@@ -18,14 +18,11 @@ std::int64_t distance(float a, float b) {
     return std::abs(std::int64_t{std::bit_cast<std::int32_t>(a)} - std::bit_cast<std::int32_t>(b));
 }
 
-TEST(digits_exponential, the_exponential_is_the_nearest_float_or_its_neighbour) {
+TEST(digits_exponential, the_exponential_is_the_nearest_float_or_its_neighbour_and_exact_at_its_ends) {
     for (float x = 0.0f; x > -104.0f; x -= 0.00137f) {
         const auto nearest = static_cast<float>(std::exp(static_cast<double>(x)));
         ASSERT_LE(distance(exponential(x), nearest), 1) << x;
     }
-}
-
-TEST(digits_exponential, the_exponential_of_extreme_values_is_exact) {
     EXPECT_EQ(exponential(0.0f), 1.0f);
     EXPECT_EQ(exponential(-0.0f), 1.0f);
     EXPECT_EQ(exponential(-104.0f), 0.0f);
