@@ -70,9 +70,6 @@ TEST(metrics_option, the_option_metrics_is_an_address_and_a_port) {
         EXPECT_NE(sentence.find("write HOST:PORT"), std::string::npos) << bad;
         EXPECT_EQ(sentence.find('\n'), std::string::npos) << bad;
     }
-}
-
-TEST(metrics_option, an_invalid_port_is_refused_in_the_words_of_a_uri) {
     for (const char* port : {"65536", "abc", "", "+1", " 80", "80x", "-1"}) {
         const std::string wanted = std::string("port '") + port + "' is not a number from 0 to 65535";
         EXPECT_NE(check_address(std::string("127.0.0.1:") + port).find(wanted), std::string::npos) << port;

@@ -12,7 +12,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <map>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -37,102 +39,95 @@ TEST(command, a_command_survives_its_trip_in_a_trace_id) {
     EXPECT_EQ(unpack(0).response_bytes, 0U);
 }
 
-TEST(pattern, a_pattern_is_recognised_at_every_length) {
+TEST(pattern, a_pattern_is_recognised_at_every_length_and_differs_by_seed_place_and_single_bit) {
     std::array<std::byte, 40> bytes{};
     for (std::size_t length = 0; length <= bytes.size(); ++length) {
         const auto part = std::span{bytes}.first(length);
         fill_pattern(part, 7);
         EXPECT_TRUE(holds_pattern(part, 7)) << length;
+        for (std::size_t i = 0; i < length; ++i) {
+            part[i] ^= std::byte{1};
+            EXPECT_FALSE(holds_pattern(part, 7)) << i << " of " << length;
+            part[i] ^= std::byte{1};
+        }
     }
-}
-
-TEST(pattern, a_pattern_differs_by_seed_place_and_single_bit) {
-    std::array<std::byte, 40> bytes{};
-    fill_pattern(bytes, 7);
     EXPECT_FALSE(holds_pattern(bytes, 8));
     EXPECT_FALSE(holds_pattern(bytes, response_seed(7)));
     EXPECT_FALSE(holds_pattern(std::span{bytes}.subspan(8), 7));
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-        bytes[i] ^= std::byte{1};
-        EXPECT_FALSE(holds_pattern(bytes, 7)) << i;
-        bytes[i] ^= std::byte{1};
+}
+
+TEST(plan, a_plan_limits_bytes_and_slots_by_default_and_takes_the_given_options) {
+    constexpr std::size_t mebibyte = std::size_t{1} << 20;
+    constexpr std::uint64_t endless = ~std::uint64_t{0};  // the duration ends it
+    settings closed;
+    settings open;
+    open.rate = 1'000;
+    open.clients = 3;
+    open.duration = 2s;
+    const auto with = [](settings chosen, auto change) {
+        change(chosen);
+        return chosen;
+    };
+    struct row {
+        const char* what;
+        settings chosen;
+        std::size_t bytes;
+        std::uint64_t count;
+        std::optional<std::uint32_t> depth;
+    };
+    const row all[] = {
+        {"nothing", closed, 0, 10'000, {}},
+        {"short requests", closed, 64, 10'000, {}},
+        {"long requests", closed, 64 * mebibyte, 100, {}},
+        {"a count", with(closed, [](auto& s) { s.count = 5; }), 64, 5, {}},
+        {"a depth", with(closed, [](auto& s) { s.depth = 3; }), 64, 10'000, 3},
+        {"an open loop has slots for a stall", open, 64, endless, 64},
+        {"but not for gigabytes", open, 64 * mebibyte, endless, 4},
+        {"and one for a gigabyte", open, 1024 * mebibyte, endless, 1},
+        {"an open loop with a depth", with(open, [](auto& s) { s.depth = 7; }), 64, endless, 7},
+        {"an open loop with a count", with(open, [](auto& s) { s.count = 50; }), 64, 50, 64},
+    };
+    for (row each : all) {
+        SCOPED_TRACE(each.what);
+        each.chosen.sizes = {each.bytes, 1};
+        const std::vector<load> loads = plan(each.chosen);
+        ASSERT_EQ(loads.size(), 2U);
+        EXPECT_EQ(loads[0].request_bytes, each.bytes);
+        EXPECT_EQ(loads[0].response_bytes, each.bytes);
+        EXPECT_EQ(loads[0].count, each.count);
+        EXPECT_EQ(loads[0].clients, each.chosen.clients);
+        if (each.depth) {
+            EXPECT_EQ(loads[0].depth, *each.depth);
+        }
     }
+    EXPECT_EQ(plan(open).front().warm_up, 1'000U);
+    EXPECT_EQ(plan(with(closed, [](auto& s) { s.warm_up = 0; })).front().warm_up, 0U);
+    EXPECT_EQ(plan(with(closed, [](auto& s) { s.response_bytes = 0; })).front().response_bytes, 0U);
+    const auto mix = plan(with(closed, [](auto& s) { s.mix = size_mix::parse("64:70,4KiB:20,1M:10"); }));
+    ASSERT_EQ(mix.size(), 1U) << "a mix is one measurement";
+    EXPECT_EQ(mix.front().request_bytes, mebibyte);
+    EXPECT_EQ(mix.front().mix.parts().size(), 3U);
+    EXPECT_TRUE(mix.front().echoes_size);
 }
 
-TEST(plan, a_plan_limits_the_bytes_sent_by_default) {
-    settings chosen;
-    chosen.sizes = {0, 64, std::size_t{64} << 20};
-    const std::vector<load> loads = plan(chosen);
-    ASSERT_EQ(loads.size(), 3U);
-    EXPECT_EQ(loads[0].count, 10'000U);
-    EXPECT_EQ(loads[1].count, 10'000U);
-    EXPECT_EQ(loads[1].response_bytes, 64U);
-    EXPECT_EQ(loads[2].count, 100U);
-}
-
-TEST(plan, a_plan_takes_the_given_options) {
-    settings chosen;
-    chosen.response_bytes = 0;
-    chosen.count = 5;
-    chosen.warm_up = 0;
-    chosen.depth = 3;
-    const load only = plan(chosen).front();
-    EXPECT_EQ(only.response_bytes, 0U);
-    EXPECT_EQ(only.count, 5U);
-    EXPECT_EQ(only.warm_up, 0U);
-    EXPECT_EQ(only.depth, 3U);
-}
-
-TEST(plan, an_open_loop_has_slots_for_a_stall_but_not_for_gigabytes) {
-    settings chosen;
-    chosen.rate = 1'000;
-    chosen.clients = 3;
-    chosen.duration = std::chrono::seconds{2};
-    chosen.sizes = {64, std::size_t{64} << 20, std::size_t{1} << 30};
-    const std::vector<load> loads = plan(chosen);
-    EXPECT_EQ(loads[0].depth, 64U);
-    EXPECT_EQ(loads[1].depth, 4U);
-    EXPECT_EQ(loads[2].depth, 1U);
-    EXPECT_EQ(loads[0].clients, 3U);
-    EXPECT_EQ(loads[0].count, ~std::uint64_t{0}) << "the duration ends it";
-    EXPECT_EQ(loads[0].warm_up, 1'000U);
-    chosen.depth = 7;
-    chosen.count = 50;
-    EXPECT_EQ(plan(chosen).front().depth, 7U);
-    EXPECT_EQ(plan(chosen).front().count, 50U);
-}
-
-TEST(plan, a_mix_is_one_measurement) {
-    settings chosen;
-    chosen.mix = size_mix::parse("64:70,4KiB:20,1M:10");
-    const std::vector<load> loads = plan(chosen);
-    ASSERT_EQ(loads.size(), 1U);
-    EXPECT_EQ(loads.front().request_bytes, 1U << 20);
-    EXPECT_EQ(loads.front().mix.parts().size(), 3U);
-    EXPECT_TRUE(loads.front().echoes_size);
-}
-
-TEST(size_mix, a_mix_is_read_with_its_weights) {
-    const auto mix = size_mix::parse("64:70,4KiB:30");
+TEST(size_mix, a_mix_is_read_with_its_weights_and_chooses_by_them) {
+    const auto mix = size_mix::parse("1:70,2:20,4KiB:10");
     ASSERT_TRUE(mix);
-    EXPECT_EQ(mix->parts(), (std::vector<size_mix::part>{{64, 70}, {4096, 30}}));
+    EXPECT_EQ(mix->parts(), (std::vector<size_mix::part>{{1, 70}, {2, 20}, {4096, 10}}));
     EXPECT_EQ(mix->longest(), 4096U);
-    EXPECT_DOUBLE_EQ(mix->mean_bytes(), 64 * 0.7 + 4096 * 0.3);
-    for (const char* text : {"", "64", "64:", ":1", "64:0", "64:-1", "64:1,", "64:1.5", "64:1000001", "x:1", "64:1:1"})
-        EXPECT_FALSE(size_mix::parse(text)) << "'" << text << "'";
-    std::string many = "1:1";
-    for (int i = 0; i < 64; ++i) many += ",1:1";
-    EXPECT_FALSE(size_mix::parse(many));
-}
-
-TEST(size_mix, a_mix_chooses_by_weight) {
-    const auto mix = size_mix::parse("1:70,2:20,3:10");
+    EXPECT_DOUBLE_EQ(mix->mean_bytes(), 1 * 0.7 + 2 * 0.2 + 4096 * 0.1);
     std::mt19937_64 random(1);
     std::map<std::size_t, int> seen;
     for (int i = 0; i < 10'000; ++i) ++seen[mix->choose(random)];
     EXPECT_NEAR(seen[1], 7'000, 200);
     EXPECT_NEAR(seen[2], 2'000, 200);
-    EXPECT_NEAR(seen[3], 1'000, 200);
+    EXPECT_NEAR(seen[4096], 1'000, 200);
+    for (const char* text : {"", "64", "64:", ":1", "64:0", "64:-1", "64:1,", "64:1.5", "64:1000001", "x:1", "64:1:1"})
+        EXPECT_FALSE(size_mix::parse(text)) << "'" << text << "'";
+    std::string many = "1:1";
+    for (int i = 0; i < 63; ++i) many += ",1:1";
+    EXPECT_TRUE(size_mix::parse(many)) << "64 sizes";
+    EXPECT_FALSE(size_mix::parse(many + ",1:1"));
 }
 
 load open_loop(double rate, std::uint32_t clients, arrivals how) {
@@ -282,51 +277,40 @@ TEST_F(stalling, requests_beyond_the_grant_are_refused_before_the_measurement) {
     EXPECT_EQ(run(what).code(), status::message_too_large);
 }
 
-TEST(loop_uri, a_scheme_alone_means_insecure_on_loopback) {
-    const auto ends = split_for_loop("tcp");
-    ASSERT_TRUE(ends.ok()) << ends.error().message;
-    EXPECT_EQ(ends.value().server, "tcp://127.0.0.1:0?insecure=true");
-    EXPECT_EQ(ends.value().client_query, "?insecure=true");
-    EXPECT_TRUE(ends.value().made_insecure);
-}
-
-TEST(loop_uri, the_scheme_local_needs_no_keys) {
-    const auto ends = split_for_loop("local");
-    ASSERT_TRUE(ends.ok()) << ends.error().message;
-    EXPECT_EQ(ends.value().server, "local://perf");
-    EXPECT_EQ(ends.value().client_query, "");
-    EXPECT_FALSE(ends.value().made_insecure);
-}
-
-TEST(loop_uri, the_scheme_shm_gets_a_name_of_its_own_and_no_keys) {
-    const auto ends = split_for_loop("shm");
-    ASSERT_TRUE(ends.ok()) << ends.error().message;
-    EXPECT_TRUE(ends.value().server.starts_with("shm://perf-")) << ends.value().server;
-    EXPECT_EQ(ends.value().client_query, "");
-    EXPECT_FALSE(ends.value().made_insecure);
-}
-
-TEST(loop_uri, each_end_gets_its_own_options) {
-    const auto ends =
-        split_for_loop("zmq://127.0.0.1:0?key_file=k&authorized_keys=a&server_key=s&slots=4&workers=2&poll=busy");
-    ASSERT_TRUE(ends.ok()) << ends.error().message;
-    EXPECT_EQ(ends.value().server, "zmq://127.0.0.1:0?key_file=k&authorized_keys=a&workers=2&poll=busy");
-    EXPECT_EQ(ends.value().client_query, "?key_file=k&server_key=s&slots=4&poll=busy");
-    EXPECT_FALSE(ends.value().made_insecure);
-}
-
-TEST(loop_uri, neither_end_gets_an_option_of_the_other) {
-    const auto ends = split_for_loop(
-        "tcp://127.0.0.1:0?insecure=true&reconnect=true&priority=high&max_client_sessions=3&max_connections=9");
-    ASSERT_TRUE(ends.ok()) << ends.error().message;
-    EXPECT_EQ(ends.value().server, "tcp://127.0.0.1:0?insecure=true&max_client_sessions=3&max_connections=9");
-    EXPECT_EQ(ends.value().client_query, "?insecure=true&reconnect=true&priority=high");
-}
-
-TEST(loop_uri, a_uri_without_keys_is_refused_off_loopback) {
-    EXPECT_EQ(split_for_loop("tcp://192.0.2.1:5555").code(), status::unauthorized);
-    EXPECT_EQ(split_for_loop("tcp://0.0.0.0:0?poll=busy").code(), status::unauthorized);
-    EXPECT_TRUE(split_for_loop("tcp://192.0.2.1:5555?insecure=true").ok());
+TEST(loop_uri, each_end_gets_its_own_options_and_keys_are_needed_off_loopback) {
+    struct row {
+        const char* uri;
+        status code;
+        const char* server;  ///< or how it begins
+        const char* client_query;
+        bool made_insecure;
+    };
+    const row all[] = {
+        {"tcp", status::ok, "tcp://127.0.0.1:0?insecure=true", "?insecure=true", true},
+        {"local", status::ok, "local://perf", "", false},
+        {"shm", status::ok, "shm://perf-", "", false},
+        {"zmq://127.0.0.1:0?key_file=k&authorized_keys=a&server_key=s&slots=4&workers=2&poll=busy", status::ok,
+         "zmq://127.0.0.1:0?key_file=k&authorized_keys=a&workers=2&poll=busy",
+         "?key_file=k&server_key=s&slots=4&poll=busy", false},
+        {"tcp://127.0.0.1:0?insecure=true&reconnect=true&priority=high&max_client_sessions=3&max_connections=9",
+         status::ok, "tcp://127.0.0.1:0?insecure=true&max_client_sessions=3&max_connections=9",
+         "?insecure=true&reconnect=true&priority=high", false},
+        {"tcp://192.0.2.1:5555", status::unauthorized, "", "", false},
+        {"tcp://0.0.0.0:0?poll=busy", status::unauthorized, "", "", false},
+        {"tcp://192.0.2.1:5555?insecure=true", status::ok, "tcp://192.0.2.1:5555?insecure=true", "?insecure=true",
+         false},
+    };
+    for (const row& each : all) {
+        SCOPED_TRACE(each.uri);
+        auto ends = split_for_loop(each.uri);
+        ASSERT_EQ(ends.code(), each.code);
+        if (!ends) continue;
+        const std::string own_name =
+            ends->server.starts_with("shm") ? ends->server.substr(std::strlen(each.server)) : "";
+        EXPECT_EQ(ends->server, each.server + own_name);
+        EXPECT_EQ(ends->client_query, each.client_query);
+        EXPECT_EQ(ends->made_insecure, each.made_insecure);
+    }
 }
 
 }  // namespace

@@ -8,9 +8,13 @@
 #include "report/table.hpp"
 #include "report/timetable.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <limits>
+#include <random>
+#include <span>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -26,31 +30,45 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::vector<std::chrono::nanoseconds> one_to(int last) {
-    std::vector<std::chrono::nanoseconds> values;
-    for (int i = 1; i <= last; ++i) values.emplace_back(i);
-    return values;
+using times = std::vector<std::chrono::nanoseconds>;
+
+/// The value that at least `percent` of all are not above.
+std::chrono::nanoseconds expected_percentile(times all, double percent) {
+    if (all.empty()) return 0ns;
+    std::ranges::sort(all);
+    std::size_t rank = 1;
+    while (static_cast<double>(rank) * 100 < percent * static_cast<double>(all.size())) ++rank;
+    return all[rank - 1];
+}
+
+/// Times of any size, most of them short.
+times random_times(std::mt19937_64& random, std::size_t count, std::chrono::nanoseconds longest) {
+    times out(count);
+    const auto most = static_cast<std::uint64_t>(longest.count());
+    for (auto& each : out) each = std::chrono::nanoseconds{random() % (most >> random() % 36)};
+    return out;
 }
 
 TEST(percentile, a_percentile_takes_the_nearest_rank) {
-    const auto hundred = one_to(100);
-    EXPECT_EQ(percentile(hundred, 0), 1ns);
+    std::mt19937_64 random(1);
+    for (const std::size_t count : {0U, 1U, 2U, 3U, 4U, 100U, 999U, 1'000U}) {
+        const times all = random_times(random, count, 1h);
+        times sorted = all;
+        std::ranges::sort(sorted);
+        for (const double percent : {0.0, 0.37, 1.73, 26.61, 51.37, 77.77, 98.73, 99.93, 100.0})
+            EXPECT_EQ(percentile(sorted, percent), expected_percentile(all, percent)) << percent << " of " << count;
+        const latency_summary seen = summarise(all);
+        EXPECT_EQ(seen.p50, percentile(sorted, 50));
+        EXPECT_EQ(seen.p90, percentile(sorted, 90));
+        EXPECT_EQ(seen.p99, percentile(sorted, 99));
+        EXPECT_EQ(seen.p99_9, percentile(sorted, 99.9));
+        EXPECT_EQ(seen.max, percentile(sorted, 100));
+    }
+    times hundred;
+    for (int i = 1; i <= 100; ++i) hundred.emplace_back(i);
     EXPECT_EQ(percentile(hundred, 50), 50ns);
     EXPECT_EQ(percentile(hundred, 99), 99ns);
     EXPECT_EQ(percentile(hundred, 99.9), 100ns);
-    EXPECT_EQ(percentile(hundred, 100), 100ns);
-}
-
-TEST(percentile, percentiles_exist_for_one_value_and_for_none) {
-    EXPECT_EQ(percentile(one_to(1), 1), 1ns);
-    EXPECT_EQ(percentile(one_to(1), 99), 1ns);
-    EXPECT_EQ(percentile({}, 50), 0ns);
-}
-
-TEST(summary, a_summary_takes_values_in_any_order) {
-    const latency_summary seen = summarise({30ns, 10ns, 20ns});
-    EXPECT_EQ(seen.p50, 20ns);
-    EXPECT_EQ(seen.max, 30ns);
 }
 
 TEST(median, the_median_is_the_middle_value_or_the_mean_of_two) {
@@ -59,65 +77,50 @@ TEST(median, the_median_is_the_middle_value_or_the_mean_of_two) {
     EXPECT_DOUBLE_EQ(median({}), 0);
 }
 
-TEST(histogram, a_new_histogram_is_empty) {
-    const histogram none;
-    EXPECT_EQ(none.count(), 0U);
-    EXPECT_EQ(none.value_at(50), 0ns);
-    EXPECT_EQ(none.min(), 0ns);
-    EXPECT_EQ(none.max(), 0ns);
-    EXPECT_DOUBLE_EQ(none.mean_ns(), 0);
-    EXPECT_NE(none.percentiles_text().find("Total count    =            0]"), std::string::npos);
-}
-
+/// Of one client or of several, whose histograms are added.
 TEST(histogram, a_histogram_keeps_three_digits_of_every_value) {
-    for (std::int64_t value = 1; value < histogram::longest.count(); value = value * 7 / 5 + 1) {
-        histogram one;
-        one.record(std::chrono::nanoseconds{value});
-        one.record(histogram::longest);
-        const std::int64_t seen = one.value_at(50).count();
-        EXPECT_GE(seen, value);
-        EXPECT_LE(seen - value, value / 1'000) << value;
+    std::mt19937_64 random(1);
+    for (const std::size_t count : {0U, 1U, 2U, 10U, 1'000U, 5'000U}) {
+        histogram seen;
+        times all = random_times(random, count, histogram::longest);
+        double sum = 0;
+        for (std::size_t i = 0; i < all.size(); i += 100) {
+            histogram of_client;
+            for (const auto each : std::span{all}.subspan(i).first(std::min<std::size_t>(100, all.size() - i)))
+                (i % 200 == 0 ? seen : of_client).record(each);
+            seen.add(of_client);
+        }
+        for (const auto each : all) sum += static_cast<double>(each.count());
+        const double mean = count == 0 ? 0 : sum / static_cast<double>(count);
+        EXPECT_EQ(seen.count(), count);
+        EXPECT_EQ(seen.min(), count == 0 ? 0ns : std::ranges::min(all));
+        EXPECT_EQ(seen.max(), count == 0 ? 0ns : std::ranges::max(all));
+        EXPECT_NEAR(seen.mean_ns(), mean, mean / 1'000);
+        for (const double percent : {0.0, 1.73, 51.37, 90.21, 98.73, 99.93, 100.0}) {
+            const auto exact = expected_percentile(all, percent);
+            EXPECT_GE(seen.value_at(percent), exact) << percent << " of " << count;
+            EXPECT_LE(seen.value_at(percent) - exact, exact / 1'000) << percent << " of " << count;
+            EXPECT_LE(seen.value_at(percent), seen.max());
+        }
     }
+    EXPECT_NE(histogram{}.percentiles_text().find("Total count    =            0]"), std::string::npos);
 }
 
-TEST(histogram, counts_short_values_one_by_one) {
+TEST(histogram, short_values_are_counted_one_by_one_and_others_are_bounded) {
     histogram all;
-    for (const auto value : one_to(2'000)) all.record(value);
+    for (int i = 1; i <= 2'000; ++i) all.record(std::chrono::nanoseconds{i});
     EXPECT_EQ(all.value_at(0), 1ns);
     EXPECT_EQ(all.value_at(50), 1'000ns);
     EXPECT_EQ(all.value_at(99.95), 1'999ns);
     EXPECT_EQ(all.value_at(100), 2'000ns);
     EXPECT_DOUBLE_EQ(all.mean_ns(), 1'000.5);
     EXPECT_NEAR(all.deviation_ns(), 577.35, 0.01);
-}
-
-TEST(histogram, recorded_values_are_bounded) {
-    histogram all;
     all.record(-5ns);
     all.record(2h);
-    EXPECT_EQ(all.count(), 2U);
+    EXPECT_EQ(all.count(), 2'002U);
     EXPECT_EQ(all.min(), 0ns);
     EXPECT_EQ(all.max(), histogram::longest);
     EXPECT_EQ(all.value_at(100), histogram::longest);
-}
-
-TEST(histogram, percentiles_never_exceed_the_longest_value) {
-    histogram one;
-    one.record(1'000'001ns);
-    EXPECT_EQ(one.value_at(99), 1'000'001ns);
-}
-
-TEST(histogram, histograms_of_several_clients_are_added) {
-    histogram all;
-    histogram other;
-    all.record(10ns);
-    other.record(20ns);
-    other.record(5ns);
-    all.add(other);
-    EXPECT_EQ(all.count(), 3U);
-    EXPECT_EQ(all.min(), 5ns);
-    EXPECT_EQ(all.value_at(50), 10ns);
-    EXPECT_EQ(all.max(), 20ns);
 }
 
 /// The lines of a report that hold numbers: value and percentile.
@@ -165,30 +168,22 @@ TEST(duration, a_duration_is_read_with_its_unit) {
         EXPECT_FALSE(parse_duration(text)) << "'" << text << "'";
 }
 
-TEST(size, a_size_is_read_with_its_long_suffix) {
-    EXPECT_EQ(parse_size("4KiB"), 4096U);
-    EXPECT_EQ(parse_size("1MiB"), 1U << 20);
-    for (const char* text : {"4Ki", "4KiBs", "4iB", "4kiB"}) EXPECT_FALSE(parse_size(text)) << text;
-}
-
 TEST(size, a_size_is_read_with_its_suffix) {
-    EXPECT_EQ(parse_size("0"), 0U);
-    EXPECT_EQ(parse_size("4096"), 4096U);
-    EXPECT_EQ(parse_size("64K"), 65'536U);
-    EXPECT_EQ(parse_size("1M"), 1U << 20);
-    EXPECT_EQ(parse_size("1G"), 1U << 30);
-}
-
-TEST(size, an_invalid_size_is_refused) {
-    for (const char* text :
-         {"", "K", "-1", "+1", " 1", "1 ", "1k", "1KB", "0x10", "1.5M", "18446744073709551616", "17179869184G"}) {
+    const std::pair<const char*, std::size_t> all[] = {
+        {"0", 0},
+        {"4096", 4096},
+        {"64K", 65'536},
+        {"4KiB", 4096},
+        {"1M", 1U << 20},
+        {"1MiB", 1U << 20},
+        {"1G", 1U << 30},
+        {"17179869183G", std::size_t{17'179'869'183} << 30},
+        {"18446744073709551615", std::numeric_limits<std::size_t>::max()},
+    };
+    for (const auto& [text, size] : all) EXPECT_EQ(parse_size(text), size) << text;
+    for (const char* text : {"", "K", "-1", "+1", " 1", "1 ", "1k", "1KB", "4Ki", "4KiBs", "4iB", "4kiB", "0x10",
+                             "1.5M", "18446744073709551616", "17179869184G"})
         EXPECT_FALSE(parse_size(text)) << "'" << text << "'";
-    }
-}
-
-TEST(size, a_size_is_printed_with_the_largest_unit_that_fits) {
-    EXPECT_EQ(parse_size("17179869183G"), std::size_t{17'179'869'183} << 30);
-    EXPECT_EQ(parse_size("18446744073709551615"), std::numeric_limits<std::size_t>::max());
 }
 
 TEST(sizes, sizes_are_a_list_without_gaps) {
