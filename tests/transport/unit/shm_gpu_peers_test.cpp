@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -310,58 +309,6 @@ TEST_F(shm_gpu_server, released_memory_is_reported_before_the_loss) {
     ASSERT_EQ(seen.size(), 2U);
     EXPECT_EQ(seen[0].kind, event_kind::buffer_released);
     EXPECT_EQ(seen[1].kind, event_kind::lost);
-}
-
-/// Whatever is announced, and whenever: a payload that the host may read lies on the host.
-TEST_F(shm_gpu_server, random_announcements_never_expose_gpu_memory_to_the_host) {
-    std::mt19937 random(1);
-    const auto below = [&](std::uint32_t bound) { return static_cast<std::uint32_t>(random() % bound); };
-    for (int session = 0; session < 200; ++session) {
-        testing::hostile_server peer{gpus};
-        peer.passes.push_back(passed[0].get());
-        peer.passes.push_back(passed[1].get());
-        ASSERT_TRUE(peer.connect());
-        std::array<bool, geometry.slots> wants_gpu{};
-        std::array<bool, geometry.slots> used{};  // a slot that is used again has had its answer
-        for (int step = 0; step < 30; ++step) {
-            const std::uint32_t slot = below(geometry.slots);
-            slot_header header = header_of(message_kind::response, slot, below(4) * 25);
-            const std::uint32_t what = below(8);
-            gpus->device().held = what == 0;
-            if (what == 1) (void)peer.path->retract(slot);
-            if ((what == 2 || what == 3) && !std::exchange(used.at(slot), true)) {
-                std::memcpy(peer.config.send->header(slot), &header, sizeof header);
-                core::outgoing message;
-                message.slot = slot;
-                message.payload = part(0, 10).bytes();
-                message.region = part(0, 10).region();
-                wants_gpu.at(slot) = what == 2;
-                if (what == 2) message.response_into = part(1000 + slot * 50, 50);
-                (void)peer.path->deliver(message);
-                if (below(2) == 0) {
-                    gpus->device().held = false;
-                    settle();
-                }
-            }
-            if (what >= 4) {
-                header.code = below(4) == 0 ? status::application_error : status::ok;
-                header.generation += below(8) == 0 ? 1U : 0U;
-                peer.writes.write_header(slot, header);
-                peer.writes.announce(slot | (below(2) == 0 ? entry_flag::payload_on_gpu : 0) |
-                                     (below(16) == 0 ? entry_flag::response_on_gpu : 0));
-            }
-            for (const link_event& each : peer.poll()) {
-                if (each.kind != event_kind::arrived || each.payload.empty()) continue;
-                const auto room = peer.path->receive().room(each.header.slot);
-                const bool on_host = each.payload.data() == room.data() && each.payload.size() <= room.size();
-                EXPECT_TRUE(on_host || wants_gpu.at(each.header.slot));
-                EXPECT_TRUE(on_host || each.header.code == status::ok);
-            }
-        }
-        gpus->device().held = false;
-        settle();
-        EXPECT_TRUE(peer.path->close());
-    }
 }
 
 TEST_F(shm_gpu_server, a_second_answer_during_the_copy_of_the_first_ends_the_session) {
