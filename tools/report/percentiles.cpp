@@ -9,7 +9,8 @@ namespace accel::report {
 
 std::chrono::nanoseconds percentile(std::span<const std::chrono::nanoseconds> sorted, double percent) noexcept {
     if (sorted.empty()) return {};
-    const double rank = std::ceil(std::clamp(percent, 0.0, 100.0) / 100.0 * static_cast<double>(sorted.size()));
+    // A whole rank comes out a little above itself where `percent` is no binary fraction.
+    const double rank = std::ceil(std::clamp(percent, 0.0, 100.0) / 100.0 * static_cast<double>(sorted.size()) - 1e-9);
     const auto index = static_cast<std::size_t>(std::max(rank, 1.0)) - 1;
     return sorted[std::min(index, sorted.size() - 1)];
 }
