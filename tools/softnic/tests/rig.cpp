@@ -99,9 +99,10 @@ bool test_cq::poll(seen_completion& out) {
     return true;
 }
 
-void test_cq::arm(bool solicited_only) {
+void test_cq::arm(bool solicited_only, bool again) {
+    if (!again) ++arm_sequence_;
     const std::uint32_t command = solicited_only ? MLX5_CQ_DB_REQ_NOT_SOL : MLX5_CQ_DB_REQ_NOT;
-    record_[1] = htobe32((++arm_sequence_ & 3) << 28 | command | (consumed_ & 0xffffff));
+    record_[1] = htobe32((arm_sequence_ & 3) << 28 | command | (consumed_ & 0xffffff));
     queue->on_arm_doorbell();
 }
 
@@ -164,6 +165,11 @@ void test_qp::set_send_record(std::uint16_t produced) {
     record_[MLX5_SND_DBR] = htobe32(produced);
 }
 
+void test_qp::restart() {
+    produced_ = receives_produced_ = 0;
+    record_[0] = record_[1] = 0;
+}
+
 void test_qp::ring() {
     requester::on_doorbell(nic_.state, *qp);
 }
@@ -189,14 +195,34 @@ std::uint32_t rig::add_region(void* at, std::size_t size, std::uint32_t pd, std:
 }
 
 bool rig::settle(std::uint64_t longest_ns) {
-    const std::uint64_t end = now + longest_ns;
-    while (now < end) {
-        if (adapter.progress(now)) continue;
-        const bool in_error_only = std::all_of(
-            adapter.state.scheduled.begin(), adapter.state.scheduled.end(),
-            [](const queue_pair* qp) { return qp->state == qp_state::error && qp->responder.posted.empty(); });
-        if (in_error_only && adapter.state.held.empty()) return true;
-        now += 10'000;
+    rig* const self = this;
+    return testing::settle({&self, 1}, longest_ns);
+}
+
+void rig::add_fault(std::string_view rules) {
+    std::string problem;
+    const auto parsed = parse_fault_rules(rules, problem);
+    if (!parsed) throw std::invalid_argument(problem);
+    for (const auto& rule : *parsed) adapter.state.faults.add(rule);
+}
+
+bool settle(std::span<rig* const> all, std::uint64_t longest_ns) {
+    // In the error state queue pairs are looked at for ever, and when they are drained they keep what comes.
+    const auto waits_for_program = [](const queue_pair* qp) {
+        const bool drained = qp->state == qp_state::send_drained && qp->requester.oldest == qp->requester.newest;
+        return (drained || qp->state == qp_state::error) && qp->responder.posted.empty();
+    };
+    const auto rests = [&](const rig* each) {
+        const auto& all_scheduled = each->adapter.state.scheduled;
+        return each->adapter.state.held.empty() &&
+               std::all_of(all_scheduled.begin(), all_scheduled.end(), waits_for_program);
+    };
+    for (const std::uint64_t end = all[0]->now + longest_ns; all[0]->now < end;) {
+        bool moved = false;
+        for (rig* each : all) moved |= each->adapter.progress(all[0]->now);
+        if (!moved && std::all_of(all.begin(), all.end(), rests)) return true;
+        if (!moved) all[0]->now += 10'000;
+        for (rig* each : all) each->now = all[0]->now;
     }
     return false;
 }

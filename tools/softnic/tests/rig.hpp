@@ -39,7 +39,8 @@ class test_cq {
     std::shared_ptr<completion_queue> queue;
     /// True and the next completion, if there is one.
     bool poll(seen_completion& out);
-    void arm(bool solicited_only);
+    /// `again`: no event has come since it was armed last.
+    void arm(bool solicited_only, bool again = false);
 
   private:
     std::uint32_t entries_;
@@ -92,6 +93,8 @@ class test_qp {
     [[nodiscard]] std::byte* block(std::uint16_t index) { return send_.data() + 64 * (index % send_wqebbs); }
     void set_send_record(std::uint16_t produced);
     [[nodiscard]] std::uint16_t produced() const { return produced_; }
+    /// As the driver after a change to RESET: everything that was posted is forgotten.
+    void restart();
     /// Free blocks, if everything up to `completed` is done.
     [[nodiscard]] std::uint32_t room(std::uint16_t completed) const {
         return send_wqebbs - static_cast<std::uint16_t>(produced_ - completed);
@@ -119,6 +122,8 @@ class rig {
     /// come to rest.
     bool settle(std::uint64_t longest_ns = 20'000'000'000);
     void step(std::uint64_t nanoseconds = 1'000) { adapter.progress(now += nanoseconds); }
+    /// Rules of SOFTNIC_FAULTS.
+    void add_fault(std::string_view rules);
 
     template <class T>
     std::uint32_t add_region(std::vector<T>& memory, std::uint32_t pd = 1, std::uint32_t access = 0xf) {
@@ -126,6 +131,9 @@ class rig {
     }
     std::uint32_t add_region(void* at, std::size_t size, std::uint32_t pd, std::uint32_t access);
 };
+
+/// rig::settle() for devices of several processes, with one clock.
+bool settle(std::span<rig* const> all, std::uint64_t longest_ns = 20'000'000'000);
 
 /// Takes a queue pair to RTS towards another. `change` may alter the attributes first.
 struct link_options {

@@ -32,6 +32,11 @@ unsigned responses_outstanding(queue_pair& qp) {
     return outstanding;
 }
 
+/// A fenced request waits for the answers to those before it, also when it has no packet.
+bool fence_holds(queue_pair& qp, const flight& next) {
+    return next.request.fenced && responses_outstanding(qp) != 0;
+}
+
 bool must_wait(const hca& nic, queue_pair& qp, const flight& next) {
     auto& requester = qp.requester;
     const std::int32_t window = nic.link.on() ? link_window_packets : window_packets;
@@ -186,9 +191,10 @@ bool advance(hca& nic, queue_pair& qp) {
         return true;
     }
     if (next.request.kind == operation::bind) return pass_bind(nic, qp) || hold_back(requester);
-    if (next.packets == 0) return pass_nop(nic, qp);
+    if (next.packets == 0) return fence_holds(qp, next) ? hold_back(requester) : pass_nop(nic, qp);
     if (must_wait(nic, qp, next) || (qp.is_initiator() && !dynamic::connect(nic, qp, next)))
         return hold_back(requester);
+    if (next.request.fenced) memory::flush_posted(nic, qp);  // it may send what those before it have read
     const step done = send_packet(nic, qp, next);
     if (done == step::blocked) return false;
     if (done == step::sent && requester.packet >= next.packets) {
