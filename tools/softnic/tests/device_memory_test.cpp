@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions over memory that only a plugin reaches, and that is late: what GPU memory is for the device.
+// Regions over memory that only a plugin reaches, and that is late: what GPU memory is for the device. What requests
+// move there is in property_test.cpp.
 #include "dma/guarded.hpp"
 #include "hidden_memory.hpp"
 #include "pair_fixture.hpp"
@@ -11,6 +12,7 @@ namespace {
 
 using testing::hidden_memory;
 using testing::piece;
+using testing::test_qp;
 using testing::work;
 
 /// Mode: 0 as always; else strict, with this seed.
@@ -63,43 +65,6 @@ struct device_memory : testing::pair, ::testing::WithParamInterface<int> {
     }
 };
 
-TEST_P(device_memory, writes_reads_and_sends_move_device_memory) {
-    std::uint8_t seed = 1;
-    for (const auto opcode : {MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_SEND}) {
-        for (const std::uint32_t length : {1u, 8u, 255u, 256u, 257u, 3000u, 30'000u}) {
-            refill(++seed);
-            if (opcode == MLX5_OPCODE_SEND) other.post_receive(std::array{of_target(3, length)});
-            run(device_to_device(static_cast<std::uint8_t>(opcode), length));
-            ASSERT_TRUE(cq.poll(seen));
-            ASSERT_EQ(seen.kind, MLX5_CQE_REQ);
-            expect_moved(seed, length);
-            EXPECT_EQ(target->waiting(), 0u);
-            if (opcode == MLX5_OPCODE_SEND) {
-                ASSERT_TRUE(other_cq.poll(seen));
-            }
-        }
-    }
-}
-
-TEST_P(device_memory, completions_are_never_ahead_of_the_data) {
-    for (std::uint8_t round = 2; round < 40; ++round) {
-        refill(round);
-        other.post_receive({});
-        qp.post(device_to_device(MLX5_OPCODE_RDMA_WRITE_IMM, 2000));
-        qp.ring();
-        while (!other_cq.poll(seen)) on.step(100);
-        expect_moved(round, 2000);
-        ASSERT_TRUE(on.settle());
-        ASSERT_TRUE(cq.poll(seen));
-        work read = device_to_device(MLX5_OPCODE_RDMA_READ, 3000);
-        qp.post(read);
-        qp.ring();
-        while (!cq.poll(seen)) on.step(100);
-        expect_moved(round, 3000);
-        ASSERT_TRUE(on.settle());
-    }
-}
-
 TEST_P(device_memory, a_flag_is_never_ahead_of_the_data) {
     for (std::uint8_t round = 2; round < 40; ++round) {
         refill(round);
@@ -133,39 +98,6 @@ TEST_P(device_memory, segments_of_both_kinds_mix_with_inline_data) {
     EXPECT_TRUE(std::equal(wanted.begin() + 1050, wanted.end(), target->bytes().begin() + 1000));
 }
 
-TEST_P(device_memory, atomics_work_in_device_memory) {
-    const std::uint64_t start = 40;
-    std::memcpy(target->bytes().data() + 64, &start, 8);
-    work add;
-    add.opcode = MLX5_OPCODE_ATOMIC_FA;
-    add.pieces = {of_source(8, 8)};
-    add.remote = address(target, 64);
-    add.rkey = target_key;
-    add.swap_or_add = 2;
-    run(add);
-    ASSERT_TRUE(cq.poll(seen));
-    std::uint64_t value = 0;
-    std::memcpy(&value, source->bytes().data() + 8, 8);
-    EXPECT_EQ(value, 40u);
-    std::memcpy(&value, target->bytes().data() + 64, 8);
-    EXPECT_EQ(value, 42u);
-}
-
-TEST_P(device_memory, loss_changes_nothing) {
-    std::string problem;
-    const auto rules = parse_fault_rules("drop p=0.05 seed=9", problem);
-    ASSERT_TRUE(rules) << problem;
-    for (const auto& rule : *rules) on.adapter.state.faults.add(rule);
-    for (std::uint8_t round = 2; round < 12; ++round) {
-        refill(round);
-        run(device_to_device(round % 2 == 0 ? MLX5_OPCODE_RDMA_WRITE : MLX5_OPCODE_RDMA_READ, 30'000));
-        ASSERT_TRUE(cq.poll(seen));
-        ASSERT_EQ(seen.kind, MLX5_CQE_REQ);
-        expect_moved(round, 30'000);
-    }
-    EXPECT_GT(on.adapter.state.faults.fired(), 0u);
-}
-
 TEST_P(device_memory, long_messages_are_read_ahead_of_time) {
     run(device_to_device(MLX5_OPCODE_RDMA_WRITE, 30'000));
     EXPECT_EQ(source->fetches, 1);
@@ -173,45 +105,52 @@ TEST_P(device_memory, long_messages_are_read_ahead_of_time) {
     EXPECT_EQ(source->fetches, 2) << "another message: its bytes may be others";
 }
 
-TEST_P(device_memory, a_source_that_cannot_be_read_is_a_protection_error) {
-    source->refuse_reads = true;
-    expect_error(run(device_to_device(MLX5_OPCODE_RDMA_WRITE, 3000)), syndrome::local_protection);
-}
-
-TEST_P(device_memory, a_remote_source_that_cannot_be_read_is_refused) {
-    source->refuse_reads = true;
-    expect_error(run(device_to_device(MLX5_OPCODE_RDMA_READ, 3000)), syndrome::remote_access);
-}
-
 INSTANTIATE_TEST_SUITE_P(mode, device_memory, ::testing::Values(0, 1, 2, 3), [](const auto& kind) {
     return kind.param == 0 ? std::string("plain") : "strict" + std::to_string(kind.param);
 });
 
-/// Strict mode hears of a lost write after it has acknowledged it, as hardware would.
-struct losing_memory : device_memory {};
+/// Which memory does what, in a request of one kind, and the errors of both ends. Strict mode hears of a lost write
+/// after it has acknowledged it, as hardware would.
+struct loss {
+    std::uint8_t opcode;
+    bool reads_fail;  ///< of the source; else writes to the target get lost
+    syndrome expected;
+    std::uint32_t event;
+    syndrome received;
+};
 
-TEST_P(losing_memory, a_lost_write_is_an_error_at_both_ends) {
-    target->lose_writes = true;
-    expect_error(run(device_to_device(MLX5_OPCODE_RDMA_WRITE, 3000)), syndrome::remote_operation);
-    EXPECT_EQ(other.qp->state, qp_state::error);
-    EXPECT_EQ(next_event(), static_cast<std::uint32_t>(IBV_EVENT_QP_FATAL));
+struct failing_memory : device_memory {};
+
+TEST_P(failing_memory, memory_that_fails_is_an_error_of_who_uses_it) {
+    for (const auto& [opcode, reads_fail, expected, event, received] :
+         {loss{MLX5_OPCODE_RDMA_WRITE, true, syndrome::local_protection, no_event, syndrome::none},
+          {MLX5_OPCODE_RDMA_READ, true, syndrome::remote_access, IBV_EVENT_QP_ACCESS_ERR, syndrome::none},
+          {MLX5_OPCODE_RDMA_WRITE, false, syndrome::remote_operation, IBV_EVENT_QP_FATAL, syndrome::none},
+          {MLX5_OPCODE_SEND, false, syndrome::remote_operation, no_event, syndrome::local_protection},
+          {MLX5_OPCODE_RDMA_READ, false, syndrome::local_protection, no_event, syndrome::none}}) {
+        SCOPED_TRACE(fmt::format("opcode {} {}", opcode, reads_fail));
+        for (test_qp* each : {&qp, &other}) {
+            qp_modification change;
+            change.mask = IBV_QP_STATE;
+            ASSERT_EQ(on.adapter.modify_qp(*each->qp, change), 0);
+            each->restart();
+        }
+        testing::connect_pair(on.adapter, qp, other);
+        source->refuse_reads = reads_fail;
+        target->lose_writes = !reads_fail;
+        if (opcode == MLX5_OPCODE_SEND) other.post_receive(std::array{of_target(0, 3000)});
+        expect_error(run(device_to_device(opcode, 3000)), expected);
+        EXPECT_EQ(next_event(), event);
+        const bool local = event == no_event && received == syndrome::none;
+        EXPECT_EQ(other.qp->state, local ? qp_state::ready_to_send : qp_state::error);
+        ASSERT_EQ(other_cq.poll(seen), received != syndrome::none);
+        if (received == syndrome::none) continue;
+        EXPECT_EQ(seen.kind, MLX5_CQE_RESP_ERR);
+        EXPECT_EQ(seen.syndrome, static_cast<std::uint8_t>(received));
+    }
 }
 
-TEST_P(losing_memory, a_lost_receive_is_an_error_at_both_ends) {
-    target->lose_writes = true;
-    other.post_receive(std::array{of_target(0, 3000)});
-    expect_error(run(device_to_device(MLX5_OPCODE_SEND, 3000)), syndrome::remote_operation);
-    ASSERT_TRUE(other_cq.poll(seen));
-    EXPECT_EQ(seen.kind, MLX5_CQE_RESP_ERR);
-    EXPECT_EQ(seen.syndrome, static_cast<std::uint8_t>(syndrome::local_protection));
-}
-
-TEST_P(losing_memory, a_lost_answer_is_a_protection_error) {
-    target->lose_writes = true;
-    expect_error(run(device_to_device(MLX5_OPCODE_RDMA_READ, 3000)), syndrome::local_protection);
-}
-
-INSTANTIATE_TEST_SUITE_P(plain, losing_memory, ::testing::Values(0));
+INSTANTIATE_TEST_SUITE_P(plain, failing_memory, ::testing::Values(0));
 
 }  // namespace
 }  // namespace accel::softnic

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dma/guarded.hpp"
+#include "model/window.hpp"
 #include "rig.hpp"
 
-#include <array>
+#include <map>
 
 #include <gtest/gtest.h>
 #include <infiniband/mlx5dv.h>
@@ -17,108 +18,236 @@ using testing::rig;
 using testing::seen_completion;
 using testing::test_cq;
 
-// ---- regions
+// ---- keys
 
-struct regions : ::testing::Test {
-    region_table table;
-    std::array<std::byte, 100> memory{};
-    std::uint64_t base = reinterpret_cast<std::uint64_t>(memory.data());
+constexpr std::uint32_t all_rights = 0xf;
+constexpr std::uint32_t writes = access::remote_write | access::remote_atomic;
 
-    memory_region& add(std::uint32_t access, std::uint32_t pd = 1) {
-        return table.add({0, pd, 0x5000, 100, base, access, false, host_dma()});
-    }
-    access_check check(std::uint32_t key, std::uint64_t at, std::uint64_t size, std::uint32_t needed,
-                       std::uint32_t pd = 1) {
-        return table.check(key, {.pd = pd}, at, size, needed).status;
-    }
+/// A key as the model knows it.
+struct known_key {
+    memory_region is;
+    std::uint32_t windows = 0;
 };
 
-TEST_F(regions, bounds_are_exact) {
-    const std::uint32_t key = add(0xf).key;
-    EXPECT_EQ(check(key, 0x5000, 100, 0), access_check::ok);
-    EXPECT_EQ(check(key, 0x5000, 101, 0), access_check::out_of_bounds);
-    EXPECT_EQ(check(key, 0x4fff, 1, 0), access_check::out_of_bounds);
-    EXPECT_EQ(check(key, 0x5064, 0, 0), access_check::ok);
-    EXPECT_EQ(check(key, 0x5064, 1, 0), access_check::out_of_bounds);
-    EXPECT_EQ(check(key, 0x5001, ~0ull, 0), access_check::out_of_bounds) << "overflow";
-    EXPECT_EQ(check(key, ~0ull, 2, 0), access_check::out_of_bounds) << "overflow";
-}
-
-TEST_F(regions, accesses_need_the_right_and_the_domain) {
-    const std::uint32_t key = add(access::local_write | access::remote_read).key;
-    EXPECT_EQ(check(key, 0x5000, 1, access::remote_read), access_check::ok);
-    EXPECT_EQ(check(key, 0x5000, 1, access::remote_write), access_check::denied);
-    EXPECT_EQ(check(key, 0x5000, 1, access::remote_atomic), access_check::denied);
-    EXPECT_EQ(check(key, 0x5000, 1, 0, 2), access_check::wrong_domain);
-}
-
-TEST_F(regions, stale_keys_stay_stale) {
-    const std::uint32_t key = add(0xf).key;
-    EXPECT_TRUE(table.remove(key));
-    EXPECT_FALSE(table.remove(key));
-    for (int count = 0; count < 500; ++count) {
-        const std::uint32_t next = add(0xf).key;
-        ASSERT_NE(next, key);
-        ASSERT_NE(next, static_cast<std::uint32_t>(MLX5_INVALID_LKEY));
-        ASSERT_EQ(check(key, 0x5000, 1, 0), access_check::bad_key);
-        table.remove(next);
+/// Regions, windows on them and keys made of others, of two domains, used by two queue pairs.
+class key_world {
+  public:
+    explicit key_world(std::uint64_t seed) : random_(seed) {}
+    void run(int rounds) {
+        for (int round = 0; round < rounds && !::testing::Test::HasFatalFailure(); ++round) {
+            SCOPED_TRACE(fmt::format("round {}", round));
+            switch (pick(12)) {
+                case 0:
+                case 1:
+                    add_region();
+                    break;
+                case 2:
+                    add_window();
+                    break;
+                case 3:
+                    add_alias();
+                    break;
+                case 4:
+                    remove();
+                    break;
+                case 5:
+                case 6:
+                    change_window();
+                    break;
+                case 7:
+                    invalidate();
+                    break;
+                default:
+                    use();
+            }
+            ASSERT_EQ(table_.size(), keys_.size());
+        }
     }
-}
 
-TEST_F(regions, invalidation_ends_remote_access_only) {
-    memory_region& region = add(0xf);
-    region.invalidated = true;
-    EXPECT_EQ(check(region.key, 0x5000, 1, access::remote_write), access_check::bad_key);
-    EXPECT_EQ(check(region.key, 0x5000, 1, access::local_write), access_check::ok);
-}
-
-// ---- state machine
-
-TEST(transitions, transitions_need_exactly_the_right_attributes) {
-    constexpr auto rc = qp_type::reliable_connection;
-    constexpr std::uint32_t init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-    EXPECT_TRUE(transition_allowed(rc, qp_state::reset, qp_state::initialised, init));
-    EXPECT_FALSE(transition_allowed(rc, qp_state::reset, qp_state::initialised,
-                                    init & ~static_cast<std::uint32_t>(IBV_QP_PORT)));
-    EXPECT_FALSE(transition_allowed(rc, qp_state::reset, qp_state::initialised, init | IBV_QP_QKEY));
-    EXPECT_FALSE(transition_allowed(rc, qp_state::reset, qp_state::ready_to_send, init));
-    EXPECT_FALSE(transition_allowed(rc, qp_state::error, qp_state::initialised, init)) << "only through RESET";
-    EXPECT_FALSE(transition_allowed(rc, qp_state::ready_to_send, qp_state::ready_to_receive, IBV_QP_STATE));
-    for (int from = 0; from <= static_cast<int>(qp_state::error); ++from) {
-        const auto state = static_cast<qp_state>(from);
-        EXPECT_EQ(transition_allowed(rc, state, qp_state::error, IBV_QP_STATE), state != qp_state::reset)
-            << "the kernel refuses this one";
-        EXPECT_TRUE(transition_allowed(rc, state, qp_state::reset, IBV_QP_STATE));
+  private:
+    std::uint32_t pick(std::uint32_t below) { return static_cast<std::uint32_t>(random_() % below); }
+    region_table::user somebody() { return {.pd = 1 + pick(2), .qpn = 7 + pick(2)}; }
+    std::uint64_t pick64(std::uint32_t below) { return pick(below); }
+    /// One that is there, was there, or never was.
+    std::uint32_t any_key() {
+        if (pick(8) == 0 && !stale_.empty()) return stale_[pick(static_cast<std::uint32_t>(stale_.size()))];
+        if (keys_.empty()) return 0;
+        const std::uint32_t live = std::next(keys_.begin(), pick(static_cast<std::uint32_t>(keys_.size())))->first;
+        return pick(8) == 0 ? live ^ (1u << pick(16)) : live;
     }
-    EXPECT_TRUE(transition_allowed(qp_type::datagram, qp_state::initialised, qp_state::ready_to_receive, IBV_QP_STATE));
-    EXPECT_FALSE(transition_allowed(rc, qp_state::initialised, qp_state::ready_to_receive, IBV_QP_STATE));
-}
+    void keep(memory_region made) {
+        const bool chosen = pick(4) == 0;
+        const std::uint32_t key = chosen ? table_.add(made, 0x77).key : table_.add(made).key;
+        ASSERT_NE(key, static_cast<std::uint32_t>(MLX5_INVALID_LKEY));
+        ASSERT_FALSE(keys_.contains(key)) << "two with one key";
+        if (!chosen) {
+            ASSERT_TRUE(std::find(stale_.begin(), stale_.end(), key) == stale_.end()) << "a key comes back too soon";
+        }
+        made.key = key;
+        keys_[key] = {std::move(made)};
+    }
 
-TEST(transitions, values_out_of_range_are_refused_and_change_nothing) {
-    rig on;
-    test_cq cq(on.adapter);
-    testing::test_qp qp(on.adapter, cq, cq, 1);
-    qp_modification change;
-    change.mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-    change.next = qp_state::initialised;
-    change.values.port = 2;
-    EXPECT_EQ(on.adapter.modify_qp(*qp.qp, change), EINVAL);
-    change.values.port = 1;
-    change.values.pkey_index = 9999;
-    EXPECT_EQ(on.adapter.modify_qp(*qp.qp, change), EINVAL);
-    EXPECT_EQ(qp.qp->state, qp_state::reset);
-    change.values.pkey_index = 0;
-    EXPECT_EQ(on.adapter.modify_qp(*qp.qp, change), 0);
-    EXPECT_EQ(qp.qp->state, qp_state::initialised);
-}
+    void add_region() {
+        memory_region made;
+        made.pd = 1 + pick(2);
+        made.iova = pick(10) == 0 ? ~0ull - 99 : 0x1000 + pick(100);
+        made.length = 1 + pick(99);
+        made.base = 0x70000 + pick(1000);
+        made.access = pick(32);
+        made.engine = host_dma();
+        keep(std::move(made));
+    }
+    void add_window() {
+        memory_region made;
+        made.pd = 1 + pick(2);
+        made.window = pick(2) == 0 ? window_type::type_1 : window_type::type_2;
+        keep(std::move(made));
+    }
+    void add_alias() {
+        const auto behind = keys_.find(any_key());
+        if (behind == keys_.end() || behind->second.is.is_window() || behind->second.is.is_alias()) return;
+        memory_region made = behind->second.is;
+        made.target = behind->first;
+        made.shift = 0x40 - pick64(0x80);
+        made.iova -= made.shift;
+        made.length += pick(3);
+        if (made.iova + made.length < made.iova) return;
+        made.access &= pick(16);
+        made.base = 0;
+        made.invalidated = false;
+        keep(std::move(made));
+    }
+    void remove() {
+        const std::uint32_t key = any_key();
+        const auto found = keys_.find(key);
+        if (found == keys_.end()) {
+            ASSERT_FALSE(table_.remove(key));
+            return;
+        }
+        if (found->second.windows != 0) return;  // nobody does that
+        if (found->second.is.is_window()) {
+            window::unbind(table_, *table_.find(key));
+            unbind(found->second.is);
+        }
+        ASSERT_TRUE(table_.remove(key));
+        keys_.erase(found);
+        stale_.push_back(key);
+        if (stale_.size() > 60) stale_.erase(stale_.begin());
+    }
+    void invalidate() {
+        const auto found = keys_.find(any_key());
+        if (found == keys_.end() || found->second.is.is_window()) return;
+        table_.find(found->first)->invalidated = found->second.is.invalidated = true;
+    }
 
-TEST(timers, timers_have_their_specified_values) {
-    EXPECT_EQ(acknowledge_timeout_ns(0), 0u);
-    EXPECT_EQ(acknowledge_timeout_ns(14), 4096ull << 14);
-    EXPECT_EQ(rnr_wait_ns(1), 10'000u);
-    EXPECT_EQ(rnr_wait_ns(12), 640'000u);
-    EXPECT_EQ(rnr_wait_ns(0), 655'360'000u);
-    EXPECT_EQ(rnr_wait_ns(31), 491'520'000u);
+    void unbind(memory_region& window) {
+        if (const auto target = keys_.find(window.target); target != keys_.end()) --target->second.windows;
+        window.target = window.qpn = window.access = 0;
+        window.length = 0;
+    }
+    /// A bind, or with no length the end of one.
+    void change_window() {
+        window_request what;
+        what.key = any_key();
+        what.variant = static_cast<std::uint8_t>(pick(256));
+        what.lkey = any_key();
+        if (const auto target = keys_.find(what.lkey); target != keys_.end()) {
+            what.address = target->second.is.iova + pick(3);
+            what.length = pick(3) == 0 ? 0 : target->second.is.length + 2 - pick(8);
+        }
+        what.access = pick(16) & access::remote;
+        const auto by = somebody();
+        const auto found = std::find_if(keys_.begin(), keys_.end(),
+                                        [&](const auto& each) { return each.first >> 8 == what.key >> 8; });
+        const bool allowed = found != keys_.end() && may_change(found->second.is, what, by);
+        const std::uint32_t next = (what.key & ~0xffu) | what.variant;
+        ASSERT_EQ(window::change(table_, by, what) == window::outcome::done, allowed);
+        if (!allowed) return;
+        known_key changed = std::move(found->second);
+        keys_.erase(found);
+        unbind(changed.is);
+        if (what.length != 0) {
+            ++keys_.at(what.lkey).windows;
+            changed.is.target = what.lkey;
+            changed.is.qpn = by.qpn;
+            changed.is.iova = what.address;
+            changed.is.length = what.length;
+            changed.is.access = what.access;
+        }
+        changed.is.key = next;
+        keys_[next] = std::move(changed);
+    }
+    bool may_change(const memory_region& window, const window_request& what, region_table::user by) {
+        if (!window.is_window() || window.pd != by.pd) return false;
+        const bool second = window.window == window_type::type_2;
+        if (what.length == 0) return !second || (window.target != 0 && window.qpn == by.qpn);
+        const std::uint32_t local = (what.access & writes) != 0 ? access::local_write : 0;
+        std::uint64_t byte = 0;
+        return !(second && window.target != 0) &&
+               judge(what.lkey, by, what.address, what.length, access::bind_window | local, byte) == access_check::ok;
+    }
+
+    /// Around the ends of what the key covers.
+    void use() {
+        const std::uint32_t key = any_key();
+        const auto by = somebody();
+        const auto found = keys_.find(key);
+        std::uint64_t at = found == keys_.end() ? 0x1000 : found->second.is.iova;
+        const std::uint64_t length = found == keys_.end() ? 1 : found->second.is.length;
+        std::uint64_t size = pick(4);
+        if (pick(2) == 0) at += length - size;
+        if (pick(4) == 0) size = length;
+        at += 1 - pick64(3);
+        if (pick(20) == 0) size = ~0ull - pick(3);
+        const std::uint32_t needed = pick(4) == 0 ? pick(16) : pick(5) == 0 ? 0 : 1u << pick(4);
+        std::uint64_t byte = 0;
+        const access_check expected = judge(key, by, at, size, needed, byte);
+        const auto seen = table_.check(key, by, at, size, needed);
+        ASSERT_EQ(static_cast<int>(seen.status), static_cast<int>(expected))
+            << std::hex << key << " at " << at << " " << size << " for " << needed;
+        ASSERT_EQ(seen.region != nullptr, expected == access_check::ok);
+        if (seen.region != nullptr) {
+            ASSERT_EQ(seen.region->engine_address(at), byte) << "another byte";
+        }
+    }
+    access_check judge(std::uint32_t key, region_table::user by, std::uint64_t at, std::uint64_t size,
+                       std::uint32_t needed, std::uint64_t& byte) {
+        using enum access_check;
+        __extension__ typedef unsigned __int128 wide;  // NOLINT(modernize-use-using)
+        const auto found = keys_.find(key);
+        if (found == keys_.end()) return bad_key;
+        const memory_region& region = found->second.is;
+        const bool remote = (needed & access::remote) != 0;
+        if (region.invalidated && remote) return bad_key;
+        if (region.pd != by.pd) return wrong_domain;
+        if ((needed & ~region.access) != 0) return denied;
+        if (at < region.iova || wide{at} + size > wide{region.iova} + region.length) return out_of_bounds;
+        byte = region.base + (at - region.iova);
+        if (region.is_alias()) {
+            const auto behind = keys_.find(region.target);
+            if (behind == keys_.end() || behind->second.is.is_window() || behind->second.is.is_alias()) return bad_key;
+            return judge(region.target, by, at + region.shift, size, needed, byte);
+        }
+        if (!region.is_window()) return ok;
+        if (region.target == 0 || !remote) return bad_key;
+        if (region.window == window_type::type_2 && region.qpn != by.qpn) return wrong_domain;
+        const memory_region& behind = keys_.at(region.target).is;
+        byte = behind.base + (at - behind.iova);
+        return ok;
+    }
+
+    std::mt19937_64 random_;
+    region_table table_;
+    std::map<std::uint32_t, known_key> keys_;
+    std::vector<std::uint32_t> stale_;
+};
+
+TEST(keys, a_key_opens_what_it_was_made_for_and_no_more) {
+    for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+        SCOPED_TRACE(fmt::format("seed {}", seed));
+        key_world(seed).run(2000);
+        if (::testing::Test::HasFailure()) return;
+    }
 }
 
 // ---- completion queues
@@ -140,69 +269,96 @@ struct queues : ::testing::Test {
     }
 };
 
-TEST_F(queues, completions_wrap_with_the_owner_bit) {
-    test_cq cq(on.adapter, 4);
-    seen_completion seen;
-    for (std::uint16_t round = 0; round < 100; ++round) {
-        EXPECT_FALSE(cq.poll(seen));
-        EXPECT_EQ(cq.queue->put(some(round), MLX5_CQE_REQ, 0), completion_queue::outcome::written);
-        ASSERT_TRUE(cq.poll(seen));
-        EXPECT_EQ(seen.index, round);
+/// What was put, and the wish of the program.
+class queue_world {
+  public:
+    queue_world(queues& on, std::uint64_t seed)
+        : on_(on),
+          random_(seed),
+          entries_(1u << (1 + pick(4))),
+          cq_(on.on.adapter, entries_, on.channel, on.asynchronous) {}
+    void run(int rounds) {
+        for (int round = 0; round < rounds && !::testing::Test::HasFatalFailure(); ++round) {
+            SCOPED_TRACE(fmt::format("round {}", round));
+            switch (pick(3)) {
+                case 0:
+                    put();
+                    break;
+                case 1:
+                    for (std::uint32_t count = pick(4); count > 0; --count) poll();
+                    break;
+                default:
+                    arm(pick(2) == 0);
+            }
+            ASSERT_EQ(on_.channel->take_back(cq_.queue->user_handle()), due() ? 1u : 0u);
+        }
     }
-}
-
-TEST_F(queues, an_overrun_is_a_permanent_error_with_one_event) {
-    test_cq cq(on.adapter, 4, nullptr, asynchronous);
-    for (std::uint16_t at = 0; at < 4; ++at) cq.queue->put(some(at), MLX5_CQE_REQ, 0);
-    EXPECT_FALSE(asynchronous->readable());
-    EXPECT_EQ(cq.queue->put(some(4), MLX5_CQE_REQ, 0), completion_queue::outcome::overrun);
-    EXPECT_EQ(cq.queue->put(some(5), MLX5_CQE_REQ, 0), completion_queue::outcome::overrun);
-    ib_uverbs_async_event_desc event{};
-    ASSERT_EQ(::read(asynchronous->read_descriptor(), &event, sizeof event), static_cast<ssize_t>(sizeof event));
-    EXPECT_EQ(event.event_type, static_cast<std::uint32_t>(IBV_EVENT_CQ_ERR));
-    EXPECT_FALSE(asynchronous->readable());
-    EXPECT_EQ(cq.queue->asynchronous_events_reported(), 1u);
-}
-
-TEST_F(queues, a_queue_notifies_once_for_each_arm) {
-    test_cq cq(on.adapter, 16, channel);
-    cq.queue->put(some(0), MLX5_CQE_REQ, 0);
-    EXPECT_FALSE(channel->readable()) << "never armed";
-    cq.arm(false);
-    EXPECT_TRUE(channel->readable()) << "armed behind an unread completion";
-    EXPECT_EQ(channel->take_back(cq.queue->user_handle()), 1u);
-    cq.queue->put(some(1), MLX5_CQE_REQ, 0);
-    EXPECT_FALSE(channel->readable()) << "one event for one arm";
-    cq.arm(false);
-    EXPECT_TRUE(channel->readable());
-    EXPECT_EQ(channel->take_back(cq.queue->user_handle()), 1u);
-    cq.arm(false);
-    EXPECT_FALSE(channel->readable()) << "an event told of both already";
-    seen_completion seen;
-    while (cq.poll(seen)) {
+    /// Until it is full, and on.
+    void overrun() {
+        while (produced() - consumed_ < entries_) put();
+        EXPECT_FALSE(on_.asynchronous->readable());
+        for (int count = 0; count < 3; ++count)
+            EXPECT_EQ(cq_.queue->put(queues::some(0), MLX5_CQE_REQ, 0), completion_queue::outcome::overrun);
+        for (std::uint32_t count = entries_; count > 0; --count) poll();
+        EXPECT_EQ(cq_.queue->put(queues::some(0), MLX5_CQE_REQ, 0), completion_queue::outcome::overrun) << "for good";
+        EXPECT_EQ(cq_.queue->asynchronous_events_reported(), 0u) << "one event, which was not read";
+        EXPECT_FALSE(on_.asynchronous->readable());
+        on_.channel->take_back(cq_.queue->user_handle());
     }
-    cq.arm(false);
-    EXPECT_FALSE(channel->readable()) << "nothing new";
-    cq.queue->put(some(2), MLX5_CQE_REQ, 0);
-    EXPECT_TRUE(channel->readable());
-}
 
-TEST_F(queues, solicited_arm_waits_for_a_solicited_completion_or_an_error) {
-    test_cq cq(on.adapter, 16, channel);
-    cq.arm(true);
-    cq.queue->put(some(0), MLX5_CQE_RESP_SEND, 0);
-    EXPECT_FALSE(channel->readable());
-    cq.queue->put(some(1, true), MLX5_CQE_RESP_SEND, 0);
-    EXPECT_TRUE(channel->readable());
-    channel->take_back(cq.queue->user_handle());
-    seen_completion seen;
-    while (cq.poll(seen)) {
+  private:
+    std::uint32_t pick(std::uint32_t below) { return static_cast<std::uint32_t>(random_() % below); }
+    [[nodiscard]] std::uint32_t produced() const { return static_cast<std::uint32_t>(asks_.size()); }
+
+    void put() {
+        if (produced() - consumed_ == entries_) return;
+        completion what = queues::some(static_cast<std::uint16_t>(produced()), pick(4) == 0);
+        if (pick(6) == 0) what.error = syndrome::flushed;
+        const bool failed = what.error != syndrome::none;
+        asks_.push_back(what.solicited || failed);
+        ASSERT_EQ(cq_.queue->put(what, failed ? MLX5_CQE_RESP_ERR : MLX5_CQE_RESP_SEND, 0),
+                  completion_queue::outcome::written);
     }
-    cq.arm(true);
-    completion error = some(2);
-    error.error = syndrome::flushed;
-    cq.queue->put(error, MLX5_CQE_RESP_ERR, 0);
-    EXPECT_TRUE(channel->readable());
+    void poll() {
+        seen_completion seen;
+        ASSERT_EQ(cq_.poll(seen), consumed_ < produced());
+        if (consumed_ == produced()) return;
+        ASSERT_EQ(seen.index, static_cast<std::uint16_t>(consumed_++));
+    }
+    void arm(bool solicited_only) {
+        cq_.arm(solicited_only, armed_);
+        armed_ = true;
+        only_solicited_ = solicited_only;
+        from_ = consumed_;
+    }
+    /// One event for each arm: about what was not read when it was armed, and no event told of.
+    bool due() {
+        const std::uint32_t first = std::max(from_, told_);
+        bool any = false;
+        for (std::uint32_t at = first; at < produced(); ++at) any = any || !only_solicited_ || asks_[at];
+        if (!armed_ || !any) return false;
+        armed_ = false;
+        told_ = produced();
+        return true;
+    }
+
+    queues& on_;
+    std::mt19937_64 random_;
+    std::uint32_t entries_;
+    test_cq cq_;
+    std::vector<bool> asks_;  ///< of each completion: is it solicited, or an error?
+    std::uint32_t consumed_ = 0, from_ = 0, told_ = 0;
+    bool armed_ = false, only_solicited_ = false;
+};
+
+TEST_F(queues, a_queue_keeps_its_order_notifies_once_for_each_arm_and_fails_for_good_when_it_is_full) {
+    for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+        SCOPED_TRACE(fmt::format("seed {}", seed));
+        queue_world one(*this, seed);
+        one.run(300);
+        if (!HasFailure()) one.overrun();
+        if (HasFailure()) return;
+    }
 }
 
 TEST_F(queues, destroy_reports_the_events_that_were_read) {

@@ -14,7 +14,7 @@
 namespace accel::softnic::testing {
 
 /// Two connected RC queue pairs of one device, with memory on both sides.
-struct pair : ::testing::Test {
+struct connected {
     rig on;
     std::shared_ptr<event_pipe> events = std::make_shared<event_pipe>(event_pipe::kind::asynchronous);
     test_cq cq{on.adapter, 256};
@@ -27,11 +27,13 @@ struct pair : ::testing::Test {
     std::uint32_t to_key = on.add_region(to);
     seen_completion seen;
 
-    pair() {
+    explicit connected(const link_options& how = {}, settings chosen = {}) : on(std::move(chosen)) {
         std::iota(from.begin(), from.end(), std::uint8_t{1});
-        connect_pair(on.adapter, qp, other);
+        connect_pair(on.adapter, qp, other, how);
     }
-    ~pair() override { ::close(events->read_descriptor()); }
+    ~connected() { ::close(events->read_descriptor()); }
+    connected(const connected&) = delete;
+    connected& operator=(const connected&) = delete;
 
     work message(std::uint8_t opcode, std::uint32_t length) {
         work what;
@@ -47,6 +49,11 @@ struct pair : ::testing::Test {
         EXPECT_TRUE(on.settle());
         return index;
     }
+    void expect_done(std::uint16_t index) {
+        ASSERT_TRUE(cq.poll(seen));
+        EXPECT_EQ(seen.kind, MLX5_CQE_REQ) << "syndrome " << int{seen.syndrome};
+        EXPECT_EQ(seen.index, index);
+    }
     void expect_error(std::uint16_t index, syndrome expected) {
         ASSERT_TRUE(cq.poll(seen));
         EXPECT_EQ(seen.kind, MLX5_CQE_REQ_ERR);
@@ -56,12 +63,16 @@ struct pair : ::testing::Test {
         EXPECT_EQ(seen.user_index, 0x777u);
         EXPECT_EQ(qp.qp->state, qp_state::error);
     }
+    /// Of the asynchronous events the next one, or `no_event`.
     std::uint32_t next_event() {
         ib_uverbs_async_event_desc event{};
-        if (!events->readable()) return ~0u;
+        if (!events->readable()) return no_event;
         EXPECT_EQ(::read(events->read_descriptor(), &event, sizeof event), static_cast<ssize_t>(sizeof event));
         return event.event_type;
     }
+    static constexpr std::uint32_t no_event = ~0u;
 };
+
+struct pair : ::testing::Test, connected {};
 
 }  // namespace accel::softnic::testing
