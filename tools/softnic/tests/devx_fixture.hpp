@@ -46,8 +46,12 @@ struct devx_fixture : ::testing::Test {
     static constexpr std::size_t memory_bytes = 64 * 1024;
     static constexpr std::size_t cq_place = 0;
     static constexpr std::size_t qp_place = 16 * 1024;
+    static constexpr std::size_t receives_place = 32 * 1024;
     static constexpr std::size_t cq_record = 60 * 1024;
     static constexpr std::size_t qp_record = 61 * 1024;
+    static constexpr std::size_t receives_record = 62 * 1024;
+    static constexpr std::uint64_t access_key = 0x0123456789abcdef;  ///< of targets
+    static constexpr std::uint64_t key_begin = 0x7000'0000;          ///< first address of keys
 
     rig on;
     int file = ::memfd_create("uverbs", MFD_CLOEXEC);
@@ -187,6 +191,50 @@ struct devx_fixture : ::testing::Test {
         put(devx::qpc::dbr_umem_id, umem);
         put(devx::qpc::dbr_addr, qp_record);
         what.set(devx::create_qp::wq_umem_id, umem).set(devx::create_qp::wq_umem_offset, qp_place);
+        return what;
+    }
+    [[nodiscard]] devx_exchange initiator_command(std::uint32_t cq) const {
+        auto what = qp_command(cq);
+        return what.set(devx::qpc::st.at(devx::create_qp::context), 5);
+    }
+    static devx::field in_receives(devx::field of) { return of.at(devx::rmpc::queue).at(devx::create_rmp::context); }
+    [[nodiscard]] devx_exchange receives_command() const {
+        devx_exchange what(devx::opcode::create_rmp);
+        what.set(devx::rmpc::state.at(devx::create_rmp::context), 1);
+        what.set(in_receives(devx::wq::wq_type), 1).set(in_receives(devx::wq::pd), pd);
+        what.set(in_receives(devx::wq::log_wq_stride), 5).set(in_receives(devx::wq::log_wq_sz), 4);
+        what.set(in_receives(devx::wq::dbr_umem_id), umem).set(in_receives(devx::wq::dbr_addr), receives_record);
+        what.set(in_receives(devx::wq::wq_umem_id), umem);
+        return what.set(in_receives(devx::wq::wq_umem_offset), receives_place);
+    }
+    static devx::field in_target(devx::field of) { return of.at(devx::create_dct::context); }
+    [[nodiscard]] devx_exchange target_command(std::uint32_t cq, std::uint32_t receives) const {
+        devx_exchange what(devx::opcode::create_dct);
+        what.set(in_target(devx::dctc::pd), pd).set(in_target(devx::dctc::cqn), cq);
+        what.set(in_target(devx::dctc::srqn_xrqn), receives).set(in_target(devx::dctc::dc_access_key), access_key);
+        what.set(in_target(devx::dctc::rre), 1).set(in_target(devx::dctc::min_rnr_nak), 12);
+        return what.set(in_target(devx::dctc::mtu), 3).set(in_target(devx::dctc::port), 1);
+    }
+    static devx::field in_key(devx::field of) { return of.at(devx::create_mkey::context); }
+    static devx::field in_entry(devx::field of, std::uint32_t index) {
+        return of.at(devx::create_mkey::entries + index * devx::klm::bytes * 8);
+    }
+    /// 16 KiB from the second page of the umem on.
+    [[nodiscard]] devx_exchange key_command() const {
+        devx_exchange what(devx::opcode::create_mkey);
+        what.set(in_key(devx::mkc::access_mode_1_0), 1).set(in_key(devx::mkc::pd), pd);
+        for (const devx::field right : {devx::mkc::lw, devx::mkc::rw, devx::mkc::rr}) what.set(in_key(right), 1);
+        what.set(in_key(devx::mkc::start_addr), key_begin).set(in_key(devx::mkc::len), 16384);
+        return what.set(devx::create_mkey::umem_id, umem).set(devx::create_mkey::umem_offset, 4096);
+    }
+    /// A key of four pieces of a key, at addresses that are 0x508 higher, for reading only.
+    [[nodiscard]] devx_exchange alias_command(std::uint32_t key) const {
+        devx_exchange what(devx::opcode::create_mkey, devx::create_mkey::in_bytes + 4 * devx::klm::bytes);
+        what.set(in_key(devx::mkc::access_mode_1_0), 3).set(in_key(devx::mkc::rr), 1).set(in_key(devx::mkc::pd), pd);
+        what.set(in_key(devx::mkc::start_addr), key_begin + 0x508).set(in_key(devx::mkc::len), 16384);
+        what.set(in_key(devx::mkc::translations_octword_size), 4).set(in_key(devx::mkc::log_entity_size), 12);
+        for (std::uint32_t at = 0; at < 4; ++at)
+            what.set(in_entry(devx::klm::mkey, at), key).set(in_entry(devx::klm::address, at), key_begin + at * 4096);
         return what;
     }
     static devx_exchange step(devx::opcode code, std::uint32_t number) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two queue pairs made by mlx5dv_devx_*, posted to and polled by hand. Runs under `softnic run`.
-#include "devx/status.hpp"
 #include "devx_rig.hpp"
 
 #include <cerrno>
@@ -44,26 +43,27 @@ struct devx_pair : ::testing::Test, st::devx_ground {
     }
 };
 
-TEST_F(devx_pair, writes_land_and_complete_over_many_turns_of_the_queues) {
-    for (std::uint32_t round = 0; round < 500; ++round) {
-        const std::size_t offset = round * 97 % 60000;
+TEST_F(devx_pair, batches_of_writes_land_and_complete_in_order_over_many_turns_of_the_queues) {
+    for (std::uint32_t round = 0; round < 300; ++round) {
+        const std::size_t offset = round * 97 % 40000;
+        const std::uint32_t size = 1 + round * 11 % 700;
+        const std::uint32_t batch = 1 + round % 28;
         std::fill(to.begin(), to.end(), std::uint8_t{0});
-        const std::uint16_t index = qp.post(write(offset, 1 + round * 11 % 5000));
+        std::uint16_t first = 0;
+        for (std::uint32_t at = 0; at < batch; ++at) {
+            const std::uint16_t index = qp.post(write(offset + at * size, size));
+            if (at == 0) first = index;
+        }
         qp.ring();
-        const mlx5_cqe64 cqe = st::next_completion(cq);
-        ASSERT_EQ(cqe.op_own >> 4, MLX5_CQE_REQ);
-        ASSERT_EQ(be16toh(cqe.wqe_counter), index);
-        ASSERT_EQ(be32toh(cqe.sop_drop_qpn) & 0xffffff, qp.number());
-        ASSERT_EQ(be32toh(cqe.srqn_uidx), 0x321u);
-        EXPECT_TRUE(has_data(offset, offset + 1 + round * 11 % 5000));
+        for (std::uint32_t at = 0; at < batch; ++at) {
+            const mlx5_cqe64 cqe = st::next_completion(cq);
+            ASSERT_EQ(cqe.op_own >> 4, MLX5_CQE_REQ);
+            ASSERT_EQ(be16toh(cqe.wqe_counter), static_cast<std::uint16_t>(first + at));
+            ASSERT_EQ(be32toh(cqe.sop_drop_qpn) & 0xffffff, qp.number());
+            ASSERT_EQ(be32toh(cqe.srqn_uidx), 0x321u);
+        }
+        EXPECT_TRUE(has_data(offset, offset + std::size_t{batch} * size));
     }
-}
-
-TEST_F(devx_pair, one_doorbell_starts_a_batch) {
-    for (std::uint32_t at = 0; at < 32; ++at) qp.post(write(at * 100, 100));
-    qp.ring();
-    for (std::uint16_t at = 0; at < 32; ++at) EXPECT_EQ(be16toh(st::next_completion(cq).wqe_counter), at);
-    EXPECT_TRUE(has_data(0, 3200));
 }
 
 TEST_F(devx_pair, receives_in_a_umem_take_immediate_data) {
@@ -79,41 +79,6 @@ TEST_F(devx_pair, receives_in_a_umem_take_immediate_data) {
     EXPECT_EQ(be32toh(received.byte_cnt), 256u);
     EXPECT_EQ(st::next_completion(cq).op_own >> 4, MLX5_CQE_REQ);
     EXPECT_TRUE(has_data(128, 384));
-}
-
-TEST_F(devx_pair, a_nop_completes_after_earlier_writes) {
-    auto silent = write(0, 1000);
-    silent.signalled = false;
-    qp.post(silent);
-    const std::uint16_t index = qp.post({});
-    qp.ring();
-    const mlx5_cqe64 cqe = st::next_completion(cq);
-    EXPECT_EQ(cqe.op_own >> 4, MLX5_CQE_REQ);
-    EXPECT_EQ(be16toh(cqe.wqe_counter), index);
-    EXPECT_TRUE(has_data(0, 1000));
-}
-
-TEST_F(devx_pair, a_collapsed_queue_shows_the_newest_completion_in_its_first_place) {
-    st::devx_cq_options how;
-    how.log_size = 2;
-    how.collapsed = how.ignore_overrun = true;
-    st::devx_cq narrow(context.get(), uar->page_id, how);
-    st::devx_qp sender(context.get(), domain, *uar, narrow, cq);
-    st::devx_qp target(context.get(), domain, *uar, other_cq, other_cq);
-    sender.connect(target.number(), 1);
-    target.connect(sender.number(), 1);
-    std::uint16_t last = 0;
-    for (std::uint32_t round = 0; round < 300; ++round) {
-        last = sender.post(write(round * 64, 64));
-        sender.ring();
-        ASSERT_TRUE(st::wait_until([&] {
-            const mlx5_cqe64 cqe = narrow.look(0);
-            return cqe.op_own >> 4 == MLX5_CQE_REQ && be16toh(cqe.wqe_counter) == last;
-        }));
-    }
-    EXPECT_EQ(last, 299);
-    EXPECT_EQ(narrow.look(1).op_own >> 4, MLX5_CQE_INVALID) << "nobody writes there";
-    EXPECT_TRUE(has_data(0, 300 * 64));
 }
 
 TEST_F(devx_pair, a_key_over_a_umem_reaches_its_range_and_no_more) {
@@ -148,25 +113,6 @@ TEST_F(devx_pair, the_error_state_flushes_and_reset_starts_again) {
     auto to_reset = qp.step(prm::opcode::qp_2rst);
     EXPECT_EQ(to_reset.modify(qp.get()), 0);
     EXPECT_EQ(qp.state(), 0u) << "RST";
-}
-
-TEST_F(devx_pair, an_unknown_command_gets_the_firmware_status) {
-    st::devx_message unknown(static_cast<prm::opcode>(0x717));  // CREATE_XRQ
-    EXPECT_EQ(unknown.create(context.get()), nullptr);
-    EXPECT_EQ(errno, EREMOTEIO);
-    EXPECT_EQ(unknown.status(), prm::status::bad_operation);
-    EXPECT_NE(unknown.get(prm::header::syndrome), 0u);
-}
-
-TEST_F(devx_pair, capabilities_report_what_is_supported) {
-    st::devx_message general(prm::opcode::query_hca_cap, 16, 16 + 4096);
-    general.set(prm::header::op_mod, 1);
-    ASSERT_EQ(general.general(context.get()), 0);
-    const auto cap = [&](prm::field of) { return general.get(of.at(prm::query_hca_cap::capability)); };
-    EXPECT_EQ(cap(prm::hca_cap::rc), 1u);
-    EXPECT_EQ(cap(prm::hca_cap::cq_oi), 1u);
-    EXPECT_EQ(cap(prm::hca_cap::log_max_qp_sz), 15u);
-    EXPECT_EQ(cap(prm::hca_cap::log_max_msg), 30u);
 }
 
 TEST_F(devx_pair, verbs_queue_pairs_answer_devx_questions) {

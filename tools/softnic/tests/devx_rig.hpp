@@ -199,16 +199,8 @@ class devx_cq {
     std::uint32_t armed_ = 0;
 };
 
-/// Where a message of an initiator goes: a target, its access key, and the LID of its port.
-struct devx_destination {
-    std::uint32_t number = 0;
-    std::uint64_t access_key = 0;
-    std::uint16_t lid = 1;
-};
-
 /// One work request: opcode, remote address, local piece.
 struct devx_work {
-    devx_destination target;  ///< of an initiator's
     std::uint8_t opcode = MLX5_OPCODE_NOP;
     std::uint64_t remote = 0;
     std::uint32_t rkey = 0;
@@ -219,8 +211,6 @@ struct devx_work {
     bool signalled = true;
 };
 
-enum class devx_service : std::uint8_t { reliable = 0, initiator = 5 };
-
 class devx_qp {
   public:
     static constexpr std::uint32_t log_send_wqebbs = 6;
@@ -228,13 +218,12 @@ class devx_qp {
     static constexpr std::uint32_t receive_bytes = 16u << log_receives;
 
     devx_qp(ibv_context* on, std::uint32_t domain, const mlx5dv_devx_uar& uar, const devx_cq& send,
-            const devx_cq& receive, devx_service service = devx_service::reliable)
-        : memory_(on, record_offset + 4096), uar_(uar), service_(service) {
+            const devx_cq& receive)
+        : memory_(on, record_offset + 4096), uar_(uar) {
         devx_message command(prm::opcode::create_qp);
         const auto put = [&](prm::field of, std::uint64_t value) {
             command.set(of.at(prm::create_qp::context), value);
         };
-        put(prm::qpc::st, static_cast<std::uint64_t>(service));
         put(prm::qpc::pd, domain);
         put(prm::qpc::uar_page, uar.page_id);
         put(prm::qpc::user_index, 0x321);
@@ -274,21 +263,6 @@ class devx_qp {
         run(send_step());
     }
 
-    /// An initiator's steps name nobody.
-    void start() const {
-        run(init_step());
-        run(receive_step(0, 0));
-        run(send_step());
-    }
-
-    /// From the error state back to where start() leads.
-    void restart() {
-        run(step(prm::opcode::qp_2rst));
-        produced_ = 0;
-        __atomic_store_n(record() + MLX5_SND_DBR, 0, __ATOMIC_RELEASE);
-        start();
-    }
-
     std::uint16_t post(const devx_work& what) {
         std::array<std::byte, 64> block{};
         const std::size_t size = fill(what, block);
@@ -319,8 +293,7 @@ class devx_qp {
 
     [[nodiscard]] std::uint32_t* record() const { return reinterpret_cast<std::uint32_t*>(memory_.at(record_offset)); }
     [[nodiscard]] std::byte* slot(std::uint16_t index) const {
-        const std::size_t receives = service_ == devx_service::reliable ? receive_bytes : 0;
-        return memory_.at(receives + std::size_t{index % (1u << log_send_wqebbs)} * 64);
+        return memory_.at(receive_bytes + std::size_t{index % (1u << log_send_wqebbs)} * 64);
     }
     std::size_t fill(const devx_work& what, std::array<std::byte, 64>& block) const {
         std::size_t size = sizeof(mlx5_wqe_ctrl_seg);
@@ -329,21 +302,10 @@ class devx_qp {
             size += sizeof segment;
         };
         if (what.opcode == MLX5_OPCODE_NOP) return size;
-        if (service_ == devx_service::initiator) append(compact_address(what.target));
         const bool sends = what.opcode == MLX5_OPCODE_SEND || what.opcode == MLX5_OPCODE_SEND_IMM;
         if (!sends) append(mlx5_wqe_raddr_seg{htobe64(what.remote), htobe32(what.rkey), 0});
         append(mlx5_wqe_data_seg{htobe32(what.length), htobe32(what.lkey), htobe64(what.local)});
         return size;
-    }
-    /// The first 16 bytes of the address vector: enough within an InfiniBand subnet.
-    static std::array<std::byte, 16> compact_address(const devx_destination& to) {
-        mlx5_wqe_av whole{};
-        whole.key.dc_key = htobe64(to.access_key);
-        whole.dqp_dct = htobe32(to.number);
-        whole.rlid = htobe16(to.lid);
-        std::array<std::byte, 16> compact{};
-        std::memcpy(compact.data(), &whole, compact.size());
-        return compact;
     }
     void run(devx_message command) const {
         if (command.modify(object_) != 0) throw std::runtime_error("step of the queue pair refused");
@@ -373,7 +335,6 @@ class devx_qp {
 
     umem_block memory_;
     mlx5dv_devx_uar uar_;
-    devx_service service_;
     mlx5dv_devx_obj* object_ = nullptr;
     std::uint32_t number_ = 0;
     std::uint16_t produced_ = 0;
