@@ -128,61 +128,114 @@ TEST_F(copies, packets_become_fewer_jobs_and_all_bytes_arrive) {
     EXPECT_LT(writer.jobs, 200) << "of 512 packets";
 }
 
-TEST_F(copies, copies_of_all_sizes_and_offsets_arrive) {
-    for (const std::size_t size : {0u, 1u, 5u, 31u, 32u, 33u, 300u, 262'143u, 262'144u, 262'145u, 700'001u}) {
-        for (const std::size_t shift : {0u, 1u, 15u, 16u}) {
-            std::fill(device.begin(), device.end(), std::byte{7});
-            const auto message = pattern(size, static_cast<unsigned>(size + shift));
-            ASSERT_TRUE(engine.write(at(64 + shift), message.data(), size));
-            ASSERT_TRUE(engine.flush());
-            EXPECT_TRUE(
-                std::equal(message.begin(), message.end(), device.begin() + 64 + static_cast<std::ptrdiff_t>(shift)));
-            EXPECT_EQ(device[63 + shift], std::byte{7});
-            EXPECT_EQ(device[64 + shift + size], std::byte{7});
-            std::vector<std::byte> back(size);
-            ASSERT_TRUE(engine.read(back.data(), at(64 + shift), size));
-            EXPECT_EQ(back, message);
+/// Random copies, against plain bytes. The first half of the memory is written to; messages are read out of the second,
+/// a few at once, each forward with steps back. It changes between messages.
+class copy_world {
+  public:
+    copy_world(copies& on, std::uint64_t seed)
+        : on_(on), random_(seed), model_(copies::pattern(copies::device_bytes, 7)) {
+        on_.device = model_;
+        on_.writer.slow = seed % 4 == 0;
+    }
+    void run(int rounds) {
+        for (int round = 0; round < rounds && !::testing::Test::HasFatalFailure(); ++round) {
+            SCOPED_TRACE(round);
+            const std::size_t size = any_size();
+            const std::size_t at = below(half - size);
+            switch (below(8)) {
+                case 0:
+                case 1:
+                    write(at, size);
+                    break;
+                case 2:
+                    read(at, size);
+                    break;
+                case 3:
+                    change_word(at & ~std::size_t{7});
+                    break;
+                case 4:
+                    ASSERT_TRUE(on_.engine.flush());
+                    ASSERT_EQ(std::memcmp(on_.device.data(), model_.data(), half), 0);
+                    break;
+                default:
+                    read_on();
+            }
         }
+        ASSERT_TRUE(on_.engine.flush());
+        EXPECT_EQ(std::memcmp(on_.device.data(), model_.data(), model_.size()), 0);
     }
-}
 
-TEST_F(copies, later_writes_to_the_same_place_win) {
-    for (std::uint32_t round = 0; round < 500; ++round) {
-        std::vector<std::uint32_t> large(2000, round);
-        ASSERT_TRUE(engine.write(at(0), large.data(), large.size() * 4));
-        const std::uint32_t small = round + 1'000'000;
-        ASSERT_TRUE(engine.write(at(400), &small, 4));
-        ASSERT_TRUE(engine.flush());
-        std::uint32_t seen = 0;
-        std::memcpy(&seen, device.data() + 400, 4);
-        ASSERT_EQ(seen, small);
+  private:
+    static constexpr std::size_t half = copies::device_bytes / 2;
+    struct message {
+        std::size_t begin, size, done;
+        std::uint64_t number;
+    };
+
+    std::size_t below(std::size_t limit) { return random_() % limit; }
+    std::size_t any_size() {
+        constexpr std::size_t edges[]{0, 1, 5, 31, 32, 33, 300, 4096, 262'143, 262'144, 262'145, 700'001};
+        return below(4) == 0 ? edges[below(std::size(edges))] : below(3000);
     }
-}
-
-TEST_F(copies, a_read_sees_the_writes_before_it) {
-    const auto message = pattern(10'000, 3);
-    writer.slow = true;
-    ASSERT_TRUE(engine.write(at(5), message.data(), message.size()));
-    std::vector<std::byte> back(message.size());
-    ASSERT_TRUE(engine.read_part(back.data(), at(5), 4096, 1, message.size() - 4096));
-    ASSERT_TRUE(engine.read_part(back.data() + 4096, at(5 + 4096), message.size() - 4096, 1, 0));
-    EXPECT_EQ(back, message);
-}
-
-TEST_F(copies, messages_are_read_ahead_each_on_its_own) {
-    device = pattern(device_bytes, 9);
-    constexpr std::size_t packet = 4096;
-    constexpr std::size_t size = 1 << 19;
-    std::vector<std::byte> back[6];
-    for (auto& each : back) each.resize(size);
-    for (std::size_t done = 0; done < size; done += packet) {
-        for (std::size_t which = 0; which < 6; ++which) {  // more than there are streams
-            ASSERT_TRUE(engine.read_part(back[which].data() + done, at(which * 1000 + done), packet, which + 1,
-                                         size - done - packet));
+    void write(std::size_t at, std::size_t size) {
+        const auto bytes = copies::pattern(size, static_cast<unsigned>(random_()));
+        ASSERT_TRUE(on_.engine.write(on_.at(at), bytes.data(), size));
+        std::copy(bytes.begin(), bytes.end(), model_.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    void read(std::size_t at, std::size_t size) {
+        std::vector<std::byte> back(size);
+        ASSERT_TRUE(on_.engine.read(back.data(), on_.at(at), size));
+        ASSERT_EQ(std::memcmp(back.data(), model_.data() + at, size), 0);
+    }
+    void change_word(std::size_t at) {
+        std::uint64_t before = 0, seen = 0, after = random_();
+        std::memcpy(&before, model_.data() + at, 8);
+        const bool adds = below(2) == 0;
+        const std::uint64_t compare = below(2) == 0 ? before : random_();
+        ASSERT_TRUE(adds ? on_.engine.fetch_add(on_.at(at), after, seen)
+                         : on_.engine.compare_swap(on_.at(at), compare, after, seen));
+        ASSERT_EQ(seen, before);
+        if (adds) after += before;
+        if (adds || compare == before) std::memcpy(model_.data() + at, &after, 8);
+        EXPECT_FALSE(on_.engine.fetch_add(on_.at(at) + 1, 1, seen)) << "not aligned";
+    }
+    void read_on() {
+        if (open_.size() < 6 && below(3) == 0) {
+            const std::size_t size = 1 + below(400'000);
+            open_.push_back({half + below(half - size), size, 0, ++messages_});
         }
+        if (open_.empty()) return;
+        const std::size_t which = below(open_.size());
+        message& one = open_[which];
+        if (below(16) == 0) one.done = below(one.done + 1);  // again, as after a loss
+        const std::size_t size = std::min<std::size_t>(one.size - one.done, 1 + below(4096));
+        std::vector<std::byte> back(size);
+        const std::size_t at = one.begin + one.done;
+        ASSERT_TRUE(on_.engine.read_part(back.data(), on_.at(at), size, one.number, one.size - one.done - size));
+        ASSERT_EQ(std::memcmp(back.data(), model_.data() + at, size), 0) << "message " << one.number;
+        one.done += size;
+        if (one.done == one.size || below(60) == 0) open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(which));
+        if (!open_.empty() && below(40) != 0) return;
+        open_.clear();
+        const auto fresh = copies::pattern(half, static_cast<unsigned>(random_()));
+        std::copy(fresh.begin(), fresh.end(), model_.begin() + half);
+        std::copy(fresh.begin(), fresh.end(), on_.device.begin() + half);
     }
-    for (std::size_t which = 0; which < 6; ++which)
-        EXPECT_EQ(std::memcmp(back[which].data(), device.data() + which * 1000, size), 0);
+
+    copies& on_;
+    std::mt19937_64 random_;
+    std::vector<std::byte> model_;
+    std::vector<message> open_;
+    std::uint64_t messages_ = 0;
+};
+
+TEST_F(copies, copies_do_what_plain_memory_does) {
+    // Numbers of messages are not used twice.
+    copy_world(*this, 1).run(800);
+}
+
+TEST_F(copies, copies_of_a_slow_server_do_what_plain_memory_does) {
+    copy_world(*this, 4).run(300);
 }
 
 TEST_F(copies, a_single_message_takes_few_jobs) {
@@ -191,38 +244,6 @@ TEST_F(copies, a_single_message_takes_few_jobs) {
     for (std::size_t done = 0; done < size; done += 4096)
         ASSERT_TRUE(engine.read_part(back.data() + done, at(done), 4096, 5, size - done - 4096));
     EXPECT_LE(reader.jobs, 8);
-}
-
-TEST_F(copies, data_fetched_for_one_message_does_not_serve_the_next) {
-    std::vector<std::byte> back(4096);
-    ASSERT_TRUE(engine.read_part(back.data(), at(0), 4096, 1, 100'000));
-    ASSERT_TRUE(engine.flush());
-    std::fill(device.begin(), device.end(), std::byte{0x33});
-    ASSERT_TRUE(engine.read_part(back.data(), at(4096), 4096, 2, 100'000));
-    EXPECT_EQ(back, std::vector<std::byte>(4096, std::byte{0x33}));
-}
-
-TEST_F(copies, a_read_of_an_earlier_place_gets_its_bytes_again) {
-    device = pattern(device_bytes, 11);
-    std::vector<std::byte> back(4096);
-    for (const std::size_t where : {0u, 4096u, 400'000u, 404'096u, 8192u, 12'288u, 900'000u, 0u}) {
-        ASSERT_TRUE(engine.read_part(back.data(), at(where), 4096, 1, 1'000'000 - where));
-        EXPECT_EQ(std::memcmp(back.data(), device.data() + where, 4096), 0) << where;
-    }
-}
-
-TEST_F(copies, atomics_return_the_old_value) {
-    const std::uint64_t start = 40;
-    ASSERT_TRUE(engine.write(at(64), &start, 8));
-    std::uint64_t previous = 0;
-    ASSERT_TRUE(engine.fetch_add(at(64), 2, previous));
-    EXPECT_EQ(previous, 40u);
-    ASSERT_TRUE(engine.compare_swap(at(64), 41, 5, previous));
-    EXPECT_EQ(previous, 42u);
-    ASSERT_TRUE(engine.compare_swap(at(64), 42, 5, previous));
-    ASSERT_TRUE(engine.fetch_add(at(64), 0, previous));
-    EXPECT_EQ(previous, 5u);
-    EXPECT_FALSE(engine.fetch_add(at(65), 1, previous)) << "not aligned";
 }
 
 TEST_F(copies, a_server_that_left_is_called_again) {

@@ -2,6 +2,9 @@
 #include "fabric/fabric.hpp"
 
 #include <csignal>
+#include <deque>
+#include <map>
+#include <random>
 #include <set>
 #include <thread>
 
@@ -38,54 +41,64 @@ void send(fabric& from, int to, std::uint32_t psn) {
     from.commit(to);
 }
 
-TEST(fabric, delivers_in_order_to_itself_and_to_peers) {
-    const auto one = fabric::create_private();
-    const auto other = fabric::join_peer(*one);
-    ASSERT_NE(one->node(), other->node());
-    for (fabric* to : {one.get(), other.get()}) {
-        for (std::uint32_t round = 0; round < 3 * ring_slots; ++round) {
-            send(*one, to->node(), round);
-            const packet* in = to->receive();
-            ASSERT_NE(in, nullptr);
-            EXPECT_EQ(in->header.psn, round);
-            to->release();
+/// Of three nodes each to each, and to itself. A ring holds so many, and no more.
+TEST(fabric, packets_arrive_once_in_the_order_of_their_sender) {
+    std::mt19937 random(1);
+    std::vector<std::unique_ptr<fabric>> nodes;
+    nodes.push_back(fabric::create_private());
+    for (int count = 1; count < 3; ++count) nodes.push_back(fabric::join_peer(*nodes[0]));
+    std::map<std::pair<std::size_t, std::size_t>, std::deque<std::uint32_t>> under_way;
+    std::uint32_t next = 0;
+    for (int round = 0; round < 20'000; ++round) {
+        const std::size_t one = random() % nodes.size();
+        const std::size_t other = random() % nodes.size();
+        const bool fills = round / 1000 % 2 == 0;
+        for (std::size_t count = fills ? 3 : 1; count > 0; --count) {
+            auto& ring = under_way[{one, other}];
+            const bool full = ring.size() == (one == other ? loopback_slots : ring_slots);
+            ASSERT_EQ(nodes[one]->reserve(nodes[other]->node()) == nullptr, full);
+            if (full) break;
+            send(*nodes[one], nodes[other]->node(), next);
+            ring.push_back(next++);
         }
-        EXPECT_EQ(to->receive(), nullptr);
+        for (std::size_t count = fills ? 1 : 4; count > 0; --count) {
+            const packet* in = nodes[other]->receive();
+            const auto from = std::find_if(under_way.begin(), under_way.end(), [&](const auto& each) {
+                return each.first.second == other && in != nullptr && !each.second.empty() &&
+                       each.second.front() == in->header.psn;
+            });
+            const bool any = std::any_of(under_way.begin(), under_way.end(), [&](const auto& each) {
+                return each.first.second == other && !each.second.empty();
+            });
+            ASSERT_EQ(in != nullptr, any);
+            if (in == nullptr) break;
+            ASSERT_NE(from, under_way.end()) << "out of order, or twice";
+            ASSERT_EQ(nodes[other]->receiving_from_self(), from->first.first == other);
+            from->second.pop_front();
+            nodes[other]->release();
+        }
     }
 }
 
-TEST(fabric, a_full_ring_refuses_and_recovers) {
-    const auto one = fabric::create_private();
-    const auto other = fabric::join_peer(*one);
-    std::uint32_t sent = 0;
-    while (one->reserve(other->node()) != nullptr) send(*one, other->node(), sent++);
-    EXPECT_EQ(sent, ring_slots);
-    ASSERT_NE(other->receive(), nullptr);
-    other->release();
-    EXPECT_NE(one->reserve(other->node()), nullptr);
-}
-
-TEST(fabric, queue_pair_numbers_are_unique_and_given_back) {
+TEST(fabric, queue_pair_numbers_are_unique_until_they_are_given_back) {
     const auto one = fabric::create_private();
     std::set<std::uint32_t> numbers;
-    for (int count = 0; count < 1000; ++count) {
-        const auto qpn = one->claim_qpn(0);
-        ASSERT_TRUE(qpn);
-        EXPECT_GE(*qpn, first_qpn);
-        EXPECT_TRUE(numbers.insert(*qpn).second);
-        EXPECT_EQ(one->owner_of(0, *qpn), one->node());
-        EXPECT_EQ(one->owner_of(1, *qpn), -1) << "devices have numbers of their own";
+    while (const auto qpn = one->claim_qpn(0)) {
+        ASSERT_GE(*qpn, first_qpn);
+        ASSERT_TRUE(numbers.insert(*qpn).second);
+        ASSERT_EQ(one->owner_of(0, *qpn), one->node());
     }
-    for (const std::uint32_t qpn : numbers) one->release_qpn(0, qpn);
-    EXPECT_EQ(one->owner_of(0, *numbers.begin()), -1);
-    EXPECT_EQ(one->owner_of(0, 1u << 23), -1);
-    EXPECT_EQ(one->owner_of(77, first_qpn), -1);
-}
-
-TEST(fabric, runs_out_of_queue_pair_numbers_with_an_answer) {
-    const auto one = fabric::create_private();
-    for (std::uint32_t count = first_qpn; count < qpn_space; ++count) ASSERT_TRUE(one->claim_qpn(0));
+    EXPECT_EQ(numbers.size(), qpn_space - first_qpn);
+    EXPECT_EQ(one->owner_of(1, first_qpn), -1) << "devices have numbers of their own";
+    for (const std::uint32_t qpn : {first_qpn, qpn_space - 1, first_qpn + 1000}) {
+        one->release_qpn(0, qpn);
+        EXPECT_EQ(one->owner_of(0, qpn), -1);
+        EXPECT_EQ(one->claim_qpn(0), qpn) << "the only one";
+    }
     EXPECT_FALSE(one->claim_qpn(0));
+    EXPECT_EQ(one->owner_of(0, qpn_space), -1);
+    EXPECT_EQ(one->owner_of(max_devices, first_qpn), -1);
+    EXPECT_EQ(one->owner_of(-1, first_qpn), -1);
 }
 
 TEST(fabric, gives_back_what_a_killed_process_held) {

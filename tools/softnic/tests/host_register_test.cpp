@@ -62,37 +62,25 @@ void expect_takes_doorbell_page(register_function* function) {
     mlx5dv_devx_free_uar(page);
 }
 
-TEST(host_register, the_function_is_found_by_name_in_the_driver) {
+/// By its name, or through the lookups of the driver, of this version and of older ones.
+TEST(host_register, the_function_is_found_by_each_way_there_is) {
     void* const driver = open_driver();
     ASSERT_NE(driver, nullptr);
     expect_takes_doorbell_page(look_up<register_function>(driver, "cuMemHostRegister_v2"));
-}
-
-TEST(host_register, the_function_is_found_through_the_lookup_of_the_driver) {
-    void* const driver = open_driver();
-    ASSERT_NE(driver, nullptr);
     auto* const find = look_up<get_by_name_v2>(driver, "cuGetProcAddress_v2");
-    ASSERT_NE(find, nullptr);
+    auto* const find_old = look_up<get_by_name>(driver, "cuGetProcAddress");
+    ASSERT_TRUE(find != nullptr && find_old != nullptr);
     void* found = nullptr;
     int status = -1;
     ASSERT_EQ(find("cuMemHostRegister", &found, 13000, 0, &status), 0);
     EXPECT_EQ(status, 0);
     expect_takes_doorbell_page(reinterpret_cast<register_function*>(found));
     ASSERT_EQ(find("cuGetProcAddress", &found, 13000, 0, &status), 0);
-    auto* const again = reinterpret_cast<get_by_name_v2*>(found);
-    ASSERT_EQ(again("cuMemHostRegister", &found, 13000, 0, nullptr), 0);
+    ASSERT_EQ(reinterpret_cast<get_by_name_v2*>(found)("cuMemHostRegister", &found, 13000, 0, nullptr), 0);
     expect_takes_doorbell_page(reinterpret_cast<register_function*>(found));
-}
-
-TEST(host_register, the_function_is_found_through_the_lookup_of_older_drivers) {
-    void* const driver = open_driver();
-    ASSERT_NE(driver, nullptr);
-    auto* const find = look_up<get_by_name>(driver, "cuGetProcAddress");
-    ASSERT_NE(find, nullptr);
-    void* found = nullptr;
-    ASSERT_EQ(find("cuMemHostRegister", &found, 11040, 0), 0);
+    ASSERT_EQ(find_old("cuMemHostRegister", &found, 11040, 0), 0);
     expect_takes_doorbell_page(reinterpret_cast<register_function*>(found));
-    EXPECT_NE(find("cuNothing", &found, 11040, 0), 0);
+    EXPECT_NE(find_old("cuNothing", &found, 11040, 0), 0);
 }
 
 TEST(symbol_lookup, the_lookup_answers_as_the_c_library_does) {

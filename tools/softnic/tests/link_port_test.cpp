@@ -4,6 +4,8 @@
 #include "link/overhead.hpp"
 #include "link/port.hpp"
 
+#include <algorithm>
+#include <random>
 #include <stdexcept>
 #include <string>
 
@@ -14,50 +16,53 @@ namespace {
 
 constexpr std::uint64_t gigabit = 1'000'000'000;
 
-TEST(link_port, packets_are_sent_one_after_the_other) {
-    link_port port(8 * gigabit);  // a byte a nanosecond
-    EXPECT_EQ(port.send(1000, 100), 1100u);
-    EXPECT_EQ(port.send(1000, 50), 1150u) << "behind the first";
-    EXPECT_EQ(port.send(2000, 50), 2050u) << "an idle port sends at once";
-    EXPECT_EQ(port.busy_until(), 2050u);
-}
-
-TEST(link_port, loses_no_fraction_of_a_nanosecond) {
-    link_port port(3 * gigabit);  // 8/3 ns a byte
-    std::uint64_t left = 0;
-    for (int count = 0; count < 3000; ++count) left = port.send(0, 1);
-    EXPECT_EQ(left, 8000u);
-}
-
-TEST(link_port, a_packet_is_never_early) {
-    link_port port(3 * gigabit);
-    EXPECT_EQ(port.send(0, 1), 3u) << "2.67, rounded up";
-}
-
-TEST(link_port, an_acknowledgement_overtakes_and_delays_the_rest) {
-    link_port port(8 * gigabit);
-    EXPECT_EQ(port.send(0, 1000), 1000u);
-    EXPECT_EQ(port.send_first(100, 86), 186u);
-    EXPECT_EQ(port.send(100, 1000), 2086u);
-}
-
-TEST(link_port, packets_of_one_sender_arrive_as_they_are_sent) {
-    link_port out(3 * gigabit);
-    link_port in(3 * gigabit);
-    for (int count = 0; count < 1000; ++count) {
-        const std::uint64_t at = out.send(0, 1000) + 500;
-        const std::uint64_t received = in.receive(at, 1000);
-        ASSERT_GE(received, at);
-        ASSERT_LE(received, at + 1);
+/// Times as fractions, whose denominator is the rate: nothing is lost, and nothing is early.
+class exact_port {
+  public:
+    explicit exact_port(std::uint64_t rate) : rate_(rate) {}
+    std::uint64_t send(std::uint64_t ready_ns, std::uint32_t bytes) {
+        free_ = std::max(free_, wide{ready_ns} * rate_) + takes(bytes);
+        return round_up(free_);
     }
-}
+    std::uint64_t send_first(std::uint64_t ready_ns, std::uint32_t bytes) {
+        send(ready_ns, bytes);
+        return round_up(wide{ready_ns} * rate_ + takes(bytes));
+    }
+    /// Its last bit is here at that time, if no other packet is in its way.
+    std::uint64_t receive(std::uint64_t at_ns, std::uint32_t bytes) {
+        free_ = std::max(free_ + takes(bytes), wide{at_ns} * rate_);
+        return round_up(free_);
+    }
 
-TEST(link_port, packets_of_two_senders_arrive_one_after_the_other) {
-    link_port in(8 * gigabit);
-    EXPECT_EQ(in.receive(1000, 100), 1000u);
-    EXPECT_EQ(in.receive(1000, 100), 1100u);
-    EXPECT_EQ(in.receive(1050, 100), 1200u);
-    EXPECT_EQ(in.receive(5000, 100), 5000u);
+  private:
+    __extension__ typedef unsigned __int128 wide;  // NOLINT(modernize-use-using)
+    static wide takes(std::uint32_t bytes) { return wide{bytes} * 8'000'000'000; }
+    [[nodiscard]] std::uint64_t round_up(wide time) const {
+        return static_cast<std::uint64_t>((time + rate_ - 1) / rate_);
+    }
+    std::uint64_t rate_;
+    wide free_ = 0;
+};
+
+TEST(link_port, packets_follow_one_another_to_the_fraction_of_a_nanosecond) {
+    std::mt19937_64 random(1);
+    for (const std::uint64_t rate : {gigabit * 8, gigabit * 3, gigabit * 400, std::uint64_t{64'000}, gigabit / 7}) {
+        link_port out(rate), in(rate);
+        exact_port expected_out(rate), expected_in(rate);
+        std::uint64_t now = 0;
+        for (int count = 0; count < 5000; ++count) {
+            const auto bytes = static_cast<std::uint32_t>(1 + random() % (random() % 2 == 0 ? 100 : 4200));
+            if (random() % 3 == 0) now += random() % 1000 * (random() % 20 == 0 ? 100'000 : 1);
+            if (random() % 4 == 0) {
+                ASSERT_EQ(out.send_first(now, bytes), expected_out.send_first(now, bytes));
+            } else {
+                const std::uint64_t sent = out.send(now, bytes);
+                ASSERT_EQ(sent, expected_out.send(now, bytes)) << count << " of rate " << rate;
+                ASSERT_EQ(out.busy_until(), sent);
+            }
+            ASSERT_EQ(in.receive(now, bytes), expected_in.receive(now, bytes)) << count << " of rate " << rate;
+        }
+    }
 }
 
 packet_header header_of(packet_kind kind, std::uint16_t bytes, std::uint8_t flags = 0) {

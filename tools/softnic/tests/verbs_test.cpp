@@ -160,19 +160,11 @@ TEST_F(verbs, a_blocking_read_gets_completion_events) {
     }
 }
 
-TEST_F(verbs, poll_sees_completion_events) {
+TEST_F(verbs, completion_events_are_polled_for_and_read_without_blocking) {
+    ASSERT_EQ(::fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
     ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
     pollfd entry{channel->fd, POLLIN, 0};
     EXPECT_EQ(::poll(&entry, 1, 20), 0) << "nothing has happened";
-    ibv_sge piece{};
-    auto what = request(IBV_WR_RDMA_WRITE, piece, 8);
-    post(qp.get(), what);
-    EXPECT_EQ(::poll(&entry, 1, 5000), 1);
-}
-
-TEST_F(verbs, completion_events_are_read_without_blocking) {
-    ASSERT_EQ(::fcntl(channel->fd, F_SETFL, O_NONBLOCK), 0);
-    ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
     ibv_cq* which = nullptr;
     void* user = nullptr;
     EXPECT_EQ(ibv_get_cq_event(channel.get(), &which, &user), -1) << "nothing has happened";
@@ -180,8 +172,8 @@ TEST_F(verbs, completion_events_are_read_without_blocking) {
     ibv_sge piece{};
     auto what = request(IBV_WR_RDMA_WRITE, piece, 100'000);
     post(qp.get(), what);
-    const auto deadline = steady::now() + std::chrono::seconds(10);
-    while (ibv_get_cq_event(channel.get(), &which, &user) != 0 && steady::now() < deadline) ASSERT_EQ(errno, EAGAIN);
+    EXPECT_EQ(::poll(&entry, 1, 10'000), 1);
+    ASSERT_EQ(ibv_get_cq_event(channel.get(), &which, &user), 0);
     ASSERT_EQ(which, cq.get());
     ibv_ack_cq_events(which, 1);
     EXPECT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS);
@@ -218,19 +210,6 @@ TEST_F(verbs, destroying_with_unread_events_returns) {
     ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
     post(qp.get(), bad);
     EXPECT_EQ(wait(cq.get()).status, IBV_WC_REM_ACCESS_ERR);
-}
-
-TEST_F(verbs, memory_unmapped_without_dereg_is_a_protection_error) {
-    void* gone = ::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    const st::mr_owner mr(ibv_reg_mr(pd.get(), gone, 8192, all_access));
-    ASSERT_NE(mr, nullptr);
-    ::munmap(gone, 8192);
-    ibv_sge piece{};
-    auto what = request(IBV_WR_RDMA_WRITE, piece, 64);
-    piece.addr = reinterpret_cast<std::uint64_t>(gone);
-    piece.lkey = mr->lkey;
-    post(qp.get(), what);
-    EXPECT_EQ(wait(cq.get()).status, IBV_WC_LOC_PROT_ERR);
 }
 
 TEST_F(verbs, resizing_keeps_unread_completions) {
@@ -286,24 +265,6 @@ TEST_F(verbs, a_shared_receive_queue_reports_its_limit) {
     ibv_ack_async_event(&event);
 }
 
-TEST_F(verbs, wrong_transitions_are_refused) {
-    ibv_qp_attr attr{};
-    attr.qp_state = IBV_QPS_RTR;
-    EXPECT_NE(ibv_modify_qp(qp.get(), &attr, IBV_QP_STATE), 0);
-    attr.qp_state = IBV_QPS_RESET;
-    EXPECT_EQ(ibv_modify_qp(qp.get(), &attr, IBV_QP_STATE), 0);
-    attr.qp_state = IBV_QPS_RTS;
-    EXPECT_NE(ibv_modify_qp(qp.get(), &attr, IBV_QP_STATE), 0);
-    st::connection how;
-    st::to_init(qp.get(), how);
-    EXPECT_THROW(st::to_ready(qp.get(), other->qp_num, 1, st::connection{static_cast<ibv_mtu>(7)}), std::runtime_error);
-    st::to_ready(qp.get(), other->qp_num, 1, how);
-}
-
-TEST_F(verbs, busy_objects_cannot_be_destroyed) {
-    EXPECT_NE(ibv_dealloc_pd(pd.get()), 0);
-}
-
 TEST_F(verbs, the_c_api_adds_faults_and_reads_counters) {
     char problem[100];
     EXPECT_EQ(softnic_fault_add("explode", problem, sizeof problem), -1);
@@ -332,13 +293,6 @@ TEST_F(verbs, strict_mode_still_delivers) {
         ASSERT_EQ(wait(cq.get()).status, IBV_WC_SUCCESS);
     }
     EXPECT_EQ(softnic_counter("late_wqes"), 0u);
-}
-
-TEST_F(verbs, addresses_without_memory_are_refused) {
-    void* reserved = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    EXPECT_EQ(ibv_reg_mr(pd.get(), reserved, 4096, all_access), nullptr);
-    EXPECT_EQ(errno, EFAULT);
-    ::munmap(reserved, 4096);
 }
 
 /// Memory that only a plugin reaches: addresses nobody has mapped. What is written waits for flush().

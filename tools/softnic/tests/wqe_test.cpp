@@ -2,7 +2,9 @@
 #include "wqe/completion.hpp"
 #include "wqe/send_request.hpp"
 
+#include <array>
 #include <cstring>
+#include <random>
 
 #include <endian.h>
 #include <gtest/gtest.h>
@@ -56,41 +58,122 @@ decode_status decode(const std::vector<std::byte>& bytes, send_request& out, boo
     return decode_send(bytes, {qpn, index, datagram, false}, out);
 }
 
-TEST(send_wqe, a_write_with_a_pointer_is_decoded) {
-    send_request out;
-    wqe_bytes wqe(MLX5_OPCODE_RDMA_WRITE);
-    wqe.head_.fm_ce_se = MLX5_WQE_CTRL_CQ_UPDATE | MLX5_WQE_CTRL_FENCE;
-    ASSERT_EQ(decode(wqe.add(remote()).add(data(100)).build(), out), decode_status::ok);
-    EXPECT_EQ(out.kind, operation::write);
-    EXPECT_EQ(out.remote_address, 0x1000u);
-    EXPECT_EQ(out.rkey, 0x77u);
-    EXPECT_EQ(out.length, 100u);
-    EXPECT_EQ(out.index, index);
-    EXPECT_TRUE(out.signalled);
-    EXPECT_TRUE(out.fenced);
-    ASSERT_EQ(out.segments.size(), 1u);
-    EXPECT_EQ(out.segments[0].lkey, 0x55u);
+struct opcode_row {
+    std::uint8_t opcode;
+    operation kind;
+    bool remote, immediate, invalidate, datagram;
+};
+constexpr opcode_row opcodes_known[]{
+    {MLX5_OPCODE_NOP, operation::nop, false, false, false, true},
+    {MLX5_OPCODE_SEND, operation::send, false, false, false, true},
+    {MLX5_OPCODE_SEND_IMM, operation::send, false, true, false, true},
+    {MLX5_OPCODE_SEND_INVAL, operation::send, false, false, true, false},
+    {MLX5_OPCODE_RDMA_WRITE, operation::write, true, false, false, false},
+    {MLX5_OPCODE_RDMA_WRITE_IMM, operation::write, true, true, false, false},
+    {MLX5_OPCODE_RDMA_READ, operation::read, true, false, false, false},
+    {0x23, operation::dump, false, false, false, false},
+};
+
+/// Where datagrams and messages of initiators go.
+mlx5_wqe_av address_of(std::mt19937_64& random, datagram_address& expected, bool ethernet, bool& extended) {
+    extended = random() % 2 == 0;
+    const bool global = random() % 2 == 0;
+    mlx5_wqe_av av{};
+    av.key.dc_key = htobe64(expected.access_key = random());
+    expected.qkey = static_cast<std::uint32_t>(expected.access_key >> 32);
+    expected.qpn = static_cast<std::uint32_t>(random()) & 0xffffff;
+    av.dqp_dct = htobe32((extended ? 1u << 31 : 0u) | expected.qpn);
+    av.rlid = htobe16(expected.dlid = static_cast<std::uint16_t>(random()));
+    av.stat_rate_sl = static_cast<std::uint8_t>(0x70 | (expected.service_level = random() % 16));
+    if (!extended) return av;
+    expected.has_grh = global || ethernet;
+    expected.gid_index = static_cast<std::uint8_t>(random());
+    expected.flow_label = static_cast<std::uint32_t>(random()) & 0xfffff;
+    av.grh_gid_fl = htobe32((global ? 1u << 30 : 0u) | std::uint32_t{expected.gid_index} << 20 | expected.flow_label);
+    av.hop_limit = expected.hop_limit = static_cast<std::uint8_t>(random());
+    av.tclass = expected.traffic_class = static_cast<std::uint8_t>(random());
+    for (auto& byte : expected.gid) byte = static_cast<std::uint8_t>(random());
+    std::copy(expected.gid.begin(), expected.gid.end(), std::begin(av.rgid));
+    return av;
 }
 
-TEST(send_wqe, inline_and_pointer_segments_mix) {
-    send_request out;
-    wqe_bytes wqe(MLX5_OPCODE_SEND);
-    ASSERT_EQ(decode(wqe.add(data(5)).add_inline(30, 30).add(data(7)).build(), out), decode_status::ok);
-    EXPECT_EQ(out.length, 42u);
-    ASSERT_EQ(out.segments.size(), 3u);
-    EXPECT_FALSE(out.segments[0].inlined);
-    EXPECT_TRUE(out.segments[1].inlined);
-    EXPECT_EQ(out.inlined.size(), 30u);
-    EXPECT_EQ(out.wqebbs, 2u);
+bool same(const segment& one, const segment& other) {
+    return one.address == other.address && one.length == other.length && one.lkey == other.lkey &&
+           one.inlined == other.inlined;
 }
 
-TEST(send_wqe, reuse_leaves_nothing_behind) {
+/// One random work request, decoded into what held others before.
+void expect_decoded(std::mt19937_64& random, send_request& out) {
+    const opcode_row& row = opcodes_known[random() % std::size(opcodes_known)];
+    send_expectation expected{qpn, index, random() % 3 == 0, random() % 2 == 0, random() % 3 == 0};
+    if (expected.datagram) expected.dynamic = false;
+    wqe_bytes wqe(row.opcode);
+    const auto flags = static_cast<std::uint8_t>(random());
+    wqe.head_.fm_ce_se = flags;
+    wqe.head_.imm = static_cast<std::uint32_t>(random());
+    datagram_address to;
+    const bool nothing = row.kind == operation::nop;
+    const bool addressed = expected.datagram || (expected.dynamic && row.kind != operation::dump);
+    if (addressed && !nothing) {
+        bool extended = false;
+        const auto av = address_of(random, to, expected.ethernet, extended);
+        std::array<std::byte, 16> half{};
+        std::memcpy(half.data(), &av, half.size());
+        if (extended)
+            wqe.add(av);
+        else
+            wqe.add(half);
+    }
+    if (row.remote) wqe.add(remote());
+    std::uint32_t length = 0;
+    std::vector<segment> segments;
+    std::size_t inlined = 0;
+    for (auto count = nothing ? 0 : random() % 4; count > 0; --count) {
+        const auto size = static_cast<std::uint32_t>(1 + random() % 60);
+        const bool inside = random() % 2 == 0;
+        if (inside)
+            wqe.add_inline(size, size);
+        else
+            wqe.add(data(size));
+        segments.push_back({inside ? inlined : 0x2000, size, inside ? 0u : 0x55u, inside});
+        if (inside) inlined += size;
+        length += size;
+    }
+    const auto bytes = wqe.build();
+    const auto status = decode_send(bytes, expected, out);
+    if (expected.datagram && !row.datagram) {
+        ASSERT_EQ(status, decode_status::unknown_opcode);
+        return;
+    }
+    ASSERT_EQ(status, decode_status::ok) << int{row.opcode};
+    ASSERT_EQ(out.kind, row.kind);
+    ASSERT_EQ(out.has_immediate, row.immediate);
+    ASSERT_EQ(out.invalidates, row.invalidate);
+    ASSERT_EQ(out.immediate, wqe.head_.imm);
+    ASSERT_EQ(out.signalled, (flags & MLX5_WQE_CTRL_CQ_UPDATE) != 0);
+    ASSERT_EQ(out.solicited, (flags & MLX5_WQE_CTRL_SOLICITED) != 0);
+    ASSERT_EQ(out.fenced, (flags & (MLX5_WQE_CTRL_FENCE | MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE)) != 0);
+    ASSERT_EQ(out.wqebbs, (bytes.size() + 63) / 64);
+    ASSERT_EQ(out.length, length);
+    if (addressed && !nothing) {
+        ASSERT_EQ(out.destination, to);
+    }
+    if (row.remote) {
+        ASSERT_EQ(out.remote_address, 0x1000u);
+        ASSERT_EQ(out.rkey, 0x77u);
+    }
+    ASSERT_EQ(out.inlined.size(), inlined);
+    ASSERT_TRUE(std::equal(segments.begin(), segments.end(), out.segments.begin(), out.segments.end(), same));
+}
+
+/// Atomics are in property_test.cpp.
+TEST(send_wqe, work_requests_are_decoded_as_they_were_written) {
+    std::mt19937_64 random(1);
     send_request out;
-    ASSERT_EQ(decode(wqe_bytes(MLX5_OPCODE_SEND).add_inline(20, 20).build(), out), decode_status::ok);
-    ASSERT_EQ(decode(wqe_bytes(MLX5_OPCODE_NOP).build(), out), decode_status::ok);
-    EXPECT_EQ(out.length, 0u);
-    EXPECT_TRUE(out.segments.empty());
-    EXPECT_TRUE(out.inlined.empty());
+    for (int round = 0; round < 5000 && !::testing::Test::HasFailure(); ++round) {
+        SCOPED_TRACE(round);
+        expect_decoded(random, out);
+    }
 }
 
 TEST(send_wqe, malformed_work_requests_are_refused) {
@@ -103,6 +186,11 @@ TEST(send_wqe, malformed_work_requests_are_refused) {
     EXPECT_EQ(refused(wqe_bytes(MLX5_OPCODE_SEND), -1, qpn + 1), decode_status::wrong_queue);
     EXPECT_EQ(refused(wqe_bytes(MLX5_OPCODE_UMR)), decode_status::empty) << "no key to change";
     EXPECT_EQ(refused(wqe_bytes(MLX5_OPCODE_RDMA_WRITE)), decode_status::empty) << "no remote address";
+    EXPECT_EQ(refused(wqe_bytes(MLX5_OPCODE_ATOMIC_FA).add(remote())), decode_status::empty) << "no operands";
+    EXPECT_EQ(refused(wqe_bytes(0x13)), decode_status::unknown_opcode);
+    EXPECT_EQ(refused(wqe_bytes(MLX5_OPCODE_SEND).add_inline(12, 13)), decode_status::bad_segment);
+    EXPECT_EQ(refused(wqe_bytes(MLX5_OPCODE_SEND).add_inline(12, 12)), decode_status::ok);
+    EXPECT_EQ(refused(wqe_bytes(MLX5_OPCODE_SEND).add(data(1u << 30))), decode_status::ok);
     EXPECT_EQ(refused(wqe_bytes(MLX5_OPCODE_SEND).add_inline(12, 600)), decode_status::bad_segment);
     EXPECT_EQ(refused(wqe_bytes(MLX5_OPCODE_SEND).add_inline(12, 0x7fffffff)), decode_status::bad_segment);
     EXPECT_EQ(refused(wqe_bytes(MLX5_OPCODE_SEND).add(data(1u << 30)).add(data(1))), decode_status::too_long);
@@ -145,7 +233,7 @@ struct bind_wqe {
     }
 };
 
-TEST(send_wqe, a_bind_of_a_window_is_decoded) {
+TEST(send_wqe, a_bind_of_a_window_is_decoded_and_other_changes_of_keys_are_refused) {
     send_request out;
     ASSERT_EQ(bind_wqe{}.read(out), decode_status::ok);
     EXPECT_EQ(out.kind, operation::bind);
@@ -155,47 +243,23 @@ TEST(send_wqe, a_bind_of_a_window_is_decoded) {
     EXPECT_EQ(out.window.address, 0x2000u);
     EXPECT_EQ(out.window.length, 100u);
     EXPECT_EQ(out.window.access, static_cast<std::uint32_t>(IBV_ACCESS_REMOTE_WRITE));
-}
-
-TEST(send_wqe, an_invalidation_of_a_window_is_decoded) {
-    send_request out;
-    bind_wqe wqe;
-    wqe.free = MLX5_WQE_MKEY_CONTEXT_FREE;
-    wqe.has_target = false;
-    ASSERT_EQ(wqe.read(out), decode_status::ok);
-    EXPECT_EQ(out.window.length, 0u);
-}
-
-TEST(send_wqe, other_changes_of_keys_are_refused) {
-    const auto spoilt = [](auto spoil) {
+    const auto changed = [&](auto change) {
         bind_wqe wqe;
-        spoil(wqe);
-        send_request out;
+        change(wqe);
         return wqe.read(out);
     };
+    const auto end = [](bind_wqe& w) { w.free = MLX5_WQE_MKEY_CONTEXT_FREE, w.has_target = false; };
+    EXPECT_EQ(changed(end), decode_status::ok) << "an invalidation";
+    EXPECT_EQ(out.window.length, 0u);
     constexpr auto bad = decode_status::bad_segment;
-    EXPECT_EQ(spoilt([](bind_wqe& w) { w.has_target = false; }), decode_status::empty) << "nothing to bind to";
-    EXPECT_EQ(spoilt([](bind_wqe& w) { w.datagram = true; }), decode_status::unknown_opcode);
-    EXPECT_EQ(spoilt([](bind_wqe& w) { w.flags = 0; }), bad) << "a list in memory";
-    EXPECT_EQ(spoilt([](bind_wqe& w) { w.mask = 0; }), bad);
-    EXPECT_EQ(spoilt([](bind_wqe& w) { w.length = 101; }), bad);
-    EXPECT_EQ(spoilt([](bind_wqe& w) { w.length = (std::uint64_t{1} << 32) + 100; }), bad);
-    EXPECT_EQ(spoilt([](bind_wqe& w) { w.start = 0; }), bad);
-    EXPECT_EQ(spoilt([](bind_wqe& w) { w.length = w.target_length = 0; }), bad);
-}
-
-TEST(send_wqe, datagrams_cannot_write) {
-    send_request out;
-    mlx5_wqe_av av{};
-    av.key.qkey.qkey = htobe32(0x1234);
-    av.dqp_dct = htobe32(0x80000000u | 0x42);
-    av.rlid = htobe16(3);
-    ASSERT_EQ(decode(wqe_bytes(MLX5_OPCODE_SEND).add(av).add(data(9)).build(), out, true), decode_status::ok);
-    EXPECT_EQ(out.destination.qpn, 0x42u);
-    EXPECT_EQ(out.destination.qkey, 0x1234u);
-    EXPECT_EQ(out.destination.dlid, 3u);
-    EXPECT_EQ(decode(wqe_bytes(MLX5_OPCODE_RDMA_WRITE).add(av).add(remote()).build(), out, true),
-              decode_status::unknown_opcode);
+    EXPECT_EQ(changed([](bind_wqe& w) { w.has_target = false; }), decode_status::empty) << "nothing to bind to";
+    EXPECT_EQ(changed([](bind_wqe& w) { w.datagram = true; }), decode_status::unknown_opcode);
+    EXPECT_EQ(changed([](bind_wqe& w) { w.flags = 0; }), bad) << "a list in memory";
+    EXPECT_EQ(changed([](bind_wqe& w) { w.mask = 0; }), bad);
+    EXPECT_EQ(changed([](bind_wqe& w) { w.length = 101; }), bad);
+    EXPECT_EQ(changed([](bind_wqe& w) { w.length = (std::uint64_t{1} << 32) + 100; }), bad);
+    EXPECT_EQ(changed([](bind_wqe& w) { w.start = 0; }), bad);
+    EXPECT_EQ(changed([](bind_wqe& w) { w.length = w.target_length = 0; }), bad);
 }
 
 TEST(receive_wqe, a_receive_list_ends_at_the_invalid_key) {
