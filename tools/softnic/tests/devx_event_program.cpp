@@ -18,8 +18,6 @@ namespace st = accel::softnic::testing;
 namespace prm = accel::softnic::devx;
 
 constexpr std::uint16_t event_completion = 0x00;
-constexpr std::uint16_t event_cq_error = 0x04;
-constexpr std::uint16_t event_access_error = 0x11;
 constexpr auto with_data = static_cast<mlx5dv_devx_create_event_channel_flags>(0);
 
 struct destroy_channel {
@@ -61,9 +59,6 @@ struct devx_events : ::testing::Test, st::devx_ground {
         pollfd entry{of->fd, POLLIN, 0};
         return ::poll(&entry, 1, 0) == 1 && entry.revents == POLLIN;
     }
-    static bool becomes_readable(const channel_owner& of) {
-        return st::wait_until([&] { return is_readable(of); });
-    }
     /// Waits for it in the read.
     static seen_event read(const channel_owner& from) {
         seen_event seen{};
@@ -99,36 +94,6 @@ TEST_F(devx_events, an_armed_queue_reports_one_completion_event_with_its_cookie)
         write_from(qp, cq);
         EXPECT_FALSE(is_readable(channel)) << "not armed again";
     }
-}
-
-TEST_F(devx_events, a_refused_access_is_an_event_of_the_queue_pair_that_refused) {
-    ASSERT_EQ(subscribe(channel, qp.get(), event_access_error, 7), 0);
-    ASSERT_EQ(subscribe(channel, other.get(), event_access_error, 8), 0);
-    auto bad = write(0, 64);
-    bad.rkey += 0x100;
-    qp.post(bad);
-    qp.ring();
-    ASSERT_TRUE(becomes_readable(channel));
-    const seen_event seen = read(channel);
-    EXPECT_EQ(seen.cookie, 8u);
-    EXPECT_EQ(seen.type(), event_access_error);
-    EXPECT_EQ(seen.number(), other.number());
-    EXPECT_FALSE(is_readable(channel));
-}
-
-TEST_F(devx_events, an_overrun_is_an_event_of_the_completion_queue) {
-    st::devx_cq_options small;
-    small.log_size = 1;
-    st::devx_cq narrow(context.get(), uar->page_id, small);
-    st::devx_qp sender(context.get(), domain, *uar, narrow, cq);
-    sender.connect(other.number(), 1);
-    ASSERT_EQ(subscribe(channel, narrow.get(), event_cq_error, 99), 0);
-    for (int each = 0; each < 3; ++each) sender.post({});
-    sender.ring();
-    const seen_event seen = read(channel);
-    EXPECT_EQ(seen.cookie, 99u);
-    EXPECT_EQ(seen.type(), event_cq_error);
-    EXPECT_EQ(seen.number(32), narrow.number());
 }
 
 TEST_F(devx_events, a_non_blocking_channel_is_waited_for_with_epoll) {

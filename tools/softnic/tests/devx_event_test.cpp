@@ -2,11 +2,14 @@
 // DevX event channels, and subscriptions: what is delivered, and what is refused.
 #include "devx_fixture.hpp"
 #include "model/event_channel.hpp"
+#include "transport/completions.hpp"
 #include "transport/wire.hpp"
 
 #include <array>
+#include <functional>
 #include <optional>
 
+#include <infiniband/verbs.h>
 #include <poll.h>
 #include <rdma/mlx5_user_ioctl_verbs.h>
 #include <sys/eventfd.h>
@@ -233,24 +236,47 @@ TEST_F(devx_channels, ports_going_down_and_up_are_events_of_the_device) {
     EXPECT_EQ(read(channel).element[3], std::byte{4}) << "active";
 }
 
-TEST_F(devx_channels, a_receive_queue_in_error_tells_its_subscribers_once) {
-    auto whose = std::make_shared<event_subscribers>();
-    const auto channel = std::make_shared<event_channel>(false);
-    opened.push_back(channel->descriptor());
-    whose->add(std::make_shared<event_subscription>(device_event::receive_queue_error, channel, 3));
+/// What an element of the device's event queue says: the event, and the number of who had it.
+TEST_F(devx_channels, what_happens_to_an_object_is_an_event_of_its_subscribers) {
+    auto pair = qp_command(queue.object());
+    ASSERT_EQ(create(pair), 0);
+    queue_pair& qp = *target.own_device().find_queue_pair(pair.object());
+    completion_queue& of_qp = *target.cqs.at(queue.handle);
     receive_queue_options ring;
     ring.doorbell_record = std::uint64_t{4096};  // not mapped
     ring.entries = 4;
     ring.stride_shift = 5;
-    shared_receive_queue failing({9, pd, 0, 1, nullptr, whose}, ring);
+    shared_receive_queue receives({9, pd, 0, 1, nullptr, qp.options.subscribers}, ring);
     receive_request out;
-    EXPECT_EQ(failing.take(out), take_status::unreachable);
-    EXPECT_EQ(failing.take(out), take_status::unreachable);
-    std::array<std::byte, event_channel::event_bytes> bytes{};
-    EXPECT_EQ(channel->read(bytes), 72);
-    EXPECT_EQ(bytes[9], std::byte{0x12});
-    EXPECT_EQ(bytes[8 + 59], std::byte{9});
-    EXPECT_EQ(channel->read(bytes), -EAGAIN);
+    const auto raised = [&](int event) {
+        return [&qp, event] { completions::raise_event(qp, static_cast<std::uint32_t>(event)); };
+    };
+    struct row {
+        std::uint8_t event;
+        std::uint32_t number;
+        std::function<void()> happens;
+        std::size_t place = 59;
+    };
+    const int channel = channel_with(0);
+    for (const auto& [event, number, happens, place] :
+         {row{0x02, qp.number, raised(IBV_EVENT_COMM_EST)}, row{0x03, qp.number, raised(IBV_EVENT_SQ_DRAINED)},
+          row{0x13, qp.number, raised(IBV_EVENT_QP_LAST_WQE_REACHED)}, row{0x05, qp.number, raised(IBV_EVENT_QP_FATAL)},
+          row{0x10, qp.number, raised(IBV_EVENT_QP_REQ_ERR)}, row{0x11, qp.number, raised(IBV_EVENT_QP_ACCESS_ERR)},
+          row{0x12, 9, [&] { EXPECT_EQ(receives.take(out), take_status::unreachable); }},
+          row{0x04, of_qp.number(), [&] { of_qp.fail(); }, 35}}) {
+        SCOPED_TRACE(int{event});
+        const std::uint32_t handle = event == 0x04 ? queue.handle : pair.handle;
+        ASSERT_EQ(subscribe({channel, handle, {event}, event, std::nullopt}), 0);
+        happens();
+        const seen one = read(channel);
+        EXPECT_EQ(one.result, 72);
+        EXPECT_EQ(one.cookie, event);
+        EXPECT_EQ(one.element[1], std::byte{event});
+        EXPECT_EQ(one.element[place], static_cast<std::byte>(number));
+        if (event != 0x04 && event != 0x12) continue;
+        happens();
+        EXPECT_EQ(read(channel).result, -EAGAIN) << "told once";
+    }
 }
 
 }  // namespace

@@ -21,26 +21,6 @@ struct devx_pair : ::testing::Test, st::devx_ground {
         qp.connect(other.number(), 1);
         other.connect(qp.number(), 1);
     }
-    /// Over the second half of the umem, at addresses from `begin` on.
-    mlx5dv_devx_obj* make_key(const st::umem_block& memory, std::uint64_t begin, std::uint32_t& key) {
-        constexpr std::uint32_t variant = 0x5a;
-        st::devx_message command(prm::opcode::create_mkey);
-        const auto put = [&](prm::field of, std::uint64_t value) {
-            command.set(of.at(prm::create_mkey::context), value);
-        };
-        put(prm::mkc::access_mode_1_0, 1);
-        put(prm::mkc::lw, 1);
-        put(prm::mkc::rw, 1);
-        put(prm::mkc::mkey_7_0, variant);
-        put(prm::mkc::pd, domain);
-        put(prm::mkc::start_addr, begin);
-        put(prm::mkc::len, memory.size() / 2);
-        command.set(prm::create_mkey::umem_id, memory.id());
-        command.set(prm::create_mkey::umem_offset, memory.size() / 2);
-        mlx5dv_devx_obj* made = st::required(command.create(context.get()), "key");
-        key = command.object() << 8 | variant;
-        return made;
-    }
 };
 
 TEST_F(devx_pair, batches_of_writes_land_and_complete_in_order_over_many_turns_of_the_queues) {
@@ -79,40 +59,6 @@ TEST_F(devx_pair, receives_in_a_umem_take_immediate_data) {
     EXPECT_EQ(be32toh(received.byte_cnt), 256u);
     EXPECT_EQ(st::next_completion(cq).op_own >> 4, MLX5_CQE_REQ);
     EXPECT_TRUE(has_data(128, 384));
-}
-
-TEST_F(devx_pair, a_key_over_a_umem_reaches_its_range_and_no_more) {
-    st::umem_block memory(context.get(), 8192);
-    constexpr std::uint64_t begin = 0x1000'0000;
-    std::uint32_t key = 0;
-    mlx5dv_devx_obj* key_object = make_key(memory, begin, key);
-    auto good = write(0, 4096);
-    good.remote = begin;
-    good.rkey = key;
-    qp.post(good);
-    qp.ring();
-    EXPECT_EQ(st::next_completion(cq).op_own >> 4, MLX5_CQE_REQ);
-    EXPECT_TRUE(has_copy(memory.at(4096), 0, 4096));
-    EXPECT_EQ(mlx5dv_devx_umem_dereg(memory.get()), EBUSY) << "the key uses it";
-    auto beyond = good;
-    beyond.remote = begin + 1;
-    qp.post(beyond);
-    qp.ring();
-    EXPECT_EQ(st::next_completion(cq).op_own >> 4, MLX5_CQE_REQ_ERR);
-    EXPECT_EQ(mlx5dv_devx_obj_destroy(key_object), 0);
-}
-
-TEST_F(devx_pair, the_error_state_flushes_and_reset_starts_again) {
-    EXPECT_EQ(qp.state(), 3u) << "RTS";
-    auto to_error = qp.step(prm::opcode::qp_2err);
-    EXPECT_EQ(to_error.modify(qp.get()), 0);
-    EXPECT_EQ(qp.state(), 6u) << "ERR";
-    qp.post(write(0, 8));
-    qp.ring();
-    EXPECT_EQ(st::next_completion(cq).op_own >> 4, MLX5_CQE_REQ_ERR);
-    auto to_reset = qp.step(prm::opcode::qp_2rst);
-    EXPECT_EQ(to_reset.modify(qp.get()), 0);
-    EXPECT_EQ(qp.state(), 0u) << "RST";
 }
 
 TEST_F(devx_pair, verbs_queue_pairs_answer_devx_questions) {

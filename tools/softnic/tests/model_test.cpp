@@ -75,6 +75,22 @@ class key_world {
         const std::uint32_t live = std::next(keys_.begin(), pick(static_cast<std::uint32_t>(keys_.size())))->first;
         return pick(8) == 0 ? live ^ (1u << pick(16)) : live;
     }
+    /// Mostly one that is like this.
+    template <class Wanted>
+    std::uint32_t likely_key(Wanted wanted) {
+        std::vector<std::uint32_t> fitting;
+        for (const auto& [key, known] : keys_)
+            if (wanted(known.is)) fitting.push_back(key);
+        const auto count = static_cast<std::uint32_t>(fitting.size());
+        return count == 0 || pick(4) == 0 ? any_key() : fitting[pick(count)];
+    }
+    /// Mostly somebody of the key's domain.
+    region_table::user likely_user(std::uint32_t key) {
+        const auto found = keys_.find(key);
+        region_table::user by = somebody();
+        if (found != keys_.end() && pick(4) != 0) by.pd = found->second.is.pd;
+        return by;
+    }
     void keep(memory_region made) {
         const bool chosen = pick(4) == 0;
         const std::uint32_t key = chosen ? table_.add(made, 0x77).key : table_.add(made).key;
@@ -148,15 +164,16 @@ class key_world {
     /// A bind, or with no length the end of one.
     void change_window() {
         window_request what;
-        what.key = any_key();
+        what.key = likely_key([](const memory_region& each) { return each.is_window(); });
+        const auto by = likely_user(what.key);
         what.variant = static_cast<std::uint8_t>(pick(256));
-        what.lkey = any_key();
+        what.lkey = likely_key(
+            [&](const memory_region& each) { return each.pd == by.pd && (each.access & access::bind_window) != 0; });
         if (const auto target = keys_.find(what.lkey); target != keys_.end()) {
             what.address = target->second.is.iova + pick(3);
             what.length = pick(3) == 0 ? 0 : target->second.is.length + 2 - pick(8);
         }
         what.access = pick(16) & access::remote;
-        const auto by = somebody();
         const auto found = std::find_if(keys_.begin(), keys_.end(),
                                         [&](const auto& each) { return each.first >> 8 == what.key >> 8; });
         const bool allowed = found != keys_.end() && may_change(found->second.is, what, by);
@@ -189,8 +206,9 @@ class key_world {
 
     /// Around the ends of what the key covers.
     void use() {
-        const std::uint32_t key = any_key();
-        const auto by = somebody();
+        const bool through = pick(2) == 0;
+        const std::uint32_t key = likely_key([&](const memory_region& each) { return (each.target != 0) == through; });
+        const auto by = likely_user(key);
         const auto found = keys_.find(key);
         std::uint64_t at = found == keys_.end() ? 0x1000 : found->second.is.iova;
         const std::uint64_t length = found == keys_.end() ? 1 : found->second.is.length;
@@ -199,7 +217,8 @@ class key_world {
         if (pick(4) == 0) size = length;
         at += 1 - pick64(3);
         if (pick(20) == 0) size = ~0ull - pick(3);
-        const std::uint32_t needed = pick(4) == 0 ? pick(16) : pick(5) == 0 ? 0 : 1u << pick(4);
+        std::uint32_t needed = pick(4) == 0 ? pick(16) : 1u << pick(4);
+        if (found != keys_.end() && pick(3) == 0) needed = found->second.is.access & pick(16);
         std::uint64_t byte = 0;
         const access_check expected = judge(key, by, at, size, needed, byte);
         const auto seen = table_.check(key, by, at, size, needed);
