@@ -159,12 +159,13 @@ bool backend::serve_next() {
         if (came_back(wish) && wish.past.last == full_but) continue;
         call_slot slot;
         const status got = begin(next->who->sticky_key(), wish, slot);
-        if (got == status::again && !came_back(wish)) return false;
-        if (got == status::again) {
+        if (got == status::again && !came_back(wish) && !wish.body_follows) return false;
+        if (got == status::again && came_back(wish)) {
             full_but = wish.past.last;  // which others may go to
             continue;
         }
-        if (got == status::overloaded) {
+        // A slot may be free at a server whose share for bodies is taken.
+        if (got == status::overloaded || got == status::again) {
             parts_left = parts_left && wish.parts == 0;
             bodies_left = bodies_left && !wish.body_follows;
             continue;
