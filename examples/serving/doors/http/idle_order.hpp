@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <map>
+#include <utility>
 
 #include <boost/asio/ip/address.hpp>
 #include <boost/intrusive/list.hpp>
@@ -19,6 +20,7 @@ using idle_hook = boost::intrusive::list_base_hook<boost::intrusive::tag<Order>,
 struct idle_entry : idle_hook<idle_of_all>, idle_hook<idle_of_client> {
     explicit idle_entry(const boost::asio::ip::address& of) : client(of) {}
     const boost::asio::ip::address client;  ///< of `client_of`
+    bool joined = false;                    ///< to an order, which it has not left
 };
 
 /// The connections of a door, each of which is a `Connection` and an `idle_entry`: how many a client has, and in which
@@ -30,19 +32,22 @@ class idle_order {
     /// How many connections one newcomer may cost a look.
     static constexpr std::size_t most_looks = 16;
 
-    void join(idle_entry& one) { ++shares_[one.client].count; }
+    void join(idle_entry& one) {
+        one.joined = true;
+        ++shares_[one.client].count;
+    }
     void leave(idle_entry& one) {
+        if (!std::exchange(one.joined, false)) return;
         set_busy(one);
         const auto share = shares_.find(one.client);
-        if (share != shares_.end() && --share->second.count == 0) shares_.erase(share);
+        if (--share->second.count == 0) shares_.erase(share);
     }
     /// It is idle from now on. Nothing happens to one that has left.
     void set_idle(idle_entry& one) {
-        const auto share = shares_.find(one.client);
-        if (share == shares_.end()) return;
+        if (!one.joined) return;
         set_busy(one);
         idle_.push_back(one);
-        share->second.idle.push_back(one);
+        shares_.find(one.client)->second.idle.push_back(one);
     }
     static void set_busy(idle_entry& one) {
         one.idle_hook<idle_of_all>::unlink();
