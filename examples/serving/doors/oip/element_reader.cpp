@@ -80,7 +80,7 @@ bool number_of_token(std::string_view token, Element& to) {
     } else if constexpr (std::is_floating_point_v<Element>) {
         const double value = form == number_form::none ? 0 : double_of(token);
         to = static_cast<Element>(value);
-        return form != number_form::none && std::abs(value) <= double{std::numeric_limits<Element>::max()};
+        return form != number_form::none && std::isfinite(to);
     } else {
         const auto read = std::from_chars(token.data(), token.data() + token.size(), to);
         const bool minus_zero = std::is_unsigned_v<Element> && token == "-0";
