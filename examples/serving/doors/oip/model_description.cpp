@@ -239,8 +239,8 @@ result<tensor> with_elements(const named_tensor& declared, std::uint64_t count, 
     const bool some = count > 0 || may_be_empty;
     const bool whole = rest > 0 && some && count % rest == 0 && (open != shape.end() || count == rest);
     if (!whole)
-        return mistake_in(declared, "its shape is " + shape_text(declared.what) + ", which no " +
-                                        std::to_string(count) + " elements cannot have");
+        return mistake_in(declared, "its shape is " + shape_text(declared.what) + ", which " + std::to_string(count) +
+                                        " elements cannot have");
     if (open != shape.end()) *open = count / rest;
     return with_shape(declared, shape, may_be_empty);
 }
