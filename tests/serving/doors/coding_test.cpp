@@ -3,10 +3,13 @@
 #include "serving/doors/coding/deflater.hpp"
 #include "serving/doors/coding/inflater.hpp"
 
+#include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -44,12 +47,14 @@ TEST(coding, compressed_data_is_restored_from_pieces_of_any_size) {
     }
 }
 
-TEST(coding, a_bomb_ends_at_the_limit) {
-    const std::string bomb = packed(content_coding::gzip, std::string(50'000'000, 'a'));
-    EXPECT_EQ(inflated(content_coding::gzip, bomb, 1'000'000).code(), status::message_too_large);
-    const std::string whole = packed(content_coding::gzip, std::string(1000, 'a'));
-    EXPECT_EQ(inflated(content_coding::gzip, whole, 999).code(), status::message_too_large);
-    EXPECT_TRUE(inflated(content_coding::gzip, whole, 1000));
+TEST(coding, inflated_data_ends_at_its_limit) {
+    for (const content_coding how : both) {
+        const std::string bomb = packed(how, std::string(50'000'000, 'a'));
+        EXPECT_EQ(inflated(how, bomb, 1'000'000).code(), status::message_too_large);
+        const std::string whole = packed(how, std::string(1000, 'a'));
+        EXPECT_EQ(inflated(how, whole, 999).code(), status::message_too_large);
+        EXPECT_TRUE(inflated(how, whole, 1000));
+    }
 }
 
 TEST(coding, truncated_changed_or_longer_data_is_refused) {
@@ -86,29 +91,36 @@ TEST(coding, messages_share_one_memory_budget) {
     EXPECT_EQ(inflate_all(content_coding::gzip, pieces, 80'000, none).code(), status::overloaded);
 }
 
-TEST(coding, names_are_known_in_any_case) {
-    EXPECT_EQ(coding_of("GZip"), content_coding::gzip);
-    EXPECT_EQ(coding_of("x-gzip"), content_coding::gzip);
-    EXPECT_EQ(coding_of("deflate"), content_coding::deflate);
-    EXPECT_EQ(coding_of(""), content_coding::identity);
-    EXPECT_EQ(coding_of("br"), std::nullopt);
-    EXPECT_EQ(coding_of("gzip, gzip"), std::nullopt);
-}
-
-TEST(coding, a_client_gets_the_coding_that_it_prefers) {
+TEST(coding, a_client_names_its_coding_and_what_it_accepts) {
+    using enum content_coding;
+    for (const auto& [name, wanted] :
+         std::initializer_list<std::pair<const char*, std::optional<content_coding>>>{{"GZip", gzip},
+                                                                                      {"x-gzip", gzip},
+                                                                                      {"deflate", deflate},
+                                                                                      {"", identity},
+                                                                                      {"identity", identity},
+                                                                                      {"br", std::nullopt},
+                                                                                      {"gzip, gzip", std::nullopt}})
+        EXPECT_EQ(coding_of(name), wanted) << name;
     for (const auto& [header, wanted] :
-         std::vector<std::pair<const char*, content_coding>>{{"", content_coding::identity},
-                                                             {"gzip", content_coding::gzip},
-                                                             {"deflate, gzip, br, zstd", content_coding::gzip},
-                                                             {"deflate", content_coding::deflate},
-                                                             {"gzip;q=0.5, deflate", content_coding::deflate},
-                                                             {"gzip ; q=0, deflate;q=0.001", content_coding::deflate},
-                                                             {"gzip;q=0", content_coding::identity},
-                                                             {"gzip;q=0.0", content_coding::identity},
-                                                             {"gzip;q=x", content_coding::identity},
-                                                             {"gzip;q=", content_coding::identity},
-                                                             {"br, *", content_coding::identity},
-                                                             {",,;;=,gzip;q=9999999999999", content_coding::identity}})
+         std::initializer_list<std::pair<const char*, content_coding>>{{"", identity},
+                                                                       {"gzip", gzip},
+                                                                       {"deflate, gzip, br, zstd", gzip},
+                                                                       {"gzip, deflate", gzip},
+                                                                       {"deflate", deflate},
+                                                                       {"gzip;q=0.5, deflate", deflate},
+                                                                       {"gzip;q=0.5, deflate;q=0.501", deflate},
+                                                                       {"gzip;q=0.501, deflate;q=0.5", gzip},
+                                                                       {"gzip ; q=0, deflate;q=0.001", deflate},
+                                                                       {"GZIP;Q=1", gzip},
+                                                                       {"gzip;q=0", identity},
+                                                                       {"gzip;q=0.0", identity},
+                                                                       {"gzip;q=0.0001", identity},
+                                                                       {"gzip;q=x", identity},
+                                                                       {"gzip;q=", identity},
+                                                                       {"gzip;p=1", identity},
+                                                                       {"br, *, identity", identity},
+                                                                       {",,;;=,gzip;q=9999999999999", identity}})
         EXPECT_EQ(accepted_coding(header), wanted) << header;
 }
 

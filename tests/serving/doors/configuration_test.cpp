@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/configuration/config_file.hpp"
 
+#include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 namespace accel::examples::serving::doors {
 namespace {
+
+using std::chrono::milliseconds;
 
 std::string refused(std::string_view text) {
     choices into;
@@ -23,64 +30,104 @@ TEST(door_configuration, each_key_sets_its_own_option) {
         "http": "0.0.0.0:8000", "grpc": "[::1]:8001", "shared_memory": "system,cuda",
         "metrics": "127.0.0.1:8002", "insecure": true, "tokens": "/run/tokens",
         "tls": {"certificate": "door.pem", "key": "keys/door.key"},
-        "limits": {"connections": 7, "address_connections": 5, "json_bytes": 4096, "json_memory": 8192,
-                   "regions": 8, "region_bytes": 9, "ping_interval": "10s", "keepalive_time": "11s",
-                   "keepalive_timeout": "12s",
-                   "stream_parts": 3, "stream_requests": 5, "part_timeout": "7s", "stream_timeout": "8s",
-                   "idle_timeout": "1s",
-                   "handshake_timeout": "2s", "head_timeout": "3s", "body_timeout": "4s", "slot_timeout": "5s",
-                   "model_requests": 64, "body_rate": 1000, "body_grace": "500ms",
-                   "write_timeout": "6s", "drain_delay": "900ms", "drain_timeout": "700ms"},
         "models": {"digits": "tcp://a:1", "mine": {"uri": ["gdr://b:2", "gdr://c:3"], "target": "other",
             "decoupled": true, "inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 3]}],
             "outputs": [{"name": "y", "datatype": "INT64", "shape": [1]}]}}})",
                                          "etc/door.json", got);
     ASSERT_TRUE(read) << read.error().message;
-    EXPECT_EQ(got.http, "0.0.0.0:8000");
-    EXPECT_EQ(got.grpc, "[::1]:8001");
-    EXPECT_TRUE(got.regions.system && got.regions.cuda);
-    EXPECT_EQ(got.regions.max_regions, 8U);
-    EXPECT_EQ(got.regions.max_bytes, 9U);
-    EXPECT_EQ(got.metrics, "127.0.0.1:8002");
-    EXPECT_TRUE(got.insecure);
-    EXPECT_EQ(got.tokens, "/run/tokens");
-    EXPECT_EQ(got.certificate, "etc/door.pem");
-    EXPECT_EQ(got.key, "etc/keys/door.key");
-    EXPECT_EQ(got.limits.max_connections, 7U);
-    EXPECT_EQ(got.limits.ping_interval, std::chrono::seconds{10});
-    EXPECT_EQ(got.limits.keepalive_time, std::chrono::seconds{11});
-    EXPECT_EQ(got.limits.keepalive_timeout, std::chrono::seconds{12});
-    EXPECT_EQ(most_of_an_address(got.limits), 5U);
-    EXPECT_EQ(most_of_an_address({.max_connections = 7}), 3U);
-    EXPECT_EQ(most_of_an_address({.max_connections = 1}), 1U);
-    EXPECT_EQ(got.limits.max_json_bytes, 4096U);
-    EXPECT_EQ(got.limits.max_model_requests, 64U);
-    EXPECT_EQ(got.limits.body_rate, 1000U);
-    EXPECT_EQ(got.limits.body_grace, std::chrono::milliseconds{500});
-    EXPECT_EQ(got.limits.max_json_memory, 8192U);
-    const auto& at = got.limits;
-    EXPECT_EQ(at.stream_parts, 3U);
-    EXPECT_EQ(at.stream_requests, 5U);
-    const std::chrono::milliseconds all[] = {at.idle_timeout, at.handshake_timeout, at.head_timeout, at.body_timeout,
-                                             at.slot_timeout, at.write_timeout,     at.part_timeout, at.stream_timeout};
-    for (int i = 0; i < 8; ++i) EXPECT_EQ(all[i], std::chrono::seconds{i + 1}) << i;
-    EXPECT_EQ(at.drain_delay, std::chrono::milliseconds{900});
-    EXPECT_EQ(at.drain_timeout, std::chrono::milliseconds{700});
-    ASSERT_EQ(got.models.size(), 3U);
-    EXPECT_EQ(got.models[0].name + got.models[0].uri, "digitstcp://a:1");
-    EXPECT_EQ(got.models[1].name + got.models[1].uri, "minegdr://b:2");
-    EXPECT_EQ(got.models[2].name + got.models[2].uri, "minegdr://c:3");
+    EXPECT_EQ(got.http + ' ' + got.grpc + ' ' + got.metrics, "0.0.0.0:8000 [::1]:8001 127.0.0.1:8002");
+    EXPECT_TRUE(got.regions.system && got.regions.cuda && got.insecure);
+    EXPECT_EQ(got.tokens + ' ' + got.certificate + ' ' + got.key, "/run/tokens etc/door.pem etc/keys/door.key");
+    std::string models;
+    for (const model_place& each : got.models) models += each.name + '=' + each.uri + ' ';
+    EXPECT_EQ(models, "digits=tcp://a:1 mine=gdr://b:2 mine=gdr://c:3 ");
     ASSERT_EQ(got.described.size(), 1U);
     EXPECT_EQ(got.described[0].target, "other");
     EXPECT_TRUE(got.described[0].decoupled);
     EXPECT_EQ(got.described[0].input_bytes, 24U);
 }
 
-TEST(door_configuration, options_missing_from_the_file_keep_their_values) {
+struct limit {
+    const char* key;
+    std::function<std::size_t&(choices&)> of;
+    std::size_t least = 1;
+    std::size_t most = 100'000;
+};
+
+std::vector<limit> number_limits() {
+    constexpr std::size_t gib = std::size_t{1} << 30;
+    const auto of = [](std::size_t door_settings::*where) {
+        return [where](choices& in) -> std::size_t& { return in.limits.*where; };
+    };
+    return {{"connections", of(&door_settings::max_connections)},
+            {"address_connections", of(&door_settings::max_address_connections)},
+            {"calls", of(&door_settings::max_calls)},
+            {"model_requests", of(&door_settings::max_model_requests), 1, 1'000'000},
+            {"body_rate", of(&door_settings::body_rate), 0, gib},
+            {"grpc_memory", of(&door_settings::max_grpc_memory), 1 << 20, 64 * gib},
+            {"stream_parts", of(&door_settings::stream_parts), 1, max_parts},
+            {"stream_requests", of(&door_settings::stream_requests), 1, 1024},
+            {"json_bytes", of(&door_settings::max_json_bytes), 1024, gib},
+            {"json_memory", of(&door_settings::max_json_memory), 1024, 64 * gib},
+            {"regions", [](choices& in) -> std::size_t& { return in.regions.max_regions; }, 1, 1024},
+            {"region_bytes", [](choices& in) -> std::size_t& { return in.regions.max_bytes; }, 1, 1024 * gib}};
+}
+
+const std::pair<const char*, milliseconds door_settings::*> duration_limits[] = {
+    {"idle_timeout", &door_settings::idle_timeout},     {"handshake_timeout", &door_settings::handshake_timeout},
+    {"head_timeout", &door_settings::head_timeout},     {"body_timeout", &door_settings::body_timeout},
+    {"body_grace", &door_settings::body_grace},         {"slot_timeout", &door_settings::slot_timeout},
+    {"write_timeout", &door_settings::write_timeout},   {"part_timeout", &door_settings::part_timeout},
+    {"stream_timeout", &door_settings::stream_timeout}, {"ping_interval", &door_settings::ping_interval},
+    {"keepalive_time", &door_settings::keepalive_time}, {"keepalive_timeout", &door_settings::keepalive_timeout},
+    {"drain_delay", &door_settings::drain_delay},       {"drain_timeout", &door_settings::drain_timeout},
+};
+
+/// All limits, as numbers.
+std::vector<std::size_t> values_of(choices& from) {
+    std::vector<std::size_t> out;
+    for (const limit& each : number_limits()) out.push_back(each.of(from));
+    for (const auto& [key, where] : duration_limits)
+        out.push_back(static_cast<std::size_t>((from.limits.*where).count()));
+    return out;
+}
+
+/// What becomes of the limits with this one: the limit at `place` is `wanted`, and the others are as they were.
+void expect_only(std::size_t place, const char* key, const std::string& value, std::size_t wanted) {
     choices got;
-    ASSERT_TRUE(read_configuration("{}", "f", got));
-    EXPECT_EQ(got.http, choices{}.http);
-    EXPECT_EQ(got.limits.idle_timeout, door_settings{}.idle_timeout);
+    std::vector<std::size_t> all = values_of(got);
+    all.at(place) = wanted;
+    const auto read = read_configuration(std::string{R"({"limits": {")"} + key + R"(": )" + value + "}}", "f", got);
+    EXPECT_TRUE(read) << key << ": " << read.error().message;
+    EXPECT_EQ(values_of(got), all) << key << ": " << value;
+}
+
+void expect_refused(const char* key, const std::string& value, const std::string& wanted) {
+    const std::string said = refused(std::string{R"({"limits": {")"} + key + R"(": )" + value + "}}");
+    EXPECT_EQ(said, std::string{"etc/door.json: limits."} + key + ": " + wanted) << value;
+}
+
+TEST(door_configuration, each_limit_is_its_own_and_has_a_range) {
+    std::size_t place = 0;
+    for (const limit& each : number_limits()) {
+        for (const std::size_t good : {each.least, each.most}) expect_only(place, each.key, std::to_string(good), good);
+        ++place;
+        const std::string range =
+            "write a whole number from " + std::to_string(each.least) + " to " + std::to_string(each.most);
+        for (const std::string& wrong :
+             {std::to_string(each.most + 1), std::to_string(std::int64_t(each.least) - 1), std::string{"1.5"},
+              std::string{"1e300"}, std::string{"\"7\""}, std::string{"true"}, std::string{"null"}})
+            expect_refused(each.key, wrong, range);
+    }
+    for (const auto& [key, where] : duration_limits) {
+        expect_only(place, key, "\"7s\"", 7000);
+        expect_only(place++, key, "\"350ms\"", 350);
+        for (const char* wrong : {"5", "\"5\"", "\"\"", "\"-1s\"", "true", "null"})
+            expect_refused(key, wrong, "write a duration in quotes: \"500ms\" or \"10s\"");
+    }
+    EXPECT_EQ(most_of_an_address({.max_connections = 7, .max_address_connections = 5}), 5U);
+    EXPECT_EQ(most_of_an_address({.max_connections = 7}), 3U);
+    EXPECT_EQ(most_of_an_address({.max_connections = 1}), 1U);
 }
 
 TEST(door_configuration, an_unknown_key_is_refused_with_the_nearest_known_one) {
@@ -103,14 +150,10 @@ TEST(door_configuration, an_error_for_a_wrong_value_says_what_is_expected) {
              {R"({"insecure": "yes"})", "insecure: write true or false"},
              {R"({"shared_memory": true})", "shared_memory: write \"system\", \"cuda\" or \"system,cuda\""},
              {R"({"shared_memory": "gpu"})", "shared_memory: "},
-             {R"({"limits": {"regions": 0}})", "limits.regions: write a whole number from 1 to 1024"},
              {R"({"tokens": ["a"]})", "tokens: write the path of a file, in quotes"},
+             {R"({"tokens": ""})", "tokens: write the path of a file, in quotes"},
+             {R"({"tls": {"key": "a"}})", "tls: TLS needs both a 'certificate' and a 'key'"},
              {R"({"tls": {"certificate": "a"}})", "tls: TLS needs both a 'certificate' and a 'key'"},
-             {R"({"limits": {"connections": 0}})", "limits.connections: write a whole number from 1 to 100000"},
-             {R"({"limits": {"connections": -1}})", "limits.connections: write a whole number from 1 to 100000"},
-             {R"({"limits": {"connections": 1e300}})", "limits.connections: write a whole number"},
-             {R"({"limits": {"body_timeout": 5}})", "limits.body_timeout: write a duration in quotes"},
-             {R"({"limits": {"body_timeout": "5"}})", "limits.body_timeout: write a duration in quotes"},
              {R"({"limits": []})", "limits: write an object"},
              {R"({"models": ["a=b"]})", "models: write an object: {\"NAME\": \"URI\", …}"},
              {R"({"models": {"m": 1}})", "models.m: write the URI of the model's server, in quotes, or a list of them"},

@@ -3,11 +3,19 @@
 #include "serving/doors/counting/counted_request.hpp"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <random>
 #include <regex>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -19,100 +27,145 @@ using namespace std::chrono_literals;
 
 constexpr status_name statuses[] = {{200, "200"}, {404, "404"}, {500, "500"}};
 
-metrics_snapshot snapshot_of(const door_metrics& one) {
+/// What is not 0: values by family and labels, of histograms the sum and the count.
+using page = std::map<std::string, double>;
+
+page page_of(const door_metrics& one) {
     const door_metrics* const all[] = {&one};
-    return {.families = door_families(all)};
+    page out;
+    for (const metric_family& family : door_families(all))
+        for (const metric& each : family.series) {
+            std::string name = family.name;
+            for (const metric_label& label : each.labels) name += ' ' + label.second;
+            if (each.value != 0) out[name] = each.value;
+            if (each.count != 0) out[name + " count"] = static_cast<double>(each.count);
+        }
+    return out;
 }
 
-TEST(door_metrics, stages_of_a_request_make_up_the_whole) {
-    door_metrics metrics{"http", statuses, {"a", "b"}, 1000};
-    counted_request one;
-    const auto begin = counted_request::clock::time_point{} + 1h;
-    one.begin(metrics, begin);
-    EXPECT_EQ(snapshot_of(metrics).sum("accel_door_requests_in_flight", {{"model", ""}}), 1);
-    one.set_model(door_metrics::first_model + 1);
-    one.enter(request_stage::slot, begin + 1s);
-    one.enter(request_stage::receive, begin + 3s);
-    one.enter(request_stage::call, begin + 6s);
-    one.enter(request_stage::answer, begin + 10s);
-    one.answered(200);
-    EXPECT_EQ(snapshot_of(metrics).sum("accel_door_requests_in_flight", {{"model", "b"}}), 1);
-    one.end(begin + 15s);
-    const auto all = snapshot_of(metrics);
-    EXPECT_EQ(all.sum("accel_door_requests_in_flight"), 0);
-    EXPECT_EQ(all.sum("accel_door_requests_total", {{"door", "http"}, {"model", "b"}, {"status", "200"}}), 1);
-    EXPECT_EQ(all.sum("accel_door_request_seconds", {{"model", "b"}}), 1);
-    const auto family = std::ranges::find(all.families, "accel_door_stage_seconds", &metric_family::name);
-    ASSERT_NE(family, all.families.end());
-    double sum = 0;
-    for (const auto& [stage, wanted] : {std::pair{"receive", 4.0}, {"slot", 2.0}, {"call", 4.0}, {"answer", 5.0}})
-        for (const metric& each : family->series)
-            if (each.labels == std::vector<metric_label>{{"door", "http"}, {"model", "b"}, {"stage", stage}}) {
-                EXPECT_DOUBLE_EQ(each.value, wanted) << stage;
-                sum += each.value;
+/// What has happened to a request: stages and when it entered them, in seconds.
+struct history {
+    std::string model;
+    bool counts = false;
+    bool in_flight = false;
+    std::vector<std::pair<std::size_t, int>> stages;
+};
+
+constexpr std::array<const char*, request_stages> stages{"receive", "slot", "call", "answer"};
+
+class counted_sequence {
+  public:
+    explicit counted_sequence(unsigned seed) : random_(seed) {}
+
+    void step() {
+        const std::size_t i = random_() % requests_.size();
+        now_ += static_cast<int>(random_() % 4);
+        do_something(requests_[i], histories_[i]);
+        page expected = wanted_;
+        for (const history& each : histories_)
+            if (each.in_flight) expected["accel_door_requests_in_flight http " + each.model] += 1;
+        EXPECT_EQ(page_of(metrics_), expected);
+        if (!histories_[i].counts) return;
+        EXPECT_EQ(requests_[i].of_its_model(), std::ranges::count_if(histories_, [&](const history& each) {
+                      return each.in_flight && each.model == histories_[i].model;
+                  }));
+    }
+
+  private:
+    using clock = counted_request::clock;
+
+    [[nodiscard]] clock::time_point now() const { return clock::time_point{} + std::chrono::seconds{3600 + now_}; }
+    void count(const std::string& what, const std::string& labels, double by = 1) {
+        wanted_["accel_door_" + what + " http " + labels] += by;
+    }
+    void add_time(const std::string& what, const std::string& labels, int seconds) {
+        if (seconds > 0) count(what, labels, seconds);
+        count(what, labels + " count");
+    }
+    void do_something(counted_request& one, history& of) {
+        if (!of.counts) {
+            if (random_() % 4 == 0) one.end(now());  // another end does nothing
+            one.begin(metrics_, now());
+            of = {"", true, true, {{0, now_}}};
+            return;
+        }
+        switch (random_() % 10) {
+            case 0: {
+                const std::size_t row = 1 + random_() % 3;
+                of.model = std::array{"", "(unknown)", "a", "b"}[row];
+                return one.set_model(row);
             }
-    EXPECT_DOUBLE_EQ(sum, 15);
-}
-
-TEST(door_metrics, a_request_that_ends_early_has_only_the_stages_it_reached) {
-    door_metrics metrics{"grpc", statuses, {"a"}, 1000};
-    for (const bool asks_for_a_slot : {false, true}) {
-        counted_request one;
-        one.begin(metrics);
-        one.set_model(door_metrics::first_model);
-        if (asks_for_a_slot) one.enter(request_stage::slot);
-        one.answered(500);
-        one.end();
-        one.end();
+            case 1: {  // a status that the door does not know counts as the last one
+                const int status = std::array{200, 404, 500, 599}[random_() % 4];
+                count("requests_total", of.model + ' ' + std::to_string(std::min(status, 500)));
+                return one.answered(status);
+            }
+            case 2:
+                count("cancelled_total", of.model);
+                return one.cancelled();
+            case 3:
+                count("received_bytes_total", of.model, 7);
+                return one.received(7);
+            case 4:
+                count("sent_bytes_total", of.model, 9);
+                return one.sent(9);
+            case 5:
+                of.in_flight = false;
+                return one.leave();
+            case 6:
+                of.counts = of.in_flight = false;
+                return one.drop();
+            case 7:
+                end(of);
+                return one.end(now());
+            default: {
+                const std::size_t next = std::min<std::size_t>(of.stages.back().first + 1 + random_() % 2, 3);
+                of.stages.emplace_back(next, now_);
+                return one.enter(static_cast<request_stage>(next), now());
+            }
+        }
     }
-    const auto all = snapshot_of(metrics);
-    EXPECT_EQ(all.sum("accel_door_request_seconds"), 2) << "the second end does nothing";
-    for (const auto& [stage, wanted] : {std::pair{"receive", 1}, {"slot", 1}, {"call", 0}, {"answer", 0}})
-        EXPECT_EQ(all.sum("accel_door_stage_seconds", {{"stage", stage}}), wanted) << stage;
-}
-
-TEST(door_metrics, an_answered_request_makes_room_for_the_next) {
-    door_metrics metrics{"grpc", statuses, {"a"}, 1000};
-    counted_request one;
-    one.begin(metrics);
-    one.set_model(door_metrics::first_model);
-    one.leave();
-    counted_request next;
-    next.begin(metrics);
-    next.set_model(door_metrics::first_model);
-    EXPECT_EQ(next.of_its_model(), 1U);
-    one.end();
-    EXPECT_EQ(next.of_its_model(), 1U) << "it has left once";
-    EXPECT_EQ(snapshot_of(metrics).sum("accel_door_request_seconds"), 1) << "its times go on";
-}
-
-TEST(door_metrics, a_cancelled_request_leaves_the_gauge_of_requests_in_flight) {
-    door_metrics metrics{"http", statuses, {}, 1000};
-    {
-        counted_request gone;
-        gone.begin(metrics);
-        gone.cancelled();
+    /// Stages count only of requests for a model of the door that have waited for a slot.
+    void end(history& of) {
+        add_time("request_seconds", of.model, now_ - of.stages.front().second);
+        std::map<std::size_t, int> spent;
+        for (std::size_t i = 0; i < of.stages.size(); ++i)
+            spent[of.stages[i].first] +=
+                (i + 1 < of.stages.size() ? of.stages[i + 1].second : now_) - of.stages[i].second;
+        if (spent.contains(1) && (of.model == "a" || of.model == "b"))
+            for (const auto& [stage, seconds] : spent)
+                add_time("stage_seconds", of.model + ' ' + stages.at(stage), seconds);
+        of.counts = of.in_flight = false;
     }
-    const auto all = snapshot_of(metrics);
-    EXPECT_EQ(all.sum("accel_door_requests_in_flight"), 0);
-    EXPECT_EQ(all.sum("accel_door_cancelled_total"), 1);
-    EXPECT_EQ(all.sum("accel_door_request_seconds"), 0);
+
+    std::mt19937 random_;
+    int now_ = 0;
+    door_metrics metrics_{"http", statuses, {"a", "b"}, 1000};
+    std::array<counted_request, 4> requests_;
+    std::array<history, 4> histories_;
+    page wanted_;
+};
+
+TEST(door_metrics, a_page_shows_what_requests_did_and_nothing_else) {
+    for (unsigned seed = 0; seed < 50 && !::testing::Test::HasFailure(); ++seed) {
+        SCOPED_TRACE(seed);
+        counted_sequence random(seed);
+        for (int i = 0; i < 200 && !::testing::Test::HasFailure(); ++i) {
+            SCOPED_TRACE(i);
+            random.step();
+        }
+    }
 }
 
-TEST(door_metrics, names_of_clients_make_no_series) {
-    door_metrics metrics{"http", statuses, {"a"}, 1000};
-    const std::size_t rows = snapshot_of(metrics).families[1].series.size();
-    for (int i = 0; i < 100; ++i) {
-        counted_request one;
-        one.begin(metrics);
-        one.set_model(door_metrics::unknown_model);
-        one.answered(i % 2 == 0 ? 404 : 599);  // a status that the door does not know counts as the last one
-        one.end();
-    }
-    const auto all = snapshot_of(metrics);
-    EXPECT_EQ(all.families[1].series.size(), rows);
-    EXPECT_EQ(all.sum("accel_door_requests_total", {{"model", "(unknown)"}, {"status", "404"}}), 50);
-    EXPECT_EQ(all.sum("accel_door_requests_total", {{"model", "(unknown)"}, {"status", "500"}}), 50);
+TEST(door_metrics, a_duration_counts_in_each_bucket_that_is_as_long) {
+    for (const metric::bucket& each : duration_counts{}.read().buckets)
+        for (const int more : {0, 1}) {
+            duration_counts one;
+            one.add(std::chrono::nanoseconds{std::llround(each.upper * 1e9) + more});
+            for (const metric::bucket& seen : one.read().buckets)
+                EXPECT_EQ(seen.count, seen.upper > each.upper || (seen.upper == each.upper && more == 0) ? 1U : 0U);
+            EXPECT_EQ(one.read().count, 1U);
+        }
 }
 
 TEST(door_metrics, doors_share_families) {

@@ -2,7 +2,6 @@
 #include "sanitizers.hpp"
 #include "serving/doors/grpc/region_messages.hpp"
 #include "serving/doors/grpc/writer.hpp"
-#include "serving/doors/oip/route.hpp"
 #include "serving/doors/shared_memory/base64.hpp"
 #include "serving/doors/shared_memory/call_regions.hpp"
 #include "serving/doors/shared_memory/documents.hpp"
@@ -13,9 +12,16 @@
 #include <accel_transport/context.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -107,10 +113,11 @@ TEST(regions_base64, bytes_come_back_and_nothing_else_is_read) {
 
 TEST(regions_guard, missing_pages_read_as_zeros_and_are_reported) {
     const shared_object memory{4 * page};
-    memory.put(0, "first");
-    auto mapped = guarded_mapping::map(memory.file(), 0, 4 * page);
+    memory.put(100, "first");
+    auto mapped = guarded_mapping::map(memory.file(), 100, 4 * page - 100);
     ASSERT_TRUE(mapped) << mapped.error().message;
     const auto bytes = mapped.value()->bytes();
+    EXPECT_EQ(bytes.size(), 4 * page - 100);
     EXPECT_EQ(bytes[0], std::byte{'f'});
     EXPECT_FALSE(mapped.value()->lost());
     memory.resize(page);
@@ -118,7 +125,7 @@ TEST(regions_guard, missing_pages_read_as_zeros_and_are_reported) {
     EXPECT_FALSE(mapped.value()->lost());
     EXPECT_EQ(bytes[3 * page], std::byte{0});
     EXPECT_TRUE(mapped.value()->lost());
-    bytes[2 * page] = std::byte{'x'};  // into memory of this process
+    bytes[page - 100] = std::byte{'x'};  // into memory of this process
 }
 
 TEST(regions_guard, several_threads_may_meet_missing_pages) {
@@ -133,15 +140,6 @@ TEST(regions_guard, several_threads_may_meet_missing_pages) {
     for (int i = 0; i < 4; ++i) threads.emplace_back(read);
     for (std::thread& each : threads) each.join();
     EXPECT_TRUE(mapped.value()->lost());
-}
-
-TEST(regions_guard, a_mapping_begins_where_it_is_asked_to) {
-    const shared_object memory{2 * page};
-    memory.put(page - 1, "ab");
-    auto mapped = guarded_mapping::map(memory.file(), page - 1, 2);
-    ASSERT_TRUE(mapped);
-    EXPECT_EQ(mapped.value()->bytes().size(), 2U);
-    EXPECT_EQ(mapped.value()->bytes()[1], std::byte{'b'});
 }
 
 /// The handler is there already: other faults end the process as ever.
@@ -161,41 +159,51 @@ TEST(regions_guard, unrelated_bus_errors_end_the_process) {
     munmap(other, page);
 }
 
-TEST(regions_table, counts_and_sizes_are_bounded_until_the_last_user_ends) {
+/// A model of the table: sizes by name, and those of regions that somebody knows or uses.
+TEST(regions_table, regions_are_bounded_until_their_last_user_ends) {
     auto ctx = any_context();
     const shared_object memory{page};
-    region_table table{ctx, {.system = true, .max_regions = 2, .max_bytes = 100}, false};
-    const auto add = [&](const char* name, std::uint64_t bytes) {
-        return table.add(memory::system, object(name, memory.key(), bytes)).code();
-    };
-    EXPECT_EQ(add("a", 101), status::overloaded);
-    EXPECT_EQ(add("a", 60), status::ok);
-    EXPECT_EQ(add("a", 1), status::invalid_argument);
-    EXPECT_EQ(add("b", 41), status::overloaded);
-    EXPECT_EQ(add("b", 40), status::ok);
-    EXPECT_EQ(add("c", 0), status::invalid_argument);
-    auto used = table.find(0, {.region = "a", .offset = 0, .bytes = 60});
-    ASSERT_TRUE(used);
-    table.remove(memory::system, "");
-    EXPECT_EQ(add("c", 41), status::overloaded) << "a call uses 60 bytes of what was unregistered";
-    used->where.reset();
-    EXPECT_EQ(add("c", 100), status::ok);
-}
-
-TEST(regions_table, parts_lie_within_their_region) {
-    auto ctx = any_context();
-    const shared_object memory{page};
-    region_table table{ctx, {.system = true}, false};
-    ASSERT_TRUE(table.add(memory::system, object("r", memory.key(), 64)));
-    const auto finds = [&](std::uint64_t offset, std::uint64_t bytes) {
-        return table.find(0, {.region = "r", .offset = offset, .bytes = bytes}).code() == status::ok;
-    };
-    EXPECT_TRUE(finds(0, 64));
-    EXPECT_TRUE(finds(64, 0));
-    EXPECT_FALSE(finds(1, 64));
-    EXPECT_FALSE(finds(65, 0));
-    EXPECT_FALSE(finds(~std::uint64_t{0}, 2));
-    EXPECT_FALSE(finds(2, ~std::uint64_t{0}));
+    region_table table{ctx, {.system = true, .max_regions = 4, .max_bytes = 100}, false};
+    std::map<std::string, std::shared_ptr<std::uint64_t>> known;
+    std::vector<std::pair<std::shared_ptr<region>, std::shared_ptr<std::uint64_t>>> used;
+    std::mt19937 random(3);
+    for (int step = 0; step < 3000 && !::testing::Test::HasFailure(); ++step) {
+        SCOPED_TRACE(step);
+        std::set<std::shared_ptr<std::uint64_t>> live;
+        for (const auto& [name, each] : known) live.insert(each);
+        for (const auto& [where, each] : used) live.insert(each);
+        std::uint64_t taken = 0;
+        for (const auto& each : live) taken += *each;
+        EXPECT_EQ(table.taken().regions, live.size());
+        EXPECT_EQ(table.taken().bytes, taken);
+        EXPECT_EQ(table.list(memory::system, "").value().size(), known.size());
+        const std::string name(1, static_cast<char>('a' + random() % 5));
+        const std::uint64_t bytes = random() % 8 == 0 ? ~std::uint64_t{0} - random() % 3 : random() % 70;
+        const auto found = known.find(name);
+        switch (random() % 4) {
+            case 0: {
+                status wanted = live.size() < 4 && bytes <= 100 - taken ? status::ok : status::overloaded;
+                if (bytes == 0 || bytes > 1000 || found != known.end()) wanted = status::invalid_argument;
+                EXPECT_EQ(table.add(memory::system, object(name.c_str(), memory.key(), bytes)).code(), wanted);
+                if (wanted == status::ok) known[name] = std::make_shared<std::uint64_t>(bytes);
+                break;
+            }
+            case 1: {
+                const std::uint64_t offset = random() % 8 == 0 ? ~std::uint64_t{0} - random() % 3 : random() % 70;
+                const std::uint64_t end = found == known.end() ? 0 : *found->second;
+                auto part = table.find(0, {.region = name, .offset = offset, .bytes = bytes});
+                EXPECT_EQ(part.ok(), found != known.end() && offset <= end && bytes <= end - offset);
+                if (part) used.emplace_back(std::move(part->where), found->second);
+                break;
+            }
+            case 2:
+                table.remove(memory::cuda, name);  // of another kind
+                table.remove(memory::system, random() % 8 == 0 ? (known.clear(), "") : (known.erase(name), name));
+                break;
+            default:
+                if (!used.empty()) used.erase(used.begin() + static_cast<std::ptrdiff_t>(random() % used.size()));
+        }
+    }
 }
 
 TEST(regions_table, regions_that_are_not_allowed_are_refused) {
@@ -248,6 +256,9 @@ TEST(regions_of_a_call, a_payload_is_lent_with_zeros_between_its_tensors) {
     auto regions = call_regions::open(table, inputs, {}, model);
     ASSERT_TRUE(regions);
     EXPECT_TRUE(regions->lend(placed_inputs(model), "tcp").empty()) << "tcp reads with system calls";
+    auto beside = call_regions::open(table, std::span{inputs}.first(1), {}, model);
+    EXPECT_TRUE(beside->lend(placed_inputs(model), "rdma").empty()) << "the other input lies in no region";
+    EXPECT_EQ(call_regions::open(nullptr, inputs, {}, model).code(), status::unsupported);
     const auto lent = regions->lend(placed_inputs(model), "rdma");
     ASSERT_EQ(lent.size(), 3U);
     EXPECT_EQ(lent[0].size(), 4U);
@@ -260,18 +271,6 @@ TEST(regions_of_a_call, a_payload_is_lent_with_zeros_between_its_tensors) {
     EXPECT_FALSE(regions->check_kept());
     auto later = call_regions::open(table, inputs, {}, model);
     EXPECT_TRUE(later->lend(placed_inputs(model), "rdma").empty()) << "what was lost is lent no more";
-}
-
-TEST(regions_of_a_call, inputs_outside_regions_cause_a_copy) {
-    auto ctx = any_context();
-    const auto model = two_and_two();
-    const shared_object memory{page};
-    const auto table = std::make_shared<region_table>(ctx, permission{.system = true}, true);
-    ASSERT_TRUE(table->add(memory::system, object("r", memory.key(), 64)));
-    const std::vector<oip::region_input> inputs{{1, {"r", 4, 8}}};
-    auto regions = call_regions::open(table, inputs, {}, model);
-    EXPECT_TRUE(regions->lend(placed_inputs(model), "rdma").empty());
-    EXPECT_EQ(call_regions::open(nullptr, inputs, {}, model).code(), status::unsupported);
 }
 
 TEST(regions_documents, registrations_are_read_and_listed) {
@@ -292,20 +291,6 @@ TEST(regions_documents, registrations_are_read_and_listed) {
           R"({"raw_handle":{"b64":"?"},"device_id":0,"byte_size":1})", R"({"raw_handle":{"b64":"YQ=="},"byte_size":1})",
           R"({"raw_handle":{"b64":"YQ=="},"device_id":-1,"byte_size":1})"})
         EXPECT_FALSE(read_registration(memory::cuda, "r", bad)) << bad;
-}
-
-TEST(regions_documents, paths_name_a_kind_and_maybe_a_region) {
-    auto one = oip::find_route("/v2/systemsharedmemory/region/a%2Fb/register");
-    ASSERT_TRUE(one);
-    EXPECT_EQ(one->what, oip::action::region_register);
-    EXPECT_EQ(one->region, "a/b");
-    EXPECT_FALSE(one->on_gpu);
-    auto all = oip::find_route("/v2/cudasharedmemory/unregister");
-    ASSERT_TRUE(all);
-    EXPECT_TRUE(all->what == oip::action::region_unregister && all->on_gpu && all->region.empty());
-    for (const char* none : {"/v2/systemsharedmemory", "/v2/systemsharedmemory/register", "/v2/sharedmemory/status",
-                             "/v2/systemsharedmemory/region/a", "/v2/systemsharedmemory/region//status"})
-        EXPECT_EQ(oip::find_route(none).code(), status::not_found) << none;
 }
 
 TEST(regions_messages, grpc_messages_are_read_and_written_like_documents) {
