@@ -97,21 +97,6 @@ TEST(model_server, a_server_answers_pending_requests_at_sigterm) {
     EXPECT_EQ(seen->requests, 4U);
 }
 
-TEST(model_server, a_server_adds_up_the_counts_of_its_processes) {
-    context ctx = context::open({.log = log_level::off}).value();
-    started_server server = start({any_port(), "--model", "digits", "--contexts", "2"});
-    ASSERT_EQ(server.ready.endpoints.size(), 2U);
-    for (const std::string& each : server.ready.endpoints) {
-        auto to = connect_to(ctx, each);
-        EXPECT_EQ(ask(to, target_of("digits"), bytes(256), inputs_of(*find_model("digits"))).code, status::ok);
-    }
-    int status_code = -1;
-    const auto seen = end(server, status_code);
-    EXPECT_EQ(status_code, 0);
-    ASSERT_TRUE(seen);
-    EXPECT_EQ(seen->requests, 2U);
-}
-
 /// The processes whose parent is this one, by /proc.
 std::vector<pid_t> children_of(pid_t parent) {
     const std::string path = "/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children";
@@ -141,10 +126,11 @@ TEST(model_server, a_server_reloads_its_keys_at_sighup) {
     EXPECT_EQ(status_code, 0);
 }
 
-TEST(model_server, a_server_passes_sighup_on_to_its_processes) {
+TEST(model_server, a_server_passes_sighup_on_to_its_processes_and_adds_up_their_counts) {
     context ctx = context::open({.log = log_level::off}).value();
     const error_output said;
     started_server server = start({any_port(), "--model", "digits", "--contexts", "2"});
+    ASSERT_EQ(server.ready.endpoints.size(), 2U);
     (void)::kill(server.process.id(), SIGHUP);
     EXPECT_TRUE(eventually([&] { return said.count("SIGHUP: no URI has keys") == 2; })) << said.text();
     for (const std::string& each : server.ready.endpoints) {
@@ -152,8 +138,10 @@ TEST(model_server, a_server_passes_sighup_on_to_its_processes) {
         EXPECT_EQ(ask_digits(to), status::ok);
     }
     int status_code = -1;
-    EXPECT_TRUE(end(server, status_code));
+    const auto seen = end(server, status_code);
     EXPECT_EQ(status_code, 0);
+    ASSERT_TRUE(seen);
+    EXPECT_EQ(seen->requests, 2U);
 }
 
 TEST(model_server, a_server_fails_when_one_of_its_processes_dies) {

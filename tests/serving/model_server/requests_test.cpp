@@ -4,7 +4,6 @@
 #include "serving/models/loaded_models.hpp"
 
 #include <cstring>
-#include <optional>
 
 #include <gmock/gmock.h>
 
@@ -23,52 +22,60 @@ tensor floats_of(std::initializer_list<std::uint32_t> shape) {
 class model_requests : public model_rig {
   protected:
     void SetUp() override { serve({"digits", "mobilenet_v3"}); }
-
-    void expect_refused(std::string_view model, const std::vector<tensor>& described, status code,
-                        std::string_view sentence) {
-        auto to = connect();
-        std::size_t length = 8;
-        for (const tensor& each : described) length = std::max(length, std::size_t{each.offset + size_bytes(each)});
-        const outcome seen = ask(to, target_of(model), bytes(length), described);
-        EXPECT_EQ(seen.code, code) << seen.text;
-        EXPECT_THAT(seen.text, HasSubstr(std::string{sentence}));
+    [[nodiscard]] served_statistics seen_of(std::string_view model) const {
+        for (const model_registry::row& each : registry->statistics())
+            if (each.name == model) return each.seen;
+        return {};
     }
 };
 
-TEST_P(model_requests, a_request_without_tensors_is_told_what_the_model_takes) {
-    expect_refused("digits", {}, status::invalid_argument,
-                   "the request describes no tensors: 'digits' takes float32 1x1x8x8, or an image of uint8 480x640x3");
-}
+struct refused_request {
+    std::vector<tensor> described;
+    const char* sentence;
+    status code = status::invalid_argument;
+    const char* model = "digits";
+    float first = 0;  ///< value
+};
 
-TEST_P(model_requests, a_wrong_number_of_tensors_is_refused) {
-    const tensor one = floats_of({1, 1, 8, 8});
-    tensor two = one;
-    two.offset = 256;
-    expect_refused("digits", {one, two}, status::invalid_argument, "'digits' takes 1 tensor, but the request has 2");
-}
-
-TEST_P(model_requests, a_wrong_type_is_refused) {
-    tensor wrong = floats_of({1, 1, 8, 8});
-    wrong.type = {type_code::signed_integer, 32, 1};
-    expect_refused("digits", {wrong}, status::invalid_argument,
-                   "tensor 0 is int32: 'digits' takes float32, or uint8 as a raw image");
-}
-
-TEST_P(model_requests, a_wrong_rank_is_refused) {
-    expect_refused("digits", {floats_of({8, 8})}, status::invalid_argument,
-                   "tensor 0 has 2 dimensions: 'digits' takes 4, as in 1x1x8x8");
-}
-
-TEST_P(model_requests, a_wrong_shape_is_refused) {
-    expect_refused("digits", {floats_of({1, 1, 8, 9})}, status::invalid_argument,
-                   "tensor 0 has the shape 1x1x8x9: 'digits' takes 1x1x8x8");
-}
-
-TEST_P(model_requests, an_image_of_another_size_is_refused) {
-    tensor image = image_of(*find_model("digits"));
+/// Of digits, which takes 1x1x8x8 floats or an image of 480x640x3 bytes.
+std::vector<refused_request> refused_requests() {
+    const tensor good = floats_of({1, 1, 8, 8});
+    tensor second = good, integers = good, doubles = good, image = image_of(*find_model("digits"));
+    second.offset = 256;
+    integers.type = {type_code::signed_integer, 32, 1};
+    doubles.type.bits = 64;
     image.shape[0] = 479;
-    expect_refused("digits", {image}, status::invalid_argument,
-                   "tensor 0 has the shape 479x640x3: 'digits' takes 480x640x3");
+    return {
+        {{}, "the request describes no tensors: 'digits' takes float32 1x1x8x8, or an image of uint8 480x640x3"},
+        {{good, second}, "'digits' takes 1 tensor, but the request has 2"},
+        {{integers}, "tensor 0 is int32: 'digits' takes float32, or uint8 as a raw image"},
+        {{doubles}, "tensor 0 is float64: 'digits' takes float32, or uint8 as a raw image"},
+        {{floats_of({8, 8})}, "tensor 0 has 2 dimensions: 'digits' takes 4, as in 1x1x8x8"},
+        {{floats_of({1, 1, 8, 9})}, "tensor 0 has the shape 1x1x8x9: 'digits' takes 1x1x8x8"},
+        {{floats_of({2, 1, 8, 8})}, "tensor 0 has the shape 2x1x8x8: 'digits' takes 1x1x8x8"},
+        {{image}, "tensor 0 has the shape 479x640x3: 'digits' takes 480x640x3"},
+        {{good}, "", status::invalid_argument, "digits", 2},
+        {{good}, "the model 'resnet50' is not loaded", status::not_found, "resnet50"},
+    };
+}
+
+TEST_P(model_requests, requests_that_a_model_does_not_take_are_refused_with_a_sentence) {
+    auto to = connect();
+    const auto rows = refused_requests();
+    for (const refused_request& each : rows) {
+        SCOPED_TRACE(each.sentence);
+        std::size_t length = 8;
+        for (const tensor& one : each.described) length = std::max(length, std::size_t{one.offset + size_bytes(one)});
+        bytes payload(length);
+        std::memcpy(payload.data(), &each.first, sizeof each.first);
+        const outcome seen = ask(to, target_of(each.model), payload, each.described);
+        EXPECT_EQ(seen.code, each.code) << seen.text;
+        EXPECT_THAT(seen.text, HasSubstr(each.sentence));
+        EXPECT_FALSE(seen.text.empty());
+    }
+    EXPECT_EQ(ask(to, target_of("digits"), bytes(256), inputs_of(*find_model("digits"))).code, status::ok);
+    EXPECT_EQ(seen_of("digits").requests, rows.size()) << "one was for resnet50";
+    EXPECT_EQ(seen_of("digits").errors, rows.size() - 1);
 }
 
 TEST_P(model_requests, reports_the_required_size_when_the_response_does_not_fit) {
@@ -80,45 +87,23 @@ TEST_P(model_requests, reports_the_required_size_when_the_response_does_not_fit)
     EXPECT_THAT(seen.text, HasSubstr("response_bytes=4000"));
 }
 
-TEST_P(model_requests, a_request_for_a_model_that_is_not_loaded_is_not_found) {
-    expect_refused("resnet50", {floats_of({1, 3, 224, 224})}, status::not_found, "the model 'resnet50' is not loaded");
-}
-
-TEST_P(model_requests, refused_values_are_answered_with_a_sentence) {
-    auto to = connect();
-    bytes payload(256);
-    const float wrong = 2;
-    std::memcpy(payload.data(), &wrong, sizeof wrong);
-    const outcome seen = ask(to, target_of("digits"), payload, inputs_of(*find_model("digits")));
-    EXPECT_EQ(seen.code, status::invalid_argument);
-    EXPECT_FALSE(seen.text.empty());
-}
-
+/// A tensor may lie anywhere in the payload.
 TEST_P(model_requests, answers_describe_their_tensors) {
     auto to = connect();
     const model_shapes& shapes = *find_model("mobilenet_v3");
-    const bytes payload = some_bytes(payload_bytes(shapes.inputs), 1);
-    const outcome seen = ask(to, to.resolve("mobilenet_v3").value(), payload, inputs_of(shapes));
-    ASSERT_EQ(seen.code, status::ok) << seen.text;
-    bytes expected(payload_bytes(shapes.outputs));
-    synthetic_answer(payload, expected);
-    EXPECT_EQ(seen.content, expected);
-    ASSERT_EQ(seen.tensors.size(), 1U);
-    EXPECT_EQ(seen.tensors[0].rank, 2U);
-    EXPECT_EQ(seen.tensors[0].shape[1], 1000U);
-}
-
-TEST_P(model_requests, a_tensor_may_lie_anywhere_in_the_payload) {
-    auto to = connect();
-    const model_shapes& shapes = *find_model("mobilenet_v3");
-    const bytes payload = some_bytes(payload_bytes(shapes.inputs) + 128, 2);
-    tensor moved = shapes.inputs[0];
-    moved.offset = 128;
-    const outcome seen = ask(to, target_of("mobilenet_v3"), payload, {&moved, 1});
-    ASSERT_EQ(seen.code, status::ok) << seen.text;
-    bytes expected(payload_bytes(shapes.outputs));
-    synthetic_answer(std::span{payload}.subspan(128), expected);
-    EXPECT_EQ(seen.content, expected);
+    for (const std::size_t offset : {0U, 128U}) {
+        const bytes payload = some_bytes(payload_bytes(shapes.inputs) + offset, 1);
+        tensor moved = shapes.inputs[0];
+        moved.offset = offset;
+        const outcome seen = ask(to, to.resolve("mobilenet_v3").value(), payload, {&moved, 1});
+        ASSERT_EQ(seen.code, status::ok) << seen.text;
+        bytes expected(payload_bytes(shapes.outputs));
+        synthetic_answer(std::span{payload}.subspan(offset), expected);
+        EXPECT_EQ(seen.content, expected);
+        ASSERT_EQ(seen.tensors.size(), 1U);
+        EXPECT_EQ(seen.tensors[0].rank, 2U);
+        EXPECT_EQ(seen.tensors[0].shape[1], 1000U);
+    }
 }
 
 TEST_P(model_requests, the_server_preprocesses_raw_images) {
@@ -140,57 +125,51 @@ TEST_P(model_requests, the_server_preprocesses_raw_images) {
     (void)to.release(done[0].id);
 }
 
-TEST_P(model_requests, four_clients_get_their_own_answers) {
+/// What clients have seen of a model that comes and goes.
+struct sightings {
+    std::atomic<bool> stop{false};
+    std::atomic<int> with{0}, without{0}, wrong{0}, listed{0}, unlisted{0};
+};
+
+void ask_for_answers(channel to, std::uint32_t client, sightings& seen) {
     const model_shapes& shapes = *find_model("mobilenet_v3");
-    std::atomic<int> wrong{0};
-    std::vector<std::thread> clients;
-    for (std::uint32_t client = 0; client < 4; ++client) {
-        clients.emplace_back([&, client] {
-            auto to = connect();
-            for (std::uint32_t i = 0; i < 20; ++i) {
-                const bytes payload = some_bytes(payload_bytes(shapes.inputs), client * 100 + i);
-                bytes expected(payload_bytes(shapes.outputs));
-                synthetic_answer(payload, expected);
-                if (ask(to, target_of("mobilenet_v3"), payload, inputs_of(shapes)).content != expected) ++wrong;
-            }
-        });
+    for (std::uint32_t i = 0; !seen.stop; ++i) {
+        const bytes payload = some_bytes(payload_bytes(shapes.inputs), client * 1000 + i);
+        bytes expected(payload_bytes(shapes.outputs));
+        synthetic_answer(payload, expected);
+        const outcome got = ask(to, target_of("mobilenet_v3"), payload, inputs_of(shapes));
+        const bool right = got.code == status::ok && got.content == expected;
+        ++(right ? seen.with : got.code == status::not_found ? seen.without : seen.wrong);
     }
-    for (std::thread& each : clients) each.join();
-    EXPECT_EQ(wrong, 0);
-    EXPECT_EQ(registry->statistics()[0].seen.requests, 80U);
 }
 
-TEST_P(model_requests, a_model_can_be_unloaded_and_loaded_under_load) {
-    const model_shapes& shapes = *find_model("mobilenet_v3");
-    const bytes payload = some_bytes(payload_bytes(shapes.inputs), 7);
-    bytes expected(payload_bytes(shapes.outputs));
-    synthetic_answer(payload, expected);
-    std::atomic<bool> stop{false};
-    std::atomic<int> answered{0}, absent{0}, other{0};
-    std::vector<std::thread> clients;
-    for (int client = 0; client < 3; ++client) {
-        clients.emplace_back([&] {
-            auto to = connect();
-            while (!stop) {
-                const outcome seen = ask(to, target_of("mobilenet_v3"), payload, inputs_of(shapes));
-                if (seen.code == status::ok && seen.content == expected)
-                    ++answered;
-                else
-                    ++(seen.code == status::not_found ? absent : other);
-            }
-        });
+void ask_for_models(channel to, sightings& seen) {
+    while (!seen.stop) {
+        const outcome got = ask(to, target_of(loaded_models_target), {}, {});
+        const bool good = got.code == status::ok && names_model(got.content, target_of("digits"));
+        ++(!good ? seen.wrong : names_model(got.content, target_of("mobilenet_v3")) ? seen.listed : seen.unlisted);
     }
+}
+
+TEST_P(model_requests, clients_see_a_model_come_and_go_under_load) {
+    sightings seen;
+    std::vector<std::jthread> clients;
+    for (std::uint32_t i = 0; i < 3; ++i) clients.emplace_back([&, i] { ask_for_answers(connect(), i, seen); });
+    clients.emplace_back([&] { ask_for_models(connect(), seen); });
+    const auto are_seen = [](std::atomic<int>& answers, std::atomic<int>& lists) {
+        return eventually(
+            [&, before = answers.load(), listed = lists.load()] { return answers > before + 3 && lists > listed + 1; });
+    };
     for (int round = 0; round < 5; ++round) {
-        const int before = answered;
-        EXPECT_TRUE(eventually(patience(10s), [&] { return answered > before; }));
-        ASSERT_TRUE(registry->unload("mobilenet_v3"));
-        const int missed = absent;
-        EXPECT_TRUE(eventually(patience(10s), [&] { return absent > missed; }));
-        ASSERT_TRUE(registry->load(parse_model_spec("mobilenet_v3").value()));
+        EXPECT_TRUE(are_seen(seen.with, seen.listed));
+        EXPECT_TRUE(registry->unload("mobilenet_v3"));
+        EXPECT_TRUE(are_seen(seen.without, seen.unlisted));
+        EXPECT_TRUE(registry->load(parse_model_spec("mobilenet_v3").value()));
     }
-    stop = true;
-    for (std::thread& each : clients) each.join();
-    EXPECT_EQ(other, 0);
+    seen.stop = true;
+    clients.clear();
+    EXPECT_EQ(seen.wrong, 0);
+    EXPECT_EQ(seen_of("mobilenet_v3").requests, static_cast<std::uint64_t>(seen.with)) << "also of former ones";
     EXPECT_EQ(registry->load(parse_model_spec("mobilenet_v3").value()).code(), status::invalid_state);
 }
 
@@ -233,30 +212,6 @@ TEST_P(model_requests, a_client_that_keeps_its_answer_delays_no_change_of_the_mo
     EXPECT_TRUE(names_model(kept[0].response, target_of("digits")));
     EXPECT_EQ(kept[0].response.size(), 2 * sizeof(target::number));
     EXPECT_EQ(slow.release(call), status::ok);
-}
-
-TEST_P(model_requests, questions_are_answered_while_models_come_and_go) {
-    std::atomic<bool> stop{false};
-    std::atomic<int> with{0}, without{0}, other{0};
-    std::thread client([&] {
-        auto to = connect();
-        while (!stop) {
-            const outcome seen = ask(to, target_of(loaded_models_target), {}, {});
-            const bool good = seen.code == status::ok && names_model(seen.content, target_of("mobilenet_v3"));
-            ++(!good ? other : names_model(seen.content, target_of("digits")) ? with : without);
-        }
-    });
-    for (int round = 0; round < 20; ++round) {
-        const int before = with;
-        EXPECT_TRUE(eventually(patience(10s), [&] { return with > before; }));
-        ASSERT_TRUE(registry->unload("digits"));
-        const int missed = without;
-        EXPECT_TRUE(eventually(patience(10s), [&] { return without > missed; }));
-        ASSERT_TRUE(registry->load(parse_model_spec("digits").value()));
-    }
-    stop = true;
-    client.join();
-    EXPECT_EQ(other, 0);
 }
 
 ACCEL_MODELS_OVER_LOCAL_AND_TCP(model_requests);
