@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which servers a request is given to, when some are lost: the rule alone, then the forwarder in one process, over
-// `local`.
+// Which servers a request is given to, when some are lost: the rule alone, then models that are not everywhere, with
+// the forwarder in one process, over `local`. forwarder_sequences_test has the rest.
 #include "serving/gateway/forwarder.hpp"
 
 #include "gateway_rig.hpp"
-#include "held_exchanges.hpp"
 #include "payload.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <deque>
 #include <memory>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -21,60 +23,32 @@ namespace gateway = examples::gateway;
 
 using gateway::offer;
 
-/// What servers do with a request, in the order in which they are asked.
-struct servers_that {
-    std::vector<offer> answers;
-    std::size_t asked = 0;
-    std::uint32_t losses = 0;  ///< of the request
+constexpr std::array offers{offer::taken, offer::full, offer::away, offer::lost, offer::refused};
 
-    [[nodiscard]] offer take_in_turn(bool* passed_over = nullptr) {
-        const gateway::offered out = gateway::offer_in_turn(answers.size(), losses, [this](std::size_t i) {
-            ++asked;
-            return answers[i];
+/// Three servers that do each of these things, and requests that were lost so often before.
+TEST(offers_of_a_request, a_request_is_offered_to_each_server_until_one_takes_it) {
+    for (std::size_t combination = 0; combination < 4 * 5 * 5 * 5; ++combination) {
+        const std::vector<offer> does{offers[combination / 4 % 5], offers[combination / 20 % 5],
+                                      offers[combination / 100]};
+        const auto before = static_cast<std::uint32_t>(combination % 4);
+        std::uint32_t losses = before;
+        std::vector<offer> asked;
+        const gateway::offered out = gateway::offer_in_turn(does.size(), losses, [&](std::size_t i) {
+            EXPECT_EQ(i, asked.size());
+            return asked.emplace_back(does.at(i));
         });
-        if (passed_over != nullptr) *passed_over = out.passed_over;
-        return out.what;
+        const auto count = [&](offer what) { return std::ranges::count(asked, what); };
+        SCOPED_TRACE(combination);
+        EXPECT_EQ(losses, before + count(offer::lost)) << "also those before a wait count";
+        const bool ends = asked.back() == offer::taken || asked.back() == offer::refused;
+        const bool lost = losses > does.size();  // each server, and one in the place of one
+        EXPECT_EQ(count(offer::taken) + count(offer::refused), ends ? 1 : 0);
+        EXPECT_EQ(asked.size() == does.size() || ends || lost, true);
+        EXPECT_TRUE(!lost || asked.back() == offer::lost);
+        const offer rest = count(offer::full) > 0 ? offer::full : offer::away;
+        EXPECT_EQ(out.what, ends ? asked.back() : lost ? offer::lost : rest);
+        EXPECT_EQ(out.passed_over, before + count(offer::away) + count(offer::lost) > 0);
     }
-};
-
-TEST(offers_of_a_request, a_lost_request_is_offered_to_one_other_server) {
-    servers_that are{{offer::lost, offer::taken, offer::taken}};
-    bool passed_over = false;
-    EXPECT_EQ(are.take_in_turn(&passed_over), offer::taken);
-    EXPECT_EQ(are.asked, 2U);
-    EXPECT_TRUE(passed_over);
-}
-
-TEST(offers_of_a_request, a_lost_request_is_offered_to_each_server_and_one_replacement) {
-    servers_that are{{offer::lost, offer::lost, offer::taken}};
-    EXPECT_EQ(are.take_in_turn(), offer::taken);
-    servers_that all{{offer::lost, offer::lost}};
-    EXPECT_EQ(all.take_in_turn(), offer::away);
-    EXPECT_EQ(all.take_in_turn(), offer::lost);
-    EXPECT_EQ(all.asked, 3U) << "two servers, and one in the place of the first";
-}
-
-TEST(offers_of_a_request, losses_before_a_wait_count) {
-    servers_that are{{offer::lost, offer::full}};
-    EXPECT_EQ(are.take_in_turn(), offer::full);
-    are.answers = {offer::lost, offer::lost};
-    EXPECT_EQ(are.take_in_turn(), offer::lost);
-    EXPECT_EQ(are.asked, 4U);
-}
-
-TEST(offers_of_a_request, any_number_of_absent_servers_are_passed_over) {
-    servers_that are{{offer::away, offer::away, offer::away, offer::away, offer::taken}};
-    EXPECT_EQ(are.take_in_turn(), offer::taken);
-    servers_that none{{offer::away, offer::away, offer::away}};
-    EXPECT_EQ(none.take_in_turn(), offer::away);
-    servers_that busy{{offer::away, offer::full, offer::away}};
-    EXPECT_EQ(busy.take_in_turn(), offer::full);
-}
-
-TEST(offers_of_a_request, a_refusal_ends_the_offers) {
-    servers_that are{{offer::full, offer::refused, offer::taken}};
-    EXPECT_EQ(are.take_in_turn(), offer::refused);
-    EXPECT_EQ(are.asked, 2U);
 }
 
 /// A server behind the forwarder, and what reached it.
@@ -153,20 +127,6 @@ class forwarding : public ::testing::Test {
     std::optional<channel> client_;
 };
 
-TEST_F(forwarding, any_number_of_absent_servers_are_passed_over) {
-    for (int i = 0; i < 3; ++i) (void)add_server();
-    server_behind& fourth = add_server();
-    for (std::size_t i = 0; i < 3; ++i) behind_[i].serves.reset();
-    ASSERT_TRUE(eventually(patience(20s), [&] {
-        poll_servers();
-        return !servers_[0].connected() && !servers_[1].connected() && !servers_[2].connected();
-    }));
-    send(1);
-    EXPECT_EQ(answer(), status::ok);
-    EXPECT_EQ(fourth.asked, 1);
-    EXPECT_EQ(counted().retried, 1U);
-}
-
 /// A handler that passes `closed` on, and one whose model was unloaded.
 class forwarding_of_unseen : public forwarding, public ::testing::WithParamInterface<status> {
   protected:
@@ -175,43 +135,12 @@ class forwarding_of_unseen : public forwarding, public ::testing::WithParamInter
     }
 };
 
-TEST_P(forwarding_of_unseen, offers_the_same_bytes_to_the_next_server) {
-    server_behind& first = add_server(refuses());
-    server_behind& second = add_server();
-    send(1);
-    EXPECT_EQ(answer(), status::ok);
-    EXPECT_EQ(first.asked, 1);
-    EXPECT_EQ(second.asked, 1);
-    EXPECT_EQ(counted().retried, 1U);
-}
-
 TEST_P(forwarding_of_unseen, ends_where_no_other_server_takes_the_request) {
     for (int i = 0; i < 3; ++i) (void)add_server(refuses());
     send(1);
     EXPECT_EQ(answer(), GetParam());
     for (const server_behind& each : behind_) EXPECT_LE(each.asked, 2);
     EXPECT_EQ(passing_.open(), 0U);
-}
-
-/// No queue: a request that was accepted is not refused because it comes back.
-TEST_P(forwarding_of_unseen, waits_for_a_slot_of_the_other_server) {
-    held_exchanges held;
-    add_server(held.keeper());
-    server_behind& second = add_server();
-    send(1);
-    ASSERT_TRUE(held.wait_for(1));
-    channel& busy = servers_[1].lines().front().path;
-    std::vector<call_view> taken(busy.slots());
-    for (call_view& each : taken) ASSERT_EQ(busy.begin(each), status::ok);
-    (void)held.take().fail(GetParam(), unseen_code, "not here");
-    ASSERT_TRUE(eventually(patience(20s), [&] {
-        poll_servers();
-        return counted().queued == 1;
-    }));
-    for (const call_view& each : taken) EXPECT_EQ(busy.release(each.id), status::ok);
-    passing_.look_after(ways_);
-    EXPECT_EQ(answer(), status::ok);
-    EXPECT_EQ(second.asked, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(answers, forwarding_of_unseen, ::testing::Values(status::closed, status::not_found),
@@ -222,6 +151,7 @@ TEST_F(forwarding, says_not_found_only_if_no_server_has_the_model) {
     server_behind& second = add_server();
     send(1);
     EXPECT_EQ(answer(), status::ok);
+    EXPECT_EQ(counted().retried, 1U);
     second.serves.reset();
     ASSERT_TRUE(eventually(patience(20s), [&] {
         poll_servers();
@@ -231,23 +161,6 @@ TEST_F(forwarding, says_not_found_only_if_no_server_has_the_model) {
     EXPECT_EQ(answer(), status::peer_lost) << "it restarts, and has the model";
     EXPECT_EQ(first.asked, 2);
     EXPECT_EQ(second.asked, 1);
-}
-
-TEST_F(forwarding, a_failure_of_a_handler_is_passed_on) {
-    static constexpr std::array said{status::not_found, status::closed};
-    server_behind& first = add_server([next = 0U](exchange one) mutable {
-        (void)one.fail(said.at(next / 2), next % 2 * 7, "of the handler");
-        ++next;
-    });
-    server_behind& second = add_server();
-    for (int i = 0; i < 4; ++i) {
-        send(1);  // round robin: to the first
-        EXPECT_EQ(answer(), said.at(static_cast<std::size_t>(i) / 2));
-        EXPECT_EQ(first.asked, i + 1);
-        send(2);
-        EXPECT_EQ(answer(), status::ok);
-        EXPECT_EQ(second.asked, i + 1);
-    }
 }
 
 TEST_F(forwarding, a_server_without_the_model_is_asked_again_later) {
@@ -263,20 +176,6 @@ TEST_F(forwarding, a_server_without_the_model_is_asked_again_later) {
     EXPECT_GE(first.asked, 1);
     EXPECT_LE(first.asked, 1 + took / gateway::route::between_questions);
     EXPECT_EQ(second.asked, 20);
-}
-
-TEST_F(forwarding, a_request_that_its_server_received_is_not_repeated) {
-    held_exchanges held;
-    server_behind& first = add_server(held.keeper());
-    server_behind& second = add_server();
-    send(1);
-    ASSERT_TRUE(held.wait_for(1));
-    first.serves.reset();
-    EXPECT_EQ(answer(), status::peer_lost);
-    held.clear();
-    EXPECT_EQ(first.asked, 1);
-    EXPECT_EQ(second.asked, 0);
-    EXPECT_EQ(counted().retried, 0U);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "payload.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <stdexcept>
@@ -101,6 +102,11 @@ void answer_changed(exchange one) {
     bytes.resize(std::min(bytes.size(), one.response().size()));
     change(bytes);
     put(one.response(), bytes);
+    std::array<tensor, 4> list;
+    std::size_t count = 0;
+    if (one.tensors(list, count) == status::ok &&
+        one.describe(bytes.size(), std::span{list}.first(count)) != status::ok)
+        return (void)one.fail(status::application_error, 0, "no room for the description");
     (void)one.reply(bytes.size());
 }
 

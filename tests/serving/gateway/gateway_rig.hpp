@@ -44,7 +44,7 @@ class gateway_process {
 /// A client of the gateway.
 [[nodiscard]] channel connect(context& ctx, const std::string& uri, channel_options options = {});
 
-/// What the tests' servers answer: the request's bytes, each changed, as many as the client accepts.
+/// What the tests' servers answer: the request's bytes, each changed, as many as the client accepts, and its tensors.
 void answer_changed(exchange one);
 [[nodiscard]] bool is_changed(std::span<const std::byte> response, std::uint64_t seed, std::size_t length);
 

@@ -7,9 +7,12 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -51,7 +54,7 @@ class forwarded : public ::testing::Test {
     context ctx_;
 };
 
-TEST_F(forwarded, an_unknown_model_is_not_found) {
+TEST_F(forwarded, an_unknown_model_is_not_found_also_at_the_start) {
     server behind = listen(ctx_, any_uri("tcp"), service_table{{{"known", answer_changed}}, {}});
     gateway_process between({"--listen", any_uri("tcp"), "--to", "known=" + at(behind)});
     channel to = client(between);
@@ -61,6 +64,8 @@ TEST_F(forwarded, an_unknown_model_is_not_found) {
     (void)send(to, {.target = target{known.value().number + 1}});
     EXPECT_EQ(next(to).status, status::not_found);
     EXPECT_EQ(call(to), status::not_found) << "a request without a target";
+    EXPECT_ANY_THROW(
+        gateway_process({"--listen", any_uri("tcp"), "--to", "unknown=" + at(behind), "--patience", "1s"}));
 }
 
 TEST_F(forwarded, the_gateway_goes_on_after_sighup) {
@@ -72,12 +77,6 @@ TEST_F(forwarded, the_gateway_goes_on_after_sighup) {
     channel to = client(between);
     EXPECT_EQ(call(to), status::ok);
     EXPECT_EQ(between.stop().at("answers"), 1);
-}
-
-TEST_F(forwarded, a_model_that_no_server_has_ends_the_gateway_at_the_start) {
-    server behind = listen(ctx_, any_uri("tcp"), service_table{{{"known", answer_changed}}, {}});
-    EXPECT_ANY_THROW(
-        gateway_process({"--listen", any_uri("tcp"), "--to", "unknown=" + at(behind), "--patience", "1s"}));
 }
 
 TEST_F(forwarded, tensors_trace_and_stages_arrive) {
@@ -128,7 +127,7 @@ void write_senseless_table(std::span<std::byte> payload) {
     std::memcpy(payload.data(), &head, sizeof head);
 }
 
-TEST_F(forwarded, a_request_with_an_invalid_description_is_refused) {
+TEST_F(forwarded, a_request_that_cannot_be_forwarded_is_refused_and_others_go_on) {
     std::atomic<int> seen{0};
     server behind = serve([&](exchange one) {
         ++seen;
@@ -136,37 +135,41 @@ TEST_F(forwarded, a_request_with_an_invalid_description_is_refused) {
     });
     gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind)});
     channel to = client(between);
-    call_view call;
-    ASSERT_EQ(to.begin(call), status::ok);
-    write_senseless_table(call.request);
-    ASSERT_EQ(to.submit(call.id, 100), status::ok);
-    const completion c = next(to);
-    EXPECT_EQ(c.status, status::protocol_error) << to_string(c.status);
-    (void)to.release(c.id);
-    EXPECT_EQ(seen, 0);
-    EXPECT_EQ(this->call(to, 1), status::ok) << "and others go on";
+    for (int i = 0; i < 3; ++i) {
+        call_view call;
+        ASSERT_EQ(to.begin(call), status::ok);
+        write_senseless_table(call.request);
+        ASSERT_EQ(to.submit(call.id, 100), status::ok);
+        for (const status wanted : {status::protocol_error, status::unsupported}) {
+            const completion c = next(to);
+            EXPECT_EQ(c.status, wanted) << to_string(c.status);
+            EXPECT_FALSE(c.response.empty()) << "it has a sentence";
+            (void)to.release(c.id);
+            if (wanted == status::protocol_error) (void)send(to, {.parts = 2});
+        }
+        EXPECT_EQ(seen, i);
+        EXPECT_EQ(this->call(to, 1), status::ok);
+    }
 }
 
-TEST_F(forwarded, an_answer_with_an_invalid_description_is_an_error) {
+TEST_F(forwarded, a_failure_reaches_the_client_with_its_code_and_text) {
     server behind = serve([](exchange one) {
+        if (one.request().size() == 7) return (void)one.fail(status::application_error, 42, "the model is tired");
         write_senseless_table(one.response());
         (void)one.reply(100);
     });
     gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind)});
     channel to = client(between);
-    (void)send(to);
-    EXPECT_EQ(next(to).status, status::protocol_error);
-}
-
-TEST_F(forwarded, a_failure_keeps_its_code_and_text) {
-    server behind = serve([](exchange one) { (void)one.fail(status::application_error, 42, "the model is tired"); });
-    gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind)});
-    channel to = client(between);
-    (void)send(to);
-    const completion c = next(to);
-    EXPECT_EQ(c.status, status::application_error);
-    EXPECT_EQ(c.code, 42U);
-    EXPECT_EQ(std::string(reinterpret_cast<const char*>(c.response.data()), c.response.size()), "the model is tired");
+    for (int i = 0; i < 2; ++i) {
+        (void)send(to, {}, 7);
+        const completion c = next(to);
+        EXPECT_EQ(c.status, status::application_error);
+        EXPECT_EQ(c.code, 42U);
+        EXPECT_EQ(std::string(reinterpret_cast<const char*>(c.response.data()), c.response.size()),
+                  "the model is tired");
+        (void)to.release(c.id);
+        EXPECT_EQ(call(to), status::protocol_error) << "the answer's description makes no sense";
+    }
 }
 
 TEST_F(forwarded, a_deadline_is_passed_on) {
@@ -190,29 +193,32 @@ TEST_F(forwarded, a_deadline_is_passed_on) {
     });
 }
 
-TEST_F(forwarded, a_cancel_is_passed_on) {
+TEST_F(forwarded, a_cancel_and_a_client_that_leaves_cancel_their_calls_and_no_others) {
     held_exchanges held;
     server behind = serve(held.keeper());
     gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind)});
-    channel to = client(between);
-    const call_id id = send(to, {.timeout = patience(60s)});
-    exchange one = held.take();
-    EXPECT_FALSE(one.cancelled());
-    EXPECT_EQ(to.cancel(id), status::ok);
-    EXPECT_TRUE(eventually(patience(5s), [&] { return one.cancelled(); }));
-    (void)one.fail(status::cancelled);
-}
-
-TEST_F(forwarded, a_client_that_leaves_cancels_its_calls) {
-    held_exchanges held;
-    server behind = serve(held.keeper());
-    gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind)});
-    std::optional<channel> to = client(between);
-    (void)send(*to, {.timeout = patience(60s)});
-    exchange one = held.take();
-    to.reset();
-    EXPECT_TRUE(eventually(patience(5s), [&] { return one.cancelled(); }));
-    (void)one.fail(status::cancelled);
+    std::optional<channel> leaves = client(between);
+    channel stays = client(between);
+    (void)send(*leaves, {.timeout = patience(60s), .tag = 1, .trace_id = 1});
+    (void)send(stays, {.timeout = patience(60s), .tag = 2, .trace_id = 2});
+    const call_id cancelled = send(stays, {.timeout = patience(60s), .tag = 3, .trace_id = 3});
+    std::map<std::uint64_t, exchange> calls;
+    for (int i = 0; i < 3; ++i) {
+        exchange one = held.take();
+        EXPECT_FALSE(one.cancelled());
+        const std::uint64_t number = one.trace_id();
+        calls.emplace(number, std::move(one));
+    }
+    EXPECT_EQ(stays.cancel(cancelled), status::ok);
+    EXPECT_TRUE(eventually([&] { return calls.at(3).cancelled(); }));
+    EXPECT_FALSE(calls.at(1).cancelled());
+    leaves.reset();
+    EXPECT_TRUE(eventually([&] { return calls.at(1).cancelled(); }));
+    EXPECT_FALSE(calls.at(2).cancelled());
+    for (auto& [number, each] : calls)
+        number == 2 ? answer_changed(std::move(each)) : (void)each.fail(status::cancelled);
+    EXPECT_EQ(next(stays).status, status::cancelled);
+    EXPECT_EQ(next(stays).status, status::ok);
 }
 
 TEST_F(forwarded, unanswered_calls_do_not_delay_others) {
@@ -228,44 +234,33 @@ TEST_F(forwarded, unanswered_calls_do_not_delay_others) {
     held.clear();
 }
 
-TEST_F(forwarded, requests_without_a_slot_wait_until_the_queue_is_full) {
+/// Two slots, and a queue of three: of eight requests, three are refused, and one is too late when its turn comes.
+TEST_F(forwarded, requests_without_a_slot_wait_until_their_deadline_or_the_queue_is_full) {
     held_exchanges held;
     server behind = serve(held.keeper());
     gateway_process between(
         {"--listen", any_uri("tcp"), "--to", at(behind), "--channels", "1", "--slots", "2", "--queue", "3"});
     channel to = client(between);
-    for (std::uint64_t i = 0; i < 8; ++i) (void)send(to, {.timeout = patience(60s), .tag = i});
-    for (int i = 0; i < 3; ++i) {
+    for (std::uint64_t i = 0; i < 8; ++i) (void)send(to, {.timeout = patience(i == 3 ? 1s : 60s), .tag = i});
+    const auto expect = [&](status wanted) {
         const completion c = next(to);
-        EXPECT_EQ(c.status, status::overloaded) << to_string(c.status);
-        EXPECT_GE(c.tag, 5U) << "the queue keeps those that came first";
+        EXPECT_EQ(c.status, wanted) << to_string(c.status);
+        EXPECT_EQ(c.tag >= 5, wanted == status::overloaded) << "the queue keeps those that came first";
+        EXPECT_EQ(c.tag == 3, wanted == status::timed_out);
         (void)to.release(c.id);
-    }
-    for (int i = 0; i < 5; ++i) {
+    };
+    for (int i = 0; i < 3; ++i) expect(status::overloaded);
+    expect(status::timed_out);
+    for (int i = 0; i < 4; ++i) {
         answer_changed(held.take());
-        const completion c = next(to);
-        EXPECT_EQ(c.status, status::ok) << to_string(c.status);
-        (void)to.release(c.id);
+        expect(status::ok);
     }
+    (void)send(to, {.timeout = patience(60s), .tag = 4});
+    answer_changed(held.take());
+    expect(status::ok);
     const auto seen = between.stop();
     EXPECT_EQ(seen.at("queued"), 3);
     EXPECT_EQ(seen.at("errors").at("overloaded"), 3);
-}
-
-TEST_F(forwarded, a_waiting_request_ends_at_its_deadline) {
-    held_exchanges held;
-    server behind = serve(held.keeper());
-    gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind), "--channels", "1", "--slots", "1"});
-    channel to = client(between);
-    (void)send(to, {.timeout = patience(60s)});
-    ASSERT_TRUE(held.wait_for(1));
-    (void)send(to, {.timeout = patience(50ms), .tag = 1});
-    const completion c = next(to);
-    EXPECT_EQ(c.tag, 1U);
-    EXPECT_EQ(c.status, status::timed_out);
-    (void)to.release(c.id);
-    answer_changed(held.take());
-    EXPECT_EQ(next(to).status, status::ok);
 }
 
 /// How many requests each of two servers got, of 40 that one client sends one after another.
@@ -333,16 +328,6 @@ TEST_F(forwarded, sticky_keeps_a_session_with_its_server) {
         const int share = got.of[0] - before;
         EXPECT_TRUE(share == 0 || share == 10) << share;
     }
-}
-
-TEST_F(forwarded, a_response_in_parts_is_refused_with_a_sentence) {
-    server behind = serve(answer_changed);
-    gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind)});
-    channel to = client(between);
-    (void)send(to, {.parts = 2});
-    const completion c = next(to);
-    EXPECT_EQ(c.status, status::unsupported);
-    EXPECT_FALSE(c.response.empty());
 }
 
 }  // namespace

@@ -1,19 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-// From one transport to another: every answer is right, and the gateway copies no payload where it need not.
-#include "pairs.hpp"
-
+// From one transport to another: every answer is right, with its tensors, and the gateway copies no payload where it
+// need not.
 #include "gateway_rig.hpp"
 #include "handler_memory.hpp"
 #include "payload.hpp"
 
 #include <algorithm>
 #include <array>
+#include <ostream>
+#include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
 
 namespace accel::tests {
 namespace {
+
+/// Clients of a gateway come over `from`, and it reaches servers over `to`.
+struct pair_case {
+    std::string from;
+    std::string to;
+    bool copies = false;  ///< the gateway has to copy long requests
+};
+
+std::ostream& operator<<(std::ostream& out, const pair_case& one) {
+    return out << one.from << " to " << one.to;
+}
+
+[[nodiscard]] auto all_pairs() {
+    return ::testing::Values(
+        pair_case{"tcp", "tcp"}, pair_case{"tcp", "zmq"}, pair_case{"tcp", "shm"}, pair_case{"tcp", "rdma"},
+        pair_case{"tcp", "gdr"}, pair_case{"shm", "tcp"}, pair_case{"shm", "zmq"}, pair_case{"shm", "shm"},
+        pair_case{"shm", "rdma"}, pair_case{"shm", "gdr"}, pair_case{"rdma", "tcp"}, pair_case{"rdma", "zmq"},
+        pair_case{"rdma", "shm"}, pair_case{"rdma", "rdma"}, pair_case{"rdma", "gdr"}, pair_case{"zmq", "tcp", true},
+        pair_case{"zmq", "zmq", true}, pair_case{"zmq", "shm", true}, pair_case{"zmq", "rdma", true},
+        pair_case{"zmq", "gdr", true});
+}
+
+[[nodiscard]] std::string name_of_pair(const ::testing::TestParamInfo<pair_case>& each) {
+    return each.param.from + "_to_" + each.param.to;
+}
 
 class pairs_of_transports : public ::testing::TestWithParam<pair_case> {};
 
@@ -27,6 +53,16 @@ constexpr std::uint64_t callers = 4;
         std::count_if(sizes.begin(), sizes.end(), [](auto size) { return size >= 1'024; }));
 }
 
+/// Requests and answers of these sizes describe themselves as a tensor.
+[[nodiscard]] bool is_described(std::size_t size) {
+    return size == 100 || size == 1'000;
+}
+[[nodiscard]] tensor bytes_tensor(std::size_t size) {
+    tensor out{.type = {type_code::unsigned_integer, 8, 1}, .rank = 1};
+    out.shape[0] = static_cast<std::uint32_t>(size);
+    return out;
+}
+
 /// Calls of one client, several in flight.
 void call_many(context& ctx, const std::string& uri, std::uint64_t seed) {
     channel to = connect(ctx, uri);
@@ -37,7 +73,10 @@ void call_many(context& ctx, const std::string& uri, std::uint64_t seed) {
             call_view call;
             ASSERT_EQ(to.begin(call), status::ok);
             fill(call.request.first(size), seed + size);
-            ASSERT_EQ(to.submit(call.id, size, {.tag = size, .trace_id = seed, .target = *model}), status::ok);
+            submit_options options{.tag = size, .trace_id = seed, .target = *model};
+            const tensor bytes = bytes_tensor(size);
+            if (is_described(size)) options.tensors = {&bytes, 1};
+            ASSERT_EQ(to.submit(call.id, size, options), status::ok);
         }
         for (std::size_t left = sizes.size(); left > 0; --left) {
             completion c;
@@ -45,6 +84,10 @@ void call_many(context& ctx, const std::string& uri, std::uint64_t seed) {
             ASSERT_EQ(c.status, status::ok) << to_string(c.status);
             EXPECT_EQ(c.trace_id, seed);
             EXPECT_TRUE(is_changed(c.response, seed + c.tag, c.tag)) << c.tag;
+            std::array<tensor, 2> list;
+            std::size_t count = 0;
+            ASSERT_EQ(to.tensors(c, list, count), is_described(c.tag) ? status::ok : status::not_found) << c.tag;
+            EXPECT_TRUE(!is_described(c.tag) || list[0].shape[0] == c.tag) << c.tag;
             (void)to.release(c.id);
         }
     }

@@ -47,7 +47,7 @@ gateway_part() {
     local passed=0 failed=0
     check gateway_digits "$tests/serving/gateway/digits_through.sh" "$programs" rdma-rdma
     echo "$passed $failed 0" >>"$results/counts"
-    run_tests gateway gateway_tests "*digits_through_the_gateway*rdma*:*gateway_soak*rdma:-*gdr*" 300
+    run_tests gateway gateway_tests "*pairs_of_transports*rdma*:*gateway_soak*rdma:-*gdr*" 300
     ((failed == 0))
 }
 if [[ ${3:-} == gateway ]]; then
