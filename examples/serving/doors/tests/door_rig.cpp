@@ -30,8 +30,9 @@ struct stand_in_model {
     std::size_t outputs;
     std::size_t inputs = numbers;
 };
-constexpr stand_in_model models[] = {{"double", numbers}, {"slow", numbers},  {"failing", numbers},
-                                     {"short", numbers},  {"large", 1 << 20}, {"echo", echoed, echoed}};
+constexpr stand_in_model models[] = {{"double", numbers}, {"slow", numbers},   {"failing", numbers},
+                                     {"short", numbers},  {"large", 1 << 20},  {"echo", echoed, echoed},
+                                     {"held", numbers},   {"caught", numbers}, {"release", numbers}};
 
 std::string described(const stand_in_model& one) {
     const auto tensor = [](const char* name, std::size_t size) {
