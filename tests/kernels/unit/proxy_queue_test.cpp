@@ -4,10 +4,15 @@
 
 #include <accel_transport/device/detail/proxy/queue.hpp>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstring>
+#include <deque>
+#include <map>
+#include <random>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -59,176 +64,230 @@ mlx5::work_request numbered(std::uint64_t value, const mlx5::local_range* range)
     return request;
 }
 
-TEST(proxy_queue, a_descriptor_arrives_as_it_was_posted) {
-    send_ring ring(4);
-    const mlx5::local_range range{0x1122'3344'5566'7788, 0x99aa'bbcc, 0xddee'ff01};
-    mlx5::work_request request;
-    request.operation = mlx5::opcode::write_immediate;
-    request.flags = mlx5::flag_signalled | mlx5::flag_fence;
-    request.immediate = mlx5::to_be32(0xabcd'ef12);
-    request.ranges = 1;
-    request.first = &range;
-    request.remote_address = 0x8877'6655'4433'2211;
-    request.remote_key = 0x1357'9bdf;
-    proxy::request seen;
-    EXPECT_FALSE(ring.read(0, seen));
-    ASSERT_EQ(proxy::post(ring.ref, request), status::ok);
-    ASSERT_TRUE(ring.read(0, seen));
-    EXPECT_EQ(seen.operation, static_cast<std::uint8_t>(request.operation));
-    EXPECT_EQ(seen.flags, request.flags);
-    EXPECT_TRUE(seen.known_bits_only);
-    EXPECT_EQ(seen.queue_pair, 0x42U);
-    EXPECT_EQ(seen.immediate, request.immediate);
-    EXPECT_EQ(seen.from.address, range.address);
-    EXPECT_EQ(seen.from.length, range.length);
-    EXPECT_EQ(seen.from.key, range.key);
-    EXPECT_EQ(seen.remote_address, request.remote_address);
-    EXPECT_EQ(seen.remote_key, request.remote_key);
-    EXPECT_FALSE(ring.read(1, seen)) << "the next has not been posted";
-    EXPECT_FALSE(ring.read(4, seen)) << "nor has the one that comes to lie there";
-    ring.memory[0].quads[2].content[1] = 1;
-    ring.memory[0].quads[3].content[2] = 1;
-    ASSERT_TRUE(ring.read(0, seen));
-    EXPECT_FALSE(seen.known_bits_only);
-}
-
 constexpr proxy::answer_way some_way{0x10000, 512, 21, 3, 300, 0x50000, 1024, 22};
 
-TEST(proxy_queue, an_answer_takes_one_store_and_becomes_a_request) {
+/// One poster or several, and the proxy, step by step, against the numbers and descriptors that there must be.
+class posting_sequence {
+  public:
+    posting_sequence(unsigned seed, std::uint32_t count, std::uint32_t first)
+        : random_(seed), count_(count), ring_(count, first), reserved_(first), read_(first), released_(first) {}
+
+    void step() {
+        switch (roll(8)) {
+            case 0:
+                return refuse();
+            case 1:
+                return reserve(1 + roll(count_));
+            case 2:
+                return fill_one();
+            case 3:
+                return read_some();
+            case 4:
+                return give_room();
+            case 5:
+                return note();
+            default:
+                return post();
+        }
+    }
+
+  private:
+    struct posted {
+        bool answer = false;
+        std::uint32_t slot = 0;
+        mlx5::work_request request;
+        mlx5::local_range range;
+    };
+    [[nodiscard]] std::uint32_t roll(std::uint32_t below) { return static_cast<std::uint32_t>(random_() % below); }
+    [[nodiscard]] std::uint32_t room() const { return count_ - (reserved_ - released_); }
+    [[nodiscard]] posted any_request() {
+        constexpr std::array known{mlx5::opcode::write, mlx5::opcode::write_immediate, mlx5::opcode::send,
+                                   mlx5::opcode::send_immediate, mlx5::opcode::read};
+        posted out;
+        out.range = {random_(), static_cast<std::uint32_t>(random_()), static_cast<std::uint32_t>(random_())};
+        out.request.operation = known[roll(known.size())];
+        out.request.flags = static_cast<std::uint8_t>(random_());
+        out.request.immediate = mlx5::be32{static_cast<std::uint32_t>(random_())};
+        out.request.ranges = 1;
+        out.request.remote_address = random_();
+        out.request.remote_key = static_cast<std::uint32_t>(random_());
+        return out;
+    }
+    void post() {
+        posted what = any_request();
+        what.request.first = &what.range;
+        what.answer = roll(3) == 0;
+        what.slot = what.request.remote_key;
+        const std::vector<proxy::send_descriptor> before = ring_.memory;
+        const status said = what.answer ? proxy::post_answer(ring_.ref, what.slot, what.range.length)
+                                        : proxy::post(ring_.ref, what.request);
+        ASSERT_EQ(said, room() > 0 ? status::ok : status::again);
+        if (said != status::ok) {
+            ASSERT_EQ(std::memcmp(before.data(), ring_.memory.data(), count_ * sizeof before[0]), 0);
+            ASSERT_EQ(proxy::free_descriptors(ring_.ref), 0U);
+            return;
+        }
+        filled_[reserved_++] = what;
+    }
+    void refuse() {
+        posted what = any_request();
+        const mlx5::local_range two[2]{what.range, what.range};
+        what.request.first = two;
+        constexpr std::array unknown{mlx5::opcode::compare_swap, mlx5::opcode::fetch_add, mlx5::opcode::nop};
+        const std::uint32_t wrong = roll(5);
+        if (wrong == 0) what.request.ranges = 2;
+        if (wrong == 1) what.request.carries_bytes = true;
+        if (wrong > 1) what.request.operation = unknown[wrong - 2];
+        ASSERT_EQ(proxy::post(ring_.ref, what.request), status::unsupported);
+    }
+    /// To be filled later, in any order.
+    void reserve(std::uint32_t descriptors) {
+        std::uint32_t first = 0;
+        const status said = proxy::reserve(ring_.ref, descriptors, first);
+        ASSERT_EQ(said, room() >= descriptors ? status::ok : status::again);
+        if (said != status::ok) return;
+        ASSERT_EQ(first, reserved_);
+        for (std::uint32_t i = 0; i < descriptors; ++i) open_.push_back(reserved_++);
+    }
+    void fill_one() {
+        if (open_.empty()) return;
+        const std::uint32_t number = open_[roll(static_cast<std::uint32_t>(open_.size()))];
+        std::erase(open_, number);
+        posted what = any_request();
+        what.request.first = &what.range;
+        proxy::fill(ring_.ref, number, what.request);
+        filled_[number] = what;
+    }
+    void read_some() {
+        for (; filled_.contains(read_); ++read_) {
+            proxy::request seen;
+            ASSERT_TRUE(ring_.read(read_, seen));
+            expect_same(filled_[read_], seen);
+            ASSERT_FALSE(ring_.read(read_ + count_, seen)) << "what comes to lie there";
+            filled_.erase(read_);
+        }
+        proxy::request none;
+        ASSERT_FALSE(ring_.read(read_, none)) << "it has not been filled";
+    }
+    static void expect_same(const posted& what, const proxy::request& seen) {
+        ASSERT_EQ(seen.is_answer, what.answer);
+        ASSERT_EQ(seen.from.length, what.range.length);
+        if (what.answer) {
+            ASSERT_EQ(seen.slot, what.slot);
+            return;
+        }
+        ASSERT_EQ(seen.operation, static_cast<std::uint8_t>(what.request.operation));
+        ASSERT_EQ(seen.flags, what.request.flags);
+        ASSERT_TRUE(seen.known_bits_only);
+        ASSERT_EQ(seen.queue_pair, 0x42U);
+        ASSERT_EQ(seen.immediate, what.request.immediate);
+        ASSERT_EQ(seen.from.address, what.range.address);
+        ASSERT_EQ(seen.from.key, what.range.key);
+        ASSERT_EQ(seen.remote_address, what.request.remote_address);
+        ASSERT_EQ(seen.remote_key, what.request.remote_key);
+    }
+    void give_room() {
+        older_ = released_;
+        released_ += roll(read_ - released_ + 1);
+        mlx5::store_flag(&ring_.released, released_);
+    }
+    /// Posters hear of completions, once or more often. One may note what it saw after another has noted more.
+    void note() {
+        if (roll(4) == 0) ring_.state.released = older_;
+        ASSERT_LE(proxy::free_descriptors(ring_.ref), room());
+        const std::uint32_t noted = ring_.state.released;
+        const std::uint32_t counter = noted + roll(2 * count_) - count_ / 2;
+        const bool known = static_cast<std::int32_t>(counter - noted) < 0;
+        if (!known && counter - released_ < reserved_ - released_) return;  // no device tells of it before it is done
+        const bool sane = known || counter - noted < reserved_ - noted;
+        ASSERT_EQ(proxy::release(ring_.ref, static_cast<std::uint16_t>(counter)), sane);
+        ASSERT_EQ(ring_.state.released, known || !sane ? noted : counter + 1);
+    }
+
+    std::mt19937_64 random_;
+    const std::uint32_t count_;
+    send_ring ring_;
+    std::uint32_t reserved_;
+    std::uint32_t read_;
+    std::uint32_t released_;
+    std::uint32_t older_ = released_;         ///< as it was once
+    std::vector<std::uint32_t> open_;         ///< reserved and not filled
+    std::map<std::uint32_t, posted> filled_;  ///< and not read
+};
+
+TEST(proxy_queue, descriptors_are_read_in_their_order_and_give_their_room_back) {
+    for (unsigned seed = 0; seed < 200; ++seed) {
+        // Numbers wrap around soon, at 16 bits or at 32.
+        const std::uint32_t count = 2U << seed % 5;
+        posting_sequence posts(seed, count, (seed % 2 == 0 ? 0xffff'ffffU : 0xffffU) - seed % 40);
+        for (int step = 0; step < 300; ++step) {
+            SCOPED_TRACE(::testing::Message() << "seed " << seed << ", step " << step);
+            posts.step();
+            if (HasFatalFailure()) return;
+        }
+    }
+}
+
+TEST(proxy_queue, a_descriptor_is_read_only_when_it_is_complete) {
+    constexpr std::uint32_t number = 0xffff'ffff;  // whose tag is 0
+    const mlx5::local_range range{1, 2, 3};
+    for (std::size_t missing = 0; missing < 4; ++missing) {
+        send_ring ring(4, number);
+        const proxy::send_descriptor before = ring.memory[3];
+        ASSERT_EQ(proxy::post(ring.ref, numbered(1, &range)), status::ok);
+        proxy::request seen;
+        ASSERT_TRUE(ring.read(number, seen));
+        EXPECT_TRUE(seen.known_bits_only);
+        ring.memory[3].quads[missing] = before.quads[missing];
+        EXPECT_FALSE(ring.read(number, seen)) << missing;
+    }
+    using bits_of_word = std::tuple<std::size_t, std::size_t, std::uint32_t>;
+    for (const auto& [quad, word, bits] :
+         {bits_of_word{0, 0, 0x1'0000}, {0, 0, 0x8000'0000}, {3, 1, 1}, {3, 2, 0x8000'0000}}) {
+        send_ring ring(4, number);
+        ASSERT_EQ(proxy::post(ring.ref, numbered(1, &range)), status::ok);
+        ring.memory[3].quads[quad].content[word] |= bits;
+        proxy::request seen;
+        ASSERT_TRUE(ring.read(number, seen));
+        EXPECT_FALSE(seen.known_bits_only) << quad << " " << word << ": they have no meaning";
+    }
+}
+
+TEST(proxy_queue, an_answer_takes_one_store_and_goes_the_way_of_its_session) {
     send_ring ring(4);
     const proxy::send_descriptor before = ring.memory[0];
     ASSERT_EQ(proxy::post_answer(ring.ref, 2, 300), status::ok);
     for (std::size_t i = 1; i < 4; ++i)
         EXPECT_EQ(std::memcmp(&ring.memory[0].quads[i], &before.quads[i], sizeof before.quads[i]), 0) << i;
-    proxy::request seen;
-    ASSERT_TRUE(ring.read(0, seen));
-    EXPECT_TRUE(seen.is_answer);
-    ASSERT_TRUE(proxy::complete(some_way, 0x42, seen));
-    EXPECT_EQ(seen.operation, static_cast<std::uint8_t>(mlx5::opcode::write_immediate));
-    EXPECT_TRUE(seen.known_bits_only);
-    EXPECT_EQ(seen.flags, 0);
-    EXPECT_EQ(seen.queue_pair, 0x42U);
-    EXPECT_EQ(seen.immediate, mlx5::to_be32(2));
-    EXPECT_EQ(seen.from.address, 0x10400U);
-    EXPECT_EQ(seen.from.length, 300U);
-    EXPECT_EQ(seen.from.key, 21U);
-    EXPECT_EQ(seen.remote_address, 0x50800U);
-    EXPECT_EQ(seen.remote_key, 22U);
-}
-
-TEST(proxy_queue, an_answer_beyond_its_session_is_refused) {
-    proxy::request answer;
-    const auto possible = [&](std::uint32_t slot, std::uint32_t bytes) {
+    for (const bool plain : {false, true}) {
+        proxy::answer_way way = some_way;
+        way.plain = plain ? 1 : 0;
+        proxy::request seen;
+        ASSERT_TRUE(ring.read(0, seen));
+        ASSERT_TRUE(proxy::complete(way, 0x42, seen));
+        const mlx5::opcode expected = plain ? mlx5::opcode::write : mlx5::opcode::write_immediate;
+        EXPECT_EQ(seen.operation, static_cast<std::uint8_t>(expected));
+        EXPECT_TRUE(seen.known_bits_only);
+        EXPECT_EQ(seen.flags, 0);
+        EXPECT_EQ(seen.queue_pair, 0x42U);
+        EXPECT_EQ(seen.immediate, mlx5::to_be32(2));
+        EXPECT_EQ(seen.from.address, 0x10400U);
+        EXPECT_EQ(seen.from.length, 300U);
+        EXPECT_EQ(seen.from.key, 21U);
+        EXPECT_EQ(seen.remote_address, 0x50800U);
+        EXPECT_EQ(seen.remote_key, 22U);
+    }
+    const auto possible = [](const proxy::answer_way& way, std::uint32_t slot, std::uint32_t bytes) {
+        proxy::request answer;
         answer.slot = slot;
         answer.from.length = bytes;
-        return proxy::complete(some_way, 1, answer);
+        return proxy::complete(way, 1, answer);
     };
-    EXPECT_TRUE(possible(0, 0));
-    EXPECT_FALSE(possible(3, 10)) << "no such slot";
-    EXPECT_FALSE(possible(1, 301)) << "longer than a slot";
-    EXPECT_FALSE(proxy::complete({}, 1, answer)) << "no session";
-}
-
-TEST(proxy_queue, answers_and_requests_take_turns_in_one_place) {
-    send_ring ring(2);
-    const mlx5::local_range range{1, 2, 3};
-    proxy::request seen;
-    for (std::uint32_t number = 0; number < 9; ++number) {
-        ring.released = number;
-        const bool answer = number / 2 % 2 != 0;
-        const status posted = answer ? proxy::post_answer(ring.ref, number, 100 + number)
-                                     : proxy::post(ring.ref, numbered(number, &range));
-        ASSERT_EQ(posted, status::ok);
-        ASSERT_TRUE(ring.read(number, seen));
-        EXPECT_EQ(seen.is_answer, answer) << number;
-        EXPECT_EQ(seen.from.length, answer ? 100 + number : 2);
-    }
-}
-
-TEST(proxy_queue, a_descriptor_is_read_only_when_it_is_complete) {
-    for (std::size_t missing = 0; missing < 4; ++missing) {
-        send_ring ring(4, 0xffff'ffff);  // the number whose tag is 0
-        const mlx5::local_range range{1, 2, 3};
-        const proxy::send_descriptor before = ring.memory[3];
-        ASSERT_EQ(proxy::post(ring.ref, numbered(1, &range)), status::ok);
-        proxy::request seen;
-        ASSERT_TRUE(ring.read(0xffff'ffff, seen));
-        ring.memory[3].quads[missing] = before.quads[missing];
-        EXPECT_FALSE(ring.read(0xffff'ffff, seen)) << missing;
-    }
-}
-
-TEST(proxy_queue, a_full_ring_says_again_until_requests_have_completed) {
-    send_ring ring(8, 0xffff'fffa);  // soon to wrap
-    const mlx5::local_range range{1, 2, 3};
-    std::uint32_t posted = 0xffff'fffa;
-    for (std::uint32_t round = 0; round < 100; ++round) {
-        for (int i = 0; i < 8; ++i) ASSERT_EQ(proxy::post(ring.ref, numbered(posted++, &range)), status::ok);
-        const std::vector<proxy::send_descriptor> before = ring.memory;
-        ASSERT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::again);
-        ASSERT_EQ(std::memcmp(before.data(), ring.memory.data(), sizeof(proxy::send_descriptor) * 8), 0);
-        ASSERT_EQ(proxy::free_descriptors(ring.ref), 0U);
-        for (std::uint32_t number = posted - 8; number != posted; ++number) {
-            proxy::request seen;
-            ASSERT_TRUE(ring.read(number, seen));
-            ASSERT_EQ(mlx5::from_be(seen.immediate), number);
-            ASSERT_EQ(seen.remote_address, ~std::uint64_t{number});
-        }
-        mlx5::store_flag(&ring.released, posted - 5);
-        std::uint32_t first = 0;
-        ASSERT_EQ(proxy::reserve(ring.ref, 4, first), status::again);
-        ASSERT_EQ(proxy::free_descriptors(ring.ref), 3U);
-        ASSERT_EQ(proxy::reserve(ring.ref, 3, first), status::ok);
-        ASSERT_EQ(first, posted);
-        posted += 3;
-        mlx5::store_flag(&ring.released, posted);
-    }
-}
-
-/// One poster may note what it saw of `released` after another has noted more.
-TEST(proxy_queue, a_stale_count_of_completed_requests_makes_no_room) {
-    send_ring ring(8, 0xffff'fffc);
-    const mlx5::local_range range{1, 2, 3};
-    for (int i = 0; i < 8; ++i) ASSERT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::ok);
-    mlx5::store_flag(&ring.released, 4U);
-    for (int i = 0; i < 8; ++i) ASSERT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::ok);
-    ring.state.released = 0xffff'fffc;
-    EXPECT_EQ(proxy::free_descriptors(ring.ref), 0U);
-    ring.state.released = 0xffff'fffc;
-    EXPECT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::again);
-    mlx5::store_flag(&ring.released, 5U);
-    EXPECT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::ok);
-    EXPECT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::again);
-}
-
-TEST(proxy_queue, requests_that_the_proxy_does_not_post_are_refused) {
-    send_ring ring(4);
-    const mlx5::local_range ranges[2]{{1, 2, 3}, {4, 5, 6}};
-    mlx5::work_request request = numbered(0, ranges);
-    request.ranges = 2;
-    EXPECT_EQ(proxy::post(ring.ref, request), status::unsupported);
-    request.ranges = 1;
-    request.carries_bytes = true;
-    EXPECT_EQ(proxy::post(ring.ref, request), status::unsupported);
-    request.carries_bytes = false;
-    for (const mlx5::opcode none : {mlx5::opcode::compare_swap, mlx5::opcode::fetch_add, mlx5::opcode::nop}) {
-        request.operation = none;
-        EXPECT_EQ(proxy::post(ring.ref, request), status::unsupported);
-    }
-    EXPECT_EQ(proxy::free_descriptors(ring.ref), 4U);
-}
-
-TEST(proxy_queue, a_completion_updates_the_count_of_its_posters) {
-    send_ring ring(8, 0xfffe);
-    const mlx5::local_range range{1, 2, 3};
-    for (int i = 0; i < 4; ++i) ASSERT_EQ(proxy::post(ring.ref, numbered(0, &range)), status::ok);
-    EXPECT_FALSE(proxy::release(ring.ref, 2)) << "has not been posted";
-    EXPECT_TRUE(proxy::release(ring.ref, 0)) << "the third";
-    EXPECT_EQ(ring.state.released, 0x1'0001U);
-    EXPECT_TRUE(proxy::release(ring.ref, 0xffff)) << "known already";
-    EXPECT_EQ(ring.state.released, 0x1'0001U);
-    EXPECT_TRUE(proxy::release(ring.ref, 1));
-    EXPECT_EQ(proxy::free_descriptors(ring.ref), 8U);
+    EXPECT_TRUE(possible(some_way, 0, 0));
+    EXPECT_TRUE(possible(some_way, 2, 300));
+    EXPECT_FALSE(possible(some_way, 3, 300)) << "no such slot";
+    EXPECT_FALSE(possible(some_way, 2, 301)) << "longer than a slot";
+    EXPECT_FALSE(possible({}, 0, 0)) << "no session";
 }
 
 TEST(proxy_queue, descriptors_of_many_threads_are_read_whole_and_once) {
@@ -280,93 +339,90 @@ TEST(proxy_queue, descriptors_of_many_threads_are_read_whole_and_once) {
     EXPECT_EQ(ring.state.reserved, at);
 }
 
-TEST(proxy_queue, completions_arrive_as_they_were_written) {
-    completion_ring ring(4, 0xffff'fffe);  // soon to wrap
-    mlx5::completion told;
-    told.queue_pair = 0xab'cdef;
-    told.kind = mlx5::entry_kind::write_immediate;
-    told.immediate = mlx5::to_be32(0x1234'5678);
-    told.length = 0xfedc'ba98;
-    ring.tell(told);
-    mlx5::completion sent;
-    sent.queue_pair = 7;
-    sent.kind = mlx5::entry_kind::request;
-    sent.counter = 0xfff1;
-    sent.operation = mlx5::opcode::write;
-    ring.tell(sent);
-    mlx5::completion seen;
-    ASSERT_TRUE(proxy::take(ring.ref, seen));
+/// As it is told: a completion of a send has no length, an arrival no counter.
+mlx5::completion any_completion(std::mt19937_64& random) {
+    constexpr std::array kinds{mlx5::entry_kind::request, mlx5::entry_kind::write_immediate, mlx5::entry_kind::receive,
+                               mlx5::entry_kind::request_error, mlx5::entry_kind::receive_error};
+    mlx5::completion out;
+    out.queue_pair = static_cast<std::uint32_t>(random() % 3 == 0 ? 5 : 1 + random() % 0xff'fffe);
+    out.kind = kinds[random() % kinds.size()];
+    const bool failed = out.kind == mlx5::entry_kind::request_error || out.kind == mlx5::entry_kind::receive_error;
+    if (!failed && out.kind != mlx5::entry_kind::request) {
+        out.immediate = mlx5::be32{static_cast<std::uint32_t>(random())};
+        out.length = static_cast<std::uint32_t>(random());
+        return out;
+    }
+    out.counter = static_cast<std::uint16_t>(random());
+    out.operation = random() % 2 == 0 ? mlx5::opcode::write : mlx5::opcode::read;
+    if (!failed) return out;
+    out.failure = random() % 2 == 0 ? mlx5::syndrome::remote_access : mlx5::syndrome::flushed;
+    out.vendor_syndrome = static_cast<std::uint8_t>(random());
+    return out;
+}
+void expect_same(const mlx5::completion& told, const mlx5::completion& seen) {
     EXPECT_EQ(seen.queue_pair, told.queue_pair);
     EXPECT_EQ(seen.kind, told.kind);
     EXPECT_EQ(seen.immediate, told.immediate);
     EXPECT_EQ(seen.length, told.length);
-    EXPECT_EQ(seen.failure, mlx5::syndrome::none);
-    ASSERT_TRUE(proxy::take(ring.ref, seen));
-    EXPECT_EQ(seen.queue_pair, 7U);
-    EXPECT_EQ(seen.kind, mlx5::entry_kind::request);
-    EXPECT_EQ(seen.counter, 0xfff1);
-    EXPECT_EQ(seen.operation, mlx5::opcode::write);
-    EXPECT_EQ(seen.failure, mlx5::syndrome::none);
-    EXPECT_FALSE(proxy::take(ring.ref, seen));
-    EXPECT_EQ(ring.first_failure, 0U);
+    EXPECT_EQ(seen.counter, told.counter);
+    EXPECT_EQ(seen.operation, told.operation);
+    EXPECT_EQ(seen.failure, told.failure);
+    EXPECT_EQ(seen.vendor_syndrome, told.vendor_syndrome);
+}
+/// As mlx5::take writes it: operation and queue pair, vendor's syndrome, syndrome, 1.
+std::uint64_t noted_as_first(const mlx5::completion& failed) {
+    return (static_cast<std::uint64_t>(failed.operation) << 48) | (std::uint64_t{failed.queue_pair} << 24) |
+           (std::uint64_t{failed.vendor_syndrome} << 16) | (static_cast<std::uint64_t>(failed.failure) << 8) | 1U;
 }
 
-TEST(proxy_queue, the_first_failure_is_kept) {
-    completion_ring ring(4);
-    mlx5::completion told;
-    told.queue_pair = 0x123456;
-    told.kind = mlx5::entry_kind::request_error;
-    told.operation = mlx5::opcode::write;
-    told.counter = 77;
-    told.failure = mlx5::syndrome::remote_access;
-    told.vendor_syndrome = 0x88;
-    ring.tell(told);
-    told.failure = mlx5::syndrome::flushed;
-    ring.tell(told);
-    mlx5::completion seen;
-    ASSERT_TRUE(proxy::take(ring.ref, seen));
-    EXPECT_EQ(seen.failure, mlx5::syndrome::remote_access);
-    EXPECT_EQ(seen.vendor_syndrome, 0x88);
-    EXPECT_EQ(seen.counter, 77);
-    ASSERT_TRUE(proxy::take(ring.ref, seen));
-    EXPECT_EQ(seen.failure, mlx5::syndrome::flushed);
-    // As mlx5::take writes it: operation and queue pair, vendor's syndrome, syndrome, 1.
-    EXPECT_EQ(ring.first_failure, 0x08'123456'88'13'01U);
+TEST(proxy_queue, completions_are_taken_in_their_order_and_give_their_room_back) {
+    for (unsigned seed = 0; seed < 200 && !HasFailure(); ++seed) {
+        SCOPED_TRACE(seed);
+        std::mt19937_64 random(seed);
+        const std::uint32_t count = 2U << seed % 4;
+        completion_ring ring(count, 0xffff'ffff - seed % 40);
+        std::deque<mlx5::completion> told;
+        std::uint32_t unpublished = 0;
+        std::uint64_t first_failure = 0;
+        for (int step = 0; step < 200 && !HasFailure(); ++step) {
+            const std::uint32_t room = count - unpublished - static_cast<std::uint32_t>(told.size());
+            EXPECT_EQ(ring.room(), room);
+            EXPECT_EQ(proxy::is_next_there(ring.ref), !told.empty());
+            const auto what = random() % 8;
+            if (what < 4 && room > 0) {
+                told.push_back(any_completion(random));
+                ring.tell(told.back());
+            } else if (what < 6) {
+                mlx5::completion seen;
+                ASSERT_EQ(proxy::take(ring.ref, seen), !told.empty());
+                if (told.empty()) continue;
+                expect_same(told.front(), seen);
+                if (first_failure == 0 && seen.failure != mlx5::syndrome::none) first_failure = noted_as_first(seen);
+                EXPECT_EQ(ring.first_failure, first_failure);
+                told.pop_front();
+                ++unpublished;
+            } else if (what == 6) {
+                proxy::publish_taken(ring.ref);
+                unpublished = 0;
+            } else {
+                proxy::discard_completions(ring.ref, 5);
+                for (mlx5::completion& each : told)
+                    if (each.queue_pair == 5) each.queue_pair = mlx5::no_queue_pair;
+            }
+        }
+    }
 }
 
-TEST(proxy_queue, released_room_returns_and_invalid_releases_are_ignored) {
+TEST(proxy_queue, nonsense_of_the_taker_makes_no_room) {
     completion_ring ring(4, 0xffff'fffd);
-    EXPECT_EQ(ring.room(), 4U);
     for (int i = 0; i < 4; ++i) ring.tell({});
     EXPECT_EQ(ring.room(), 0U);
-    mlx5::completion seen;
-    ASSERT_TRUE(proxy::take(ring.ref, seen));
-    ASSERT_TRUE(proxy::take(ring.ref, seen));
-    EXPECT_EQ(ring.room(), 0U) << "taken, but not given back";
-    proxy::publish_taken(ring.ref);
-    EXPECT_EQ(ring.room(), 2U);
-    ring.consumed = ring.told + 1;
-    EXPECT_EQ(ring.room(), 0U) << "more than there were";
-    ring.consumed = ring.told - 5;
-    EXPECT_EQ(ring.room(), 0U) << "more out than fit";
-}
-
-TEST(proxy_queue, discarded_completions_are_never_reported) {
-    completion_ring ring(8);
-    for (std::uint32_t i = 0; i < 4; ++i) {
-        mlx5::completion told;
-        told.queue_pair = 5 + i % 2;
-        told.kind = mlx5::entry_kind::write_immediate;
-        told.length = i;
-        ring.tell(told);
+    for (const std::uint32_t consumed : {ring.told + 1, ring.told + 0x8000'0000U, ring.told - 5}) {
+        ring.consumed = consumed;
+        EXPECT_EQ(ring.room(), 0U) << ring.told - consumed << " are out";
     }
-    proxy::discard_completions(ring.ref, 5);
-    for (std::uint32_t i = 0; i < 4; ++i) {
-        mlx5::completion seen;
-        ASSERT_TRUE(proxy::take(ring.ref, seen));
-        EXPECT_EQ(seen.queue_pair, i % 2 == 0 ? mlx5::no_queue_pair : 6U);
-        EXPECT_EQ(seen.length, i);
-    }
+    ring.consumed = ring.told;
+    EXPECT_EQ(ring.room(), 4U);
 }
 
 TEST(proxy_queue, completions_are_read_in_order_while_others_are_written) {

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstring>
+#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -19,40 +20,47 @@ std::vector<std::uint8_t> bytes_of(const devx::command& of) {
     return out;
 }
 
-TEST(devx_command, a_command_begins_with_its_opcode) {
-    const auto bytes = bytes_of(devx::command(devx::opcode::rtr2rts_qp));
-    EXPECT_EQ(bytes[0], 0x05);
-    EXPECT_EQ(bytes[1], 0x04);
-    for (std::size_t i = 2; i < bytes.size(); ++i) ASSERT_EQ(bytes[i], 0) << i;
-}
+/// A command as bits, of which the most significant one of each byte comes first.
+class bits_of_command {
+  public:
+    explicit bits_of_command(std::size_t bytes) : bits_(bytes * 8) {}
+    void set(std::size_t offset, std::size_t width, std::uint64_t value) {
+        for (std::size_t i = 0; i < width; ++i) bits_[offset + i] = (value >> (width - 1 - i) & 1) != 0;
+    }
+    [[nodiscard]] std::vector<std::uint8_t> bytes() const {
+        std::vector<std::uint8_t> out(bits_.size() / 8);
+        for (std::size_t i = 0; i < bits_.size(); ++i)
+            out[i / 8] = static_cast<std::uint8_t>(out[i / 8] | (bits_[i] ? 0x80U >> i % 8 : 0U));
+        return out;
+    }
 
-TEST(devx_command, most_significant_bit_comes_first) {
-    devx::command to(devx::opcode::create_qp);
-    to.set({0x48, 24}, 0x123456);
-    to.set({0x63, 5}, 0b10001);
-    to.set({0x80, 64}, 0x0102030405060708);
-    const auto bytes = bytes_of(to);
-    EXPECT_EQ(bytes[8], 0) << "before the number of 24 bits";
-    EXPECT_EQ((std::array{bytes[9], bytes[10], bytes[11]}), (std::array<std::uint8_t, 3>{0x12, 0x34, 0x56}));
-    EXPECT_EQ(bytes[12], 0b0001'0001) << "bits 3 to 7 of a byte";
-    EXPECT_EQ((std::array{bytes[16], bytes[17], bytes[23]}), (std::array<std::uint8_t, 3>{1, 2, 8}));
-}
+  private:
+    std::vector<bool> bits_;
+};
 
-TEST(devx_command, a_field_replaces_its_old_value_and_nothing_else) {
-    devx::command to(devx::opcode::create_qp);
-    to.set({0x40, 8}, 0xff);
-    to.set({0x43, 2}, 0);
-    EXPECT_EQ(bytes_of(to)[8], 0b1110'0111);
-    to.set({0x43, 2}, 0b101);  // of which two bits fit
-    EXPECT_EQ(bytes_of(to)[8], 0b1110'1111);
-}
-
-TEST(devx_command, bytes_keep_their_order) {
-    devx::command to(devx::opcode::init2rtr_qp);
-    const std::array<std::uint8_t, 6> address{1, 2, 3, 4, 5, 6};
-    to.set_bytes({0x110, 48}, address);
-    const auto bytes = bytes_of(to);
-    EXPECT_EQ(std::memcmp(bytes.data() + 0x110 / 8, address.data(), address.size()), 0);
+TEST(devx_command, fields_are_set_most_significant_bit_first_and_nothing_else_is) {
+    std::mt19937_64 random(3);
+    for (int round = 0; round < 50; ++round) {
+        devx::command to(devx::opcode::rtr2rts_qp);
+        bits_of_command expected(devx::command::bytes());
+        expected.set(0, 16, 0x0504);
+        ASSERT_EQ(bytes_of(to), expected.bytes()) << "a command begins with its opcode";
+        for (int i = 0; i < 20; ++i) {
+            const auto width = static_cast<std::uint32_t>(1 + random() % 64);
+            const auto offset = static_cast<std::uint32_t>(16 + random() % (devx::command::bytes() * 8 - 16 - width));
+            const std::uint64_t value = random();  // of which some bits may not fit
+            to.set({offset, width}, value);
+            expected.set(offset, width, value);
+            const std::array<std::uint8_t, 6> address{1, 2, 3, 4, 5, static_cast<std::uint8_t>(random())};
+            if (i % 4 == 0) {
+                const auto at = static_cast<std::uint32_t>(2 + random() % 100);
+                to.set_bytes({at * 8, 48}, address);
+                for (std::size_t byte = 0; byte < address.size(); ++byte)
+                    expected.set((at + byte) * 8, 8, address[byte]);
+            }
+            ASSERT_EQ(bytes_of(to), expected.bytes()) << width << " bits at " << offset;
+        }
+    }
 }
 
 TEST(devx_command, the_answer_is_read_like_the_command) {
