@@ -42,21 +42,6 @@ TEST_F(mlx5_queue, a_full_ring_says_again_and_takes_nothing) {
     EXPECT_EQ(mlx5::free_wqebbs(queue), 8U);
 }
 
-TEST_F(mlx5_queue, a_request_beyond_the_maximum_length_is_refused) {
-    std::vector<std::byte> ring(64 * mlx5::wqebb_bytes);
-    mlx5::be32 record{};
-    std::uint64_t doorbell = 0;
-    mlx5::send_queue_state state;
-    const mlx5::send_queue_ref queue{ring.data(), 64, 0x123, &record, &doorbell, &state};
-    const mlx5::local_range payload = range(0, 1000);
-    mlx5::work_request request;
-    request.ranges = 1;
-    request.first = &payload;
-    request.carries_bytes = true;
-    EXPECT_EQ(mlx5::post(queue, request), status::message_too_large);
-    EXPECT_EQ(mlx5::free_wqebbs(queue), 64U);
-}
-
 // Whoever polls before the adapter has written would take a zeroed entry for a completion of the first round.
 TEST(devx_memory, new_completion_queues_hold_no_completion) {
     constexpr std::uint32_t sends = 64;  // rings of one page each

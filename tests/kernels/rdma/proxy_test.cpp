@@ -2,6 +2,8 @@
 // The proxy engine on the device, round by round or with its thread; this program's threads play the kernels.
 #include "rdma/proxy_rig.hpp"
 
+#include <algorithm>
+#include <deque>
 #include <random>
 #include <thread>
 
@@ -10,37 +12,211 @@ namespace {
 
 class verbs_proxy : public proxy_rig {};
 
-TEST_F(verbs_proxy, requests_are_posted_in_order_and_completed_when_signalled) {
-    make_engine();
-    must(engine_->start());
-    proxy_session& session = connect();
-    const auto from = range(0, 100);
-    constexpr std::uint32_t count = 200;
+/// A queue pair with what its kernel has posted, its peer has written, and both must hear of.
+struct modelled_session {
+    proxy_session* is = nullptr;
     std::uint32_t posted = 0;
-    std::uint32_t told = 0;
+    std::deque<std::uint32_t> signalled;  ///< numbers of requests that are to be told of
+    std::vector<std::uint32_t> sent;      ///< immediate data of what must arrive, in order
     std::vector<std::uint32_t> arrived;
-    const bool all = eventually(
-        patience(10s),
-        [&] {
-            while (posted < count &&
-                   proxy::post(session.ref(), write(from, 4096, posted, posted % 5 == 0)) == status::ok)
-                ++posted;
-            for (const std::uint32_t each : arrivals_at(session)) arrived.push_back(each);
-            mlx5::completion sent;
-            while (proxy::take(taker_->ref(), sent)) {
-                EXPECT_EQ(sent.kind, mlx5::entry_kind::request);
-                EXPECT_EQ(sent.operation, mlx5::opcode::write_immediate);
-                EXPECT_EQ(sent.counter, static_cast<std::uint16_t>(session.first + 5 * told));
-                EXPECT_TRUE(proxy::release(session.ref(), sent.counter));
-                ++told;
-            }
-            proxy::publish_taken(taker_->ref());
-            return arrived.size() == count && told == count / 5;
-        },
-        50us);
-    EXPECT_TRUE(all) << posted << " posted, " << arrived.size() << " arrived, " << told << " told";
-    for (std::uint32_t i = 0; i < arrived.size(); ++i) EXPECT_EQ(arrived[i], i);
-    EXPECT_EQ(taker_->first_failure, 0U);
+    std::deque<std::uint32_t> written_back;
+    std::optional<std::uint32_t> wrong_at;  ///< what comes after it is not sent
+    std::optional<proxy::refusal> why;      ///< nothing: the device fails it
+    bool told_of_failure = false;
+    std::uint32_t released = 0;  ///< as last seen
+    [[nodiscard]] bool quiet() const {
+        return arrived.size() == sent.size() && written_back.empty() && signalled.empty() &&
+               told_of_failure == wrong_at.has_value() && (wrong_at || posted - released <= is->ring.count() / 2);
+    }
+};
+
+/// Kernels, peers and rounds of the engine in random order, by one thread.
+class verbs_proxy_sequences : public proxy_rig {
+  protected:
+    void run(unsigned seed) {
+        random_.seed(seed);
+        gpu::proxy_options options;
+        options.receives = seed % 2 == 0 ? 8 : 64;
+        options.batch = 1U << seed % 7;
+        make_engine(options, 2U << seed % 6);
+        for (int step = 0; step < 400 && !HasFailure(); ++step) {
+            SCOPED_TRACE(::testing::Message() << "seed " << seed << ", step " << step);
+            this->step();
+        }
+        SCOPED_TRACE(::testing::Message() << "seed " << seed);
+        EXPECT_TRUE(eventually(patience(20s), [this] {
+            go_on();
+            return HasFailure() || std::ranges::all_of(sessions_of_kernel_, &modelled_session::quiet);
+        }));
+        for (int i = 0; i < 3; ++i) go_on();  // nothing is told twice, and nothing after a wrong request arrives
+        while (!sessions_of_kernel_.empty()) leave();
+        mlx5::completion none;
+        while (proxy::take(taker_->ref(), none)) EXPECT_EQ(none.queue_pair, mlx5::no_queue_pair);
+        engine_.reset();
+    }
+
+  private:
+    [[nodiscard]] std::uint32_t roll(std::uint32_t below) { return static_cast<std::uint32_t>(random_() % below); }
+    void step() {
+        switch (roll(12)) {
+            case 0:
+                return sessions_of_kernel_.size() < 4 ? come() : leave();
+            case 1:
+                return with_any([this](auto& one) { spoil(one); });
+            case 2:
+            case 3:
+                return with_any([this](auto& one) { write_back(one); });
+            case 4:
+            case 5:
+                return go_on();
+            default:
+                return with_any([this](auto& one) { post(one); });
+        }
+    }
+    template <class Action>
+    void with_any(const Action& action) {
+        if (!sessions_of_kernel_.empty())
+            action(sessions_of_kernel_[roll(static_cast<std::uint32_t>(sessions_of_kernel_.size()))]);
+    }
+    void come() {
+        const std::optional<std::uint32_t> name = roll(2) == 0 ? std::optional<std::uint32_t>{++names_} : std::nullopt;
+        sessions_of_kernel_.emplace_back().is = &connect(2U << roll(5), depth, name);
+    }
+    void leave() {
+        if (sessions_of_kernel_.empty()) return;
+        const auto which = sessions_of_kernel_.begin() + roll(static_cast<std::uint32_t>(sessions_of_kernel_.size()));
+        const std::uint32_t name = which->is->ref().queue_pair;
+        engine_->remove(*which->is->pair);
+        proxy::discard_completions(taker_->ref(), name);
+        std::erase_if(sessions_, [&](const auto& each) { return each.get() == which->is; });
+        sessions_of_kernel_.erase(which);
+    }
+    void post(modelled_session& one) {
+        const auto from = range(0, roll(2) == 0 ? 0 : roll(4096));
+        const bool signalled = roll(3) == 0;
+        const std::uint32_t immediate = ++last_;
+        if (!puts(one, [&](auto& ring) { return proxy::post(ring, write(from, 4096, immediate, signalled)); })) return;
+        if (one.wrong_at) return;
+        one.sent.push_back(immediate);
+        if (signalled) one.signalled.push_back(one.posted - 1);
+    }
+    /// A descriptor, if there is room for it.
+    template <class Put>
+    bool puts(modelled_session& one, const Put& put) {
+        one.released = one.is->released_now() - one.is->first;
+        const auto ring = one.is->ref();
+        const status said = put(ring);
+        EXPECT_EQ(said, one.posted - one.released < one.is->ring.count() ? status::ok : status::again);
+        if (said != status::ok) return false;
+        ++one.posted;
+        return true;
+    }
+    void spoil(modelled_session& one) {
+        if (one.wrong_at || roll(6) != 0) return;
+        const auto good = range(0, 64);
+        const auto longer = range(0, 0xffff'ffff);
+        auto request = write(good, 4096, 0, false);
+        auto ring = one.is->ref();
+        one.why = static_cast<proxy::refusal>(0);
+        switch (roll(6)) {
+            case 0:
+                request.remote_key ^= 0x5500;
+                one.why.reset();
+                break;
+            case 1:
+                request.operation = roll(2) == 0 ? mlx5::opcode::fetch_add : static_cast<mlx5::opcode>(0xff);
+                one.why = proxy::refusal::operation;
+                break;
+            case 2:
+                request.flags = 0x10;
+                one.why = proxy::refusal::flags;
+                break;
+            case 3:
+                request.first = &longer;
+                one.why = proxy::refusal::length;
+                break;
+            case 4:
+                ring.queue_pair ^= 1;
+                one.why = proxy::refusal::queue_pair;
+                break;
+            default:
+                one.why = proxy::refusal::answer;
+        }
+        const bool put = puts(one, [&](auto&) {
+            if (one.why == proxy::refusal::answer) return proxy::post_answer(ring, 0, 64);
+            std::uint32_t number = 0;
+            const status taken = proxy::reserve(ring, 1, number);
+            if (taken == status::ok) proxy::fill(ring, number, request);
+            return taken;
+        });
+        if (put) one.wrong_at = one.posted - 1;
+    }
+    void write_back(modelled_session& one) {
+        if (one.wrong_at) return;  // its queue pair may end
+        const std::uint32_t immediate = ++last_;
+        if (proxied_service::write_back(*one.is, range(0, 8), 8192, immediate)) one.written_back.push_back(immediate);
+    }
+    void go_on() {
+        engine_->progress();
+        for (modelled_session& each : sessions_of_kernel_) take_arrivals(each);
+        mlx5::completion done;
+        for (std::uint32_t most = roll(8); most > 0 && proxy::take(taker_->ref(), done); --most) take(done);
+        if (roll(2) == 0) proxy::publish_taken(taker_->ref());
+    }
+    void take_arrivals(modelled_session& one) {
+        for (const std::uint32_t each : arrivals_at(*one.is)) {
+            ASSERT_LT(one.arrived.size(), one.sent.size());
+            EXPECT_EQ(each, one.sent[one.arrived.size()]);
+            one.arrived.push_back(each);
+        }
+        const std::uint32_t released = one.is->released_now() - one.is->first;
+        EXPECT_LE(released, one.posted);
+        EXPECT_GE(released, one.released);
+        one.released = released;
+    }
+    void take(const mlx5::completion& done) {
+        if (done.queue_pair == mlx5::no_queue_pair) return;
+        const auto found = std::ranges::find_if(
+            sessions_of_kernel_, [&](const auto& each) { return each.is->ref().queue_pair == done.queue_pair; });
+        ASSERT_NE(found, sessions_of_kernel_.end()) << "it has gone";
+        if (done.kind == mlx5::entry_kind::write_immediate) {
+            ASSERT_FALSE(found->written_back.empty());
+            EXPECT_EQ(mlx5::from_be(done.immediate), found->written_back.front());
+            return found->written_back.pop_front();
+        }
+        const auto number = static_cast<std::uint32_t>(done.counter - static_cast<std::uint16_t>(found->is->first));
+        if (done.kind == mlx5::entry_kind::request_error) return take_failure(*found, done, number & 0xffffU);
+        ASSERT_EQ(done.kind, mlx5::entry_kind::request);
+        ASSERT_FALSE(found->signalled.empty());
+        EXPECT_EQ(number & 0xffffU, found->signalled.front());
+        EXPECT_EQ(done.operation, mlx5::opcode::write_immediate);
+        EXPECT_TRUE(proxy::release(found->is->ref(), done.counter));
+        found->signalled.pop_front();
+    }
+    /// Of what comes after a request that the device has failed, those that are to be told of are flushed.
+    static void take_failure(modelled_session& of, const mlx5::completion& done, std::uint32_t number) {
+        ASSERT_TRUE(of.wrong_at);
+        if (of.told_of_failure) {
+            EXPECT_FALSE(of.why);
+            EXPECT_EQ(done.failure, mlx5::syndrome::flushed);
+            EXPECT_GT(number, *of.wrong_at);
+            return;
+        }
+        of.told_of_failure = true;
+        EXPECT_EQ(number, *of.wrong_at);
+        EXPECT_EQ(done.failure, of.why ? mlx5::syndrome::local_queue_pair : mlx5::syndrome::remote_access);
+        if (!of.why) return;
+        EXPECT_EQ(done.vendor_syndrome, static_cast<std::uint8_t>(*of.why));
+    }
+
+    std::mt19937 random_;
+    std::uint32_t last_ = 0;
+    std::uint32_t names_ = 0x70'0000;
+    std::vector<modelled_session> sessions_of_kernel_;
+};
+
+TEST_F(verbs_proxy_sequences, work_requests_end_as_a_model_says) {
+    for (unsigned seed = 0; seed < static_cast<unsigned>(tests::effort(24)) && !HasFailure(); ++seed) run(seed);
 }
 
 TEST_F(verbs_proxy, catch_up_delivers_earlier_arrivals) {
@@ -64,45 +240,6 @@ TEST_F(verbs_proxy, catch_up_delivers_earlier_arrivals) {
     EXPECT_EQ(wait_for_arrivals(session, depth).size(), depth);
 }
 
-TEST_F(verbs_proxy, completions_carry_the_given_name_of_their_queue_pair) {
-    make_engine();
-    must(engine_->start());
-    constexpr std::uint32_t name = 7;
-    proxy_session& session = connect(16, depth, name);
-    const auto from = range(0, 8);
-    ASSERT_EQ(proxy::post(session.ref(), write(from, 4096, 1, true)), status::ok);
-    auto told = next();
-    ASSERT_TRUE(told);
-    EXPECT_EQ(told->queue_pair, name);
-    EXPECT_EQ(told->kind, mlx5::entry_kind::request);
-    ASSERT_TRUE(write_back(session, from, 8192, 2));
-    told = next();
-    ASSERT_TRUE(told);
-    EXPECT_EQ(told->queue_pair, name);
-    EXPECT_EQ(told->kind, mlx5::entry_kind::write_immediate);
-    auto by_number = session.ref();
-    by_number.queue_pair = session.pair->number();
-    ASSERT_EQ(proxy::post(by_number, write(from, 4096, 3, false)), status::ok);
-    told = next();
-    ASSERT_TRUE(told);
-    EXPECT_EQ(told->queue_pair, name);
-    EXPECT_EQ(told->vendor_syndrome, static_cast<std::uint8_t>(proxy::refusal::queue_pair));
-    EXPECT_THROW(connect(16, depth, mlx5::no_queue_pair), std::runtime_error);
-    expect_sound(connect(), 4);
-}
-
-TEST_F(verbs_proxy, an_answer_of_a_queue_pair_that_has_none_ends_that_queue_pair) {
-    make_engine();
-    must(engine_->start());
-    proxy_session& session = connect();
-    ASSERT_EQ(proxy::post_answer(session.ref(), 0, 64), status::ok);
-    const auto told = next();
-    ASSERT_TRUE(told);
-    EXPECT_EQ(told->kind, mlx5::entry_kind::request_error);
-    EXPECT_EQ(told->vendor_syndrome, static_cast<std::uint8_t>(proxy::refusal::answer));
-    expect_sound(connect(), 4);
-}
-
 TEST_F(verbs_proxy, room_comes_back_at_completion_not_at_posting) {
     make_engine();
     proxy_session& session = connect(16, 0);  // nothing can arrive
@@ -124,153 +261,6 @@ TEST_F(verbs_proxy, room_comes_back_at_completion_not_at_posting) {
     EXPECT_EQ(proxy::post(session.ref(), write(from, 4096, 16, false)), status::ok);
     mlx5::completion none;
     EXPECT_FALSE(proxy::take(taker_->ref(), none));
-}
-
-TEST_F(verbs_proxy, a_busy_ring_takes_one_batch_a_round) {
-    gpu::proxy_options options;
-    options.batch = 8;
-    make_engine(options);
-    proxy_session& busy = connect(64);
-    proxy_session& quiet = connect();
-    const auto from = range(0, 8);
-    for (std::uint32_t i = 0; i < 64; ++i) ASSERT_EQ(proxy::post(busy.ref(), write(from, 4096, i, false)), status::ok);
-    ASSERT_EQ(proxy::post(quiet.ref(), write(from, 4096, 77, false)), status::ok);
-    EXPECT_TRUE(engine_->progress());
-    EXPECT_EQ(wait_for_arrivals(quiet, 1), std::vector{77U});
-    EXPECT_EQ(wait_for_arrivals(busy, 8).size(), 8U);
-    std::this_thread::sleep_for(5ms);
-    EXPECT_TRUE(arrivals_at(busy).empty());
-}
-
-TEST_F(verbs_proxy, completions_wait_while_the_ring_has_no_room) {
-    make_engine({}, 4);
-    proxy_session& session = connect();
-    const auto from = range(0, 8);
-    for (std::uint32_t i = 0; i < 10; ++i)
-        ASSERT_EQ(proxy::post(session.ref(), write(from, 4096, i, true)), status::ok);
-    engine_->progress();
-    ASSERT_EQ(wait_for_arrivals(session, 10).size(), 10U);
-    for (int i = 0; i < 20; ++i) {
-        engine_->progress();
-        std::this_thread::sleep_for(1ms);
-    }
-    EXPECT_EQ(session.released_now() - session.first, 4U) << "those that are told, and no more";
-    // A failure of the engine's own is held back like them.
-    proxy_session& other = connect();
-    proxy::send_queue_ref wrong = other.ref();
-    wrong.queue_pair ^= 1;
-    ASSERT_EQ(proxy::post(wrong, write(from, 4096, 0, false)), status::ok);
-    engine_->progress();
-    std::uint32_t sent = 0;
-    std::uint32_t failed = 0;
-    EXPECT_TRUE(eventually(patience(5s),
-                           [&] {
-                               mlx5::completion done;
-                               if (proxy::take(taker_->ref(), done)) {
-                                   proxy::publish_taken(taker_->ref());
-                                   if (done.queue_pair == other.pair->number()) {
-                                       ++failed;
-                                   } else {
-                                       EXPECT_EQ(done.counter, static_cast<std::uint16_t>(session.first + sent));
-                                       ++sent;
-                                   }
-                               }
-                               engine_->progress();
-                               return sent == 10 && failed == 1;
-                           }))
-        << sent << " and " << failed;
-}
-
-TEST_F(verbs_proxy, an_error_ends_only_its_own_queue_pair) {
-    make_engine();
-    must(engine_->start());
-    proxy_session& broken = connect();
-    proxy_session& sound = connect();
-    const auto from = range(0, 64);
-    auto bad = write(from, 4096, 0, false);
-    bad.remote_key ^= 0x5500;
-    ASSERT_EQ(proxy::post(broken.ref(), bad), status::ok);
-    const auto first = next();
-    ASSERT_TRUE(first) << "though nobody had asked for its completion";
-    EXPECT_EQ(first->kind, mlx5::entry_kind::request_error);
-    EXPECT_EQ(first->failure, mlx5::syndrome::remote_access);
-    EXPECT_EQ(first->operation, mlx5::opcode::write_immediate);
-    EXPECT_EQ(first->queue_pair, broken.pair->number());
-    EXPECT_EQ(first->counter, static_cast<std::uint16_t>(broken.first));
-    const std::uint64_t told = taker_->first_failure;
-    EXPECT_EQ((told >> 24) & 0xff'ffff, broken.pair->number());
-    EXPECT_EQ((told >> 8) & 0xff, static_cast<std::uint64_t>(mlx5::syndrome::remote_access));
-    EXPECT_EQ((told >> 16) & 0xff, first->vendor_syndrome);
-
-    for (std::uint32_t i = 0; i < 16; ++i) (void)proxy::post(broken.ref(), write(from, 4096, i, true));
-    EXPECT_EQ(proxy::post(broken.ref(), write(from, 4096, 0, true)), status::again);
-    for (std::uint32_t i = 0; i < 100; ++i) expect_sound(sound, i);
-    EXPECT_TRUE(arrivals_at(broken).empty());
-    EXPECT_EQ(taker_->first_failure, told);
-}
-
-TEST_F(verbs_proxy, requests_after_a_failed_one_are_flushed) {
-    make_engine();
-    proxy_session& broken = connect();
-    const auto from = range(0, 64);
-    auto bad = write(from, 4096, 0, false);
-    bad.remote_key ^= 0x5500;
-    ASSERT_EQ(proxy::post(broken.ref(), bad), status::ok);
-    for (std::uint32_t i = 1; i < 7; ++i)
-        ASSERT_EQ(proxy::post(broken.ref(), write(from, 4096, i, i % 2 == 0)), status::ok);
-    engine_->progress();
-    must(engine_->start());
-    const auto first = next();
-    ASSERT_TRUE(first);
-    EXPECT_EQ(first->failure, mlx5::syndrome::remote_access);
-    for (std::uint32_t i = 2; i < 7; i += 2) {
-        const auto flushed = next();
-        ASSERT_TRUE(flushed) << i;
-        EXPECT_EQ(flushed->kind, mlx5::entry_kind::request_error);
-        EXPECT_EQ(flushed->failure, mlx5::syndrome::flushed);
-        EXPECT_EQ(flushed->counter, static_cast<std::uint16_t>(broken.first + i));
-    }
-    EXPECT_TRUE(eventually(patience(5s), [&] { return broken.released_now() - broken.first == 7; }));
-    EXPECT_FALSE(next(20ms));
-}
-
-TEST_F(verbs_proxy, an_invalid_descriptor_ends_only_its_own_queue_pair) {
-    make_engine();
-    must(engine_->start());
-    proxy_session& sound = connect();
-    const auto good = range(0, 64);
-    const auto longer = range(0, 0xffff'ffff);
-    using change = void (*)(mlx5::work_request&);
-    struct wrong {
-        proxy::refusal why;
-        change how;
-    };
-    const std::array<wrong, 4> all{{
-        {proxy::refusal::operation, [](auto& r) { r.operation = mlx5::opcode::fetch_add; }},
-        {proxy::refusal::operation, [](auto& r) { r.operation = static_cast<mlx5::opcode>(0xff); }},
-        {proxy::refusal::flags, [](auto& r) { r.flags = 0x10; }},
-        {proxy::refusal::length, nullptr},
-    }};
-    for (const wrong& each : all) {
-        proxy_session& broken = connect();
-        ASSERT_EQ(proxy::post(broken.ref(), write(good, 4096, 5, false)), status::ok);
-        auto request = write(each.how != nullptr ? good : longer, 4096, 6, false);
-        if (each.how != nullptr) each.how(request);
-        std::uint32_t number = 0;
-        ASSERT_EQ(proxy::reserve(broken.ref(), 1, number), status::ok);
-        proxy::fill(broken.ref(), number, request);
-        ASSERT_EQ(proxy::post(broken.ref(), write(good, 4096, 7, true)), status::ok);
-        const auto failed = next();
-        ASSERT_TRUE(failed);
-        EXPECT_EQ(failed->queue_pair, broken.pair->number());
-        EXPECT_EQ(failed->failure, mlx5::syndrome::local_queue_pair);
-        EXPECT_EQ(failed->vendor_syndrome, static_cast<std::uint8_t>(each.why));
-        EXPECT_EQ(failed->counter, static_cast<std::uint16_t>(number));
-        EXPECT_EQ(wait_for_arrivals(broken, 1), std::vector{5U}) << "what came before it was sent";
-        expect_sound(sound, 1);
-        EXPECT_TRUE(arrivals_at(broken).empty()) << "and nothing behind it";
-        disconnect(broken);
-    }
 }
 
 /// Rings full of noise that carries the right tags.
@@ -304,31 +294,6 @@ TEST_F(verbs_proxy, random_descriptors_do_not_harm_the_engine) {
     }
 }
 
-/// Drivers drop the completions of a queue pair that ends, and with them the notice that receives were used
-/// up.
-TEST_F(verbs_proxy, receives_of_ended_queue_pairs_come_back) {
-    gpu::proxy_options few;
-    few.receives = 8;
-    make_engine(few, 2);
-    const auto from = range(0, 8);
-    for (std::uint32_t round = 0; round < 20; ++round) {
-        proxy_session& session = connect();
-        for (std::uint32_t i = 0; i < 4; ++i) ASSERT_TRUE(write_back(session, from, 4096, i));
-        std::array<mlx5::completion, 4> sent;
-        std::size_t acknowledged = 0;
-        ASSERT_TRUE(eventually(patience(5s), [&] {
-            engine_->progress();  // two are told
-            const int got = session.peer_completions->poll(sent);
-            acknowledged += got > 0 ? static_cast<std::size_t>(got) : 0;
-            return acknowledged == 4;
-        })) << round;
-        disconnect(session);
-        mlx5::completion left;
-        while (proxy::take(taker_->ref(), left)) EXPECT_EQ(left.queue_pair, mlx5::no_queue_pair);
-        proxy::publish_taken(taker_->ref());
-    }
-}
-
 /// As of an exclusive service: requests come by WRITE without immediate data.
 TEST_F(verbs_proxy, an_unexpected_announcement_ends_only_its_own_queue_pair) {
     gpu::proxy_options plain;
@@ -350,7 +315,20 @@ TEST_F(verbs_proxy, an_unexpected_announcement_ends_only_its_own_queue_pair) {
     for (std::uint32_t i = 0; i < 20; ++i) expect_sound(sound, i);
 }
 
-TEST_F(verbs_proxy, unsuitable_memory_and_queue_pairs_are_refused) {
+TEST_F(verbs_proxy, unsuitable_devices_memory_and_queue_pairs_are_refused) {
+    const auto direct = must(device::open({}, {}));
+    proxy_taker taker(16);
+    if (direct->driver() != nullptr) {
+        EXPECT_EQ(gpu::proxy_engine::create(direct, taker.memory(), {}).code(), status::invalid_argument);
+    }
+    for (const auto& spoil :
+         {+[](gpu::proxy_options& wrong) { wrong.round = 0; }, +[](gpu::proxy_options& wrong) { wrong.batch = 0; },
+          +[](gpu::proxy_options& wrong) { wrong.batch = 65; }, +[](gpu::proxy_options& wrong) { wrong.receives = 0; },
+          +[](gpu::proxy_options& wrong) { wrong.sends = 0; }}) {
+        gpu::proxy_options wrong;
+        spoil(wrong);
+        EXPECT_EQ(gpu::proxy_engine::create(device_, taker.memory(), wrong).code(), status::invalid_argument);
+    }
     gpu::proxy_options few;
     few.sends = depth + depth / 2;
     make_engine(few);
@@ -361,18 +339,10 @@ TEST_F(verbs_proxy, unsuitable_memory_and_queue_pairs_are_refused) {
     odd.descriptors = odd.descriptors.first(12);
     EXPECT_EQ(engine_->add(*session.pair, odd).error().code, status::invalid_argument);
     EXPECT_THROW(connect(), std::runtime_error) << "no room for its completions";
+    EXPECT_THROW(connect(16, depth, mlx5::no_queue_pair), std::runtime_error) << "not a name";
     disconnect(session);
     must(engine_->start());
     expect_sound(connect(), 1);
-}
-
-TEST_F(verbs_proxy, refuses_a_device_that_is_driven_directly) {
-    const auto other = must(device::open({}, {}));
-    if (other->driver() == nullptr) GTEST_SKIP() << "there is none";
-    proxy_taker taker(16);
-    const auto made = gpu::proxy_engine::create(other, taker.memory(), {});
-    ASSERT_FALSE(made);
-    EXPECT_EQ(made.error().code, status::invalid_argument);
 }
 
 TEST_F(verbs_proxy, arrivals_wake_the_engine) {

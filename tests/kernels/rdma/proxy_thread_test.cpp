@@ -208,41 +208,41 @@ class verbs_proxy_threads : public ::testing::Test {
 
 using sizes = std::vector<std::size_t>;
 
-TEST_F(verbs_proxy_threads, services_share_as_many_threads_as_asked_for) {
-    add(3);
-    EXPECT_EQ(threads_.size(), 1U) << "one service needs one";
-    for (int i = 0; i < 6; ++i) add(3);
-    EXPECT_EQ(threads_.size(), 3U);
-    EXPECT_EQ(shares(), (sizes{2, 2, 3}));
-    add(4);
-    EXPECT_EQ(threads_.size(), 4U) << "the largest number holds";
-    EXPECT_EQ(shares(), (sizes{2, 2, 2, 2}));
-}
-
-TEST_F(verbs_proxy_threads, threads_rebalance_services_and_end_without_any) {
-    for (int i = 0; i < 6; ++i) add(3);
-    for (const auto& each : all_) ASSERT_TRUE(each->are_served());
-    const pid_t first = all_[0]->by_.load();
-    for (std::size_t i = all_.size(); i-- > 0;)
-        if (all_[i]->by_ == first) remove(*all_[i]);
-    EXPECT_EQ(shares(), (sizes{1, 1, 2}));
-    while (all_.size() > 2) remove(*all_.back());
-    EXPECT_EQ(threads_.size(), 2U);
-    EXPECT_EQ(shares(), (sizes{1, 1}));
-    while (!all_.empty()) remove(*all_.back());
-    EXPECT_EQ(threads_.size(), 0U);
-}
-
-TEST_F(verbs_proxy_threads, two_threads_never_serve_the_same_rings_at_once) {
-    for (int i = 0; i < 5; ++i) add(3, true);
+/// As many threads as the service that asks for most wants, as long as each has a service; and none has two more than
+/// another.
+TEST_F(verbs_proxy_threads, services_that_come_and_go_share_their_threads_evenly) {
     std::mt19937 random(20261123);
-    for (int round = 0; round < tests::effort(200); ++round)
-        if (all_.size() > 3 && random() % 2 == 0)
-            remove(*all_[random() % all_.size()]);
-        else
-            add(static_cast<std::uint32_t>(1 + random() % 5), random() % 4 != 0);
-    EXPECT_FALSE(shares().empty());
-    for (const auto& each : all_) EXPECT_EQ(each->at_once_, 0U);
+    std::map<const counted_rings*, std::uint32_t> wanted;
+    const auto expect_even = [&] {
+        std::uint32_t most = 0;
+        for (const auto& [rings, threads] : wanted) most = std::max(most, threads);
+        const std::size_t threads = std::min<std::size_t>(most, wanted.size());
+        ASSERT_EQ(threads_.size(), threads);
+        sizes expected(threads, threads == 0 ? 0 : wanted.size() / threads);
+        for (std::size_t i = 0; i < (threads == 0 ? 0 : wanted.size() % threads); ++i) ++expected[threads - 1 - i];
+        ASSERT_EQ(shares(), expected);
+    };
+    for (int round = 0; round < tests::effort(200) && !HasFatalFailure(); ++round) {
+        SCOPED_TRACE(round);
+        const bool goes = all_.size() > 8 || (!all_.empty() && random() % 2 == 0);
+        if (goes) {
+            counted_rings& leaving = *all_[random() % all_.size()];
+            wanted.erase(&leaving);
+            EXPECT_EQ(leaving.at_once_, 0U) << "two threads have served it at once";
+            remove(leaving);
+        } else {
+            const auto threads = static_cast<std::uint32_t>(1 + random() % 5);
+            wanted[&add(threads, random() % 4 == 0)] = threads;
+        }
+        if (round % 4 == 0) expect_even();
+    }
+    while (!all_.empty() && !HasFatalFailure()) {
+        wanted.erase(all_.back().get());
+        EXPECT_EQ(all_.back()->at_once_, 0U);
+        remove(*all_.back());
+        expect_even();
+    }
+    EXPECT_EQ(threads_.size(), 0U);
 }
 
 /// The ones that are stuck stay with their thread; it alone waits for them.
