@@ -20,8 +20,7 @@ declare -A house_corpora=(
 # The library, and the programs that have threads of their own. softnic's tests run one by one.
 declare -A house_tsan_programs=(
     [transport]="clients_tests conformance_peer conformance_tests hostile_tests rdma_tests unit_tests"
-    [kernels]="exclusive_service_tests kernel_client_tests kernels_rdma_tests kernels_unit_tests owned_client_tests
-        rdma_tests service_tests"
+    [kernels]="kernel_client_tests kernels_rdma_tests kernels_unit_tests rdma_tests service_tests"
     [softnic]=""
     [serving]="gateway_tests model_server_tests")
 # The steps of `./run test --all HOUSE`, beside steps_of_all.

@@ -325,10 +325,12 @@ def host_checks(context, gpu):
     yield tests(context, "gpu-proxy", "the same by the proxy", "conformance_tests",
                 suites("gpu", "sizes" if quick else "sizes slots random_calls answers"), environment=by_library)
     yield tests(context, "services", "services and their queues, threads of the host in the kernels' place",
-                "service_tests", "*echoes*:*engine_that_was_asked_for*" if quick else "-*device_faults*")
-    yield tests(context, "exclusive", "services with one owner a session, DevX queues", "exclusive_service_tests",
-                "*echoes*" if quick else "*")
-    yield tests(context, "callers", "channels of kernels", "kernel_client_tests", "*echoes*" if quick else "*")
+                "service_tests",
+                "on/service_sequences*:*engine_that_was_asked_for*" if quick else "-by_owners/*:*device_faults*")
+    yield tests(context, "exclusive", "services with one owner a session, DevX queues", "service_tests",
+                "by_owners/service_sequences*" if quick else "by_owners/*")
+    yield tests(context, "callers", "channels of kernels", "kernel_client_tests",
+                "*call_sequences*" if quick else "*")
 
 
 def gpu_checks(context, gpu):

@@ -175,7 +175,7 @@ step_named() {
     test_preset release --tests-regex "$(IFS='|' && echo "${wanted[*]}")"
 }
 
-nic_programs=(accel_doctor conformance_tests conformance_peer service_tests exclusive_service_tests kernel_client_tests)
+nic_programs=(accel_doctor conformance_tests conformance_peer service_tests kernel_client_tests)
 
 step_nic() {
     build_release_softnic "${nic_programs[@]}"

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 
 namespace accel::tests {
@@ -21,6 +22,53 @@ namespace accel::tests {
 using rdma::testing::bare_client;
 
 inline constexpr core::link_geometry shape{2, 256, 256};
+
+/// A request that no correct client sends.
+struct wrong_request {
+    enum class to { any_service, shared, owned };
+    const char* name;
+    void (*spoil)(bare_client::request&);
+    to whom = to::any_service;
+    [[nodiscard]] bool can_be_sent(service_sharing sharing) const {
+        return whom == to::any_service || (whom == to::owned) == (sharing == owned);
+    }
+};
+inline constexpr wrong_request wrong_requests[] = {
+    {"another slot", [](auto& sent) { sent.header.slot = 1; }},
+    {"a slot beyond the last", [](auto& sent) { sent.header.slot = shape.slots; }},
+    {"an older version", [](auto& sent) { --sent.header.version; }},
+    {"a later version", [](auto& sent) { ++sent.header.version; }},
+    {"a response", [](auto& sent) { sent.header.kind = core::message_kind::response; }},
+    {"an unknown kind", [](auto& sent) { sent.header.kind = static_cast<core::message_kind>(99); }},
+    {"an unknown flag", [](auto& sent) { sent.header.flags = 0x8000; }},
+    {"both flags of parts", [](auto& sent) { sent.header.flags = core::header_flag::of_parts; }},
+    {"an unknown status", [](auto& sent) { sent.header.code = static_cast<status>(status_count); }},
+    {"longer than agreed", [](auto& sent) { sent.header.length = shape.request_bytes + 1; }},
+    {"longer than 32 bits", [](auto& sent) { sent.header.length = std::uint64_t{1} << 32; }},
+    {"more room than agreed", [](auto& sent) { sent.header.response_room = std::uint32_t{shape.response_bytes} + 1; }},
+    {"more room than 31 bits", [](auto& sent) { sent.header.response_room = ~0U; }},
+    {"extensions of 7 bytes", [](auto& sent) { sent.header.extension_bytes = 7; }},
+    {"longer extensions than fit", [](auto& sent) { sent.header.extension_bytes = core::extension_room + 8; }},
+    {"extensions of another length",
+     [](auto& sent) {
+         sent.extensions = sent.header.extension_bytes = sizeof sent.placed;
+         sent.placed.head.length = 1000;
+     }},
+    {"a response target shorter than the room",
+     [](auto& sent) {
+         sent.extensions = sent.header.extension_bytes = sizeof sent.placed;
+         sent.placed.value.address = 4096;
+         sent.placed.value.length = sent.header.response_room - 1;
+     }},
+    {"an announced slot beyond the last", [](auto& sent) { sent.immediate = shape.slots; }, wrong_request::to::shared},
+    {"an announcement alone", [](auto& sent) { sent.length = 0; }, wrong_request::to::shared},
+    {"an arrival word ahead of the generation",
+     [](auto& sent) {
+         sent.repeats_generation = false;
+         sent.header.arrival_word = sent.header.generation + 1;
+     },
+     wrong_request::to::owned},
+};
 
 /// A service of two places with a thread in its kernel's place, and clients that are made of bare verbs.
 class bare_service : public ::testing::Test {
@@ -49,6 +97,7 @@ class bare_service : public ::testing::Test {
         poller_->kernels_ended();
         good_.reset();
         bad_.reset();
+        friendly_.reset();
     }
     void serve(const device::service_ref& service) {
         while (!ending_) {
@@ -129,20 +178,43 @@ class bare_service : public ::testing::Test {
         expect_served(next, 1);
         end(bad_);
     }
+    /// Another client is served before and after each attack.
     void expect_only_its_own_session_ends(const std::function<void(bare_client&)>& attack) {
-        bare_client friendly(shape);
-        connect(friendly, good_);
+        constexpr std::uint32_t most = 12;  // it has receives for 16 answers
+        if (friendly_ && friendly_generation_ >= most) {
+            end(good_);
+            friendly_.reset();
+        }
+        if (!friendly_) {
+            friendly_generation_ = 0;
+            friendly_.emplace(shape);
+            connect(*friendly_, good_);
+        }
         bare_client evil(shape);
         int owner = 0;
         connect(evil, bad_, &owner);
-        expect_served(friendly, 1);
+        expect_served(*friendly_, ++friendly_generation_);
         attack(evil);
         expect_loss(status::protocol_error, &owner);
-        expect_served(friendly, 2);
+        expect_served(*friendly_, ++friendly_generation_);
         end(bad_);
         expect_place();
-        expect_served(friendly, 3);
-        end(good_);
+    }
+    /// Each of `wrong_requests` that this service can get ends its session, whatever came before.
+    void expect_wrong_requests_to_end_their_session() {
+        for (const wrong_request& each : wrong_requests) {
+            if (!each.can_be_sent(sharing())) continue;
+            for (const std::uint32_t served_before : {0U, 3U}) {
+                SCOPED_TRACE(::testing::Message() << each.name << ", after " << served_before);
+                expect_only_its_own_session_ends([&](bare_client& client) {
+                    for (std::uint32_t i = 1; i <= served_before; ++i) expect_served(client, i);
+                    auto request = client.correct(0);
+                    request.header.generation = 7;
+                    each.spoil(request);
+                    client.post(request);
+                });
+            }
+        }
     }
     /// Beside one that sends for ever and takes no answer, others are served, and its place is good for the next.
     void expect_others_beside_one_that_never_stops() {
@@ -167,6 +239,8 @@ class bare_service : public ::testing::Test {
     context context_ = context::open({.log = log_level::off}).value();
     core::backend& backend_ = *core::internals::state_of(context_)->find_backend("gpu");
     std::unique_ptr<gpu::kernel_service> poller_;
+    std::optional<bare_client> friendly_;
+    std::uint32_t friendly_generation_ = 0;
     std::unique_ptr<core::connection> good_;
     std::unique_ptr<core::connection> bad_;
     std::thread kernel_;

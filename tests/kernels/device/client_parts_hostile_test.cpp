@@ -13,17 +13,10 @@ namespace {
 constexpr core::link_geometry parts_shape = bare_server_rig::shape;
 static_assert(parts_shape.slots == 2, "a call, and room for one part");
 
-struct liar_case {
-    const char* name;
-    gpu_engine engine;
-    service_sharing sharing;
-    friend std::ostream& operator<<(std::ostream& out, const liar_case& which) { return out << which.name; }
-};
-
 /// A channel with one call in parts, and its server.
 class streamed_to : public bare_server_rig {
   public:
-    explicit streamed_to(const liar_case& which) : bare_server_rig(which.engine, which.sharing) {}
+    explicit streamed_to(const service_setting& which) : bare_server_rig(which.engine, which.sharing) {}
     void start() {
         auto attached = attach();
         ASSERT_TRUE(attached.ok()) << attached.error().message;
@@ -102,7 +95,7 @@ class streamed_to : public bare_server_rig {
     device::call_ref lent;  ///< the slot that the server has
 };
 
-class parts_hostile_server : public ::testing::TestWithParam<liar_case> {
+class parts_hostile_server : public ::testing::TestWithParam<service_setting> {
   protected:
     void SetUp() override {
         if (!has(GetParam().engine)) GTEST_SKIP() << "this device has no queues to drive";
@@ -114,23 +107,6 @@ class parts_hostile_server : public ::testing::TestWithParam<liar_case> {
         return out;
     }
 };
-
-TEST_P(parts_hostile_server, correct_parts_are_taken) {
-    auto rig = start();
-    for (std::uint64_t i = 0; i < 5; ++i) rig->expect_part(i);
-    rig->post(rig->last(5));
-    device::arrival_ref out;
-    EXPECT_EQ(rig->next(out), status::ok);
-    EXPECT_FALSE(out.more);
-    EXPECT_EQ(device::release(rig->mine, out), status::ok);
-    EXPECT_EQ(device::begin(rig->mine, rig->call), status::ok);
-    device::call_ref other;
-    EXPECT_EQ(device::begin(rig->mine, other), status::again) << "the server has a slot";
-    auto back = rig->answer_to(rig->lent);
-    back.header.code = status::cancelled;
-    rig->post(back);
-    EXPECT_TRUE(eventually(patience(5s), [&] { return device::begin(rig->mine, other) == status::ok; }));
-}
 
 TEST_P(parts_hostile_server, wrong_headers_end_the_session) {
     using spoil = std::function<bare_client::request(const streamed_to&)>;
@@ -202,11 +178,11 @@ TEST_P(parts_hostile_server, a_part_that_has_arrived_does_not_outlive_the_deadli
 }
 
 INSTANTIATE_TEST_SUITE_P(by, parts_hostile_server,
-                         ::testing::Values(liar_case{"direct", gpu_engine::direct, service_sharing::shared},
-                                           liar_case{"proxy", gpu_engine::proxy, service_sharing::shared},
-                                           liar_case{"exclusive", gpu_engine::direct, service_sharing::exclusive},
-                                           liar_case{"exclusive_proxy", gpu_engine::proxy, service_sharing::exclusive}),
-                         [](const auto& row) { return row.param.name; });
+                         ::testing::Values(service_setting{false, gpu_engine::direct},
+                                           service_setting{false, gpu_engine::proxy},
+                                           service_setting{false, gpu_engine::direct, owned},
+                                           service_setting{false, gpu_engine::proxy, owned}),
+                         [](const auto& row) { return name_of(row.param); });
 
 }  // namespace
 }  // namespace accel::tests

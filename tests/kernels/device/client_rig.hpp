@@ -3,7 +3,7 @@
 
 #include "conformance/payload.hpp"
 #include "core/internals.hpp"
-#include "device/service_rig.hpp"
+#include "device/wished_work.hpp"
 
 #include <accel_transport/device/client.hpp>
 #include <accel_transport/gpu_channel.hpp>
@@ -22,18 +22,20 @@ struct client_case {
     /// A service like the caller, with threads in its kernels' place; else a handler over rdma.
     bool kernels_answer = false;
     bool owners_answer = false;  ///< of those kernels: the service is exclusive
+    [[nodiscard]] service_setting answerer() const {
+        return {caller.on_gpu, caller.engine, owners_answer ? service_sharing::exclusive : service_sharing::shared};
+    }
 };
 inline std::string name_of(const client_case& which) {
-    return name_of(which.caller) + (which.kernels_answer ? "_to_kernels" : "_to_handler");
+    return name_of(which.caller) + (which.owners_answer    ? "_to_owners"
+                                    : which.kernels_answer ? "_to_kernels"
+                                                           : "_to_handler");
 }
-
-/// The first bytes of a request say what is to become of it.
-enum class wish : std::uint8_t { echo, fail, hold };
 
 /// A server, and channels whose calls are made by threads in kernels' place.
 class client_rig {
   public:
-    explicit client_rig(const client_case& which) : kind(which), services(which.caller) {
+    explicit client_rig(const client_case& which) : kind(which), services(which.answerer()) {
         if (kind.caller.on_gpu) {
             fake_ = std::make_shared<fake_accelerator>();
             core::internals::state_of(services.client_context)->replace_devices(fake_);
@@ -45,29 +47,24 @@ class client_rig {
         wanted.peer_timeout = patience(20s);
         wanted.security.insecure = true;
         wanted.kernels.engine = kind.caller.engine;
+        wanted.kernels.sharing = kind.caller.sharing;
+        wanted.kernels.queues = kind.caller.queues;
         wanted.memory = kind.caller.on_gpu ? memory_kind::cuda(0) : memory_kind::host();
     }
     ~client_rig() {
-        release();
+        work.over = true;
         channel.reset();
         stop_server();
+        handlers_.reset();
     }
     client_rig(const client_rig&) = delete;
     client_rig& operator=(const client_rig&) = delete;
 
     void listen() {
         if (kind.kernels_answer) {
-            if (kind.owners_answer) services.options.kernels.sharing = service_sharing::exclusive;
             services.listen();
             ASSERT_TRUE(services.service && services.service->set_targets({"named"}).ok());
-            if (kind.owners_answer)
-                return services.serve_owned([this](device::owned_sessions& mine, const device::exchange_ref& exchange) {
-                    answer_as_owner(mine, exchange);
-                });
-            services.serve([this](const device::service_ref& service,
-                                  const device::exchange_ref& exchange) { answer(service, exchange); },
-                           2);
-            return;
+            return services.serve_with(kernels_for(work), kind.owners_answer ? 1 : 2);
         }
         server_options options;
         options.security.insecure = true;
@@ -75,9 +72,9 @@ class client_rig {
         options.drain_timeout = 50ms;
         options.poll = poll_mode::block;
         const std::string uri = "rdma://" + own_loopback() + ":0";
-        const accel::handler usual = [this](exchange request) { answer(std::move(request)); };
-        const accel::handler named = [](exchange request) { (void)request.fail(status::application_error, 99); };
-        auto made = server::listen(services.server_context, {uri}, service_table{{{"named", named}}, usual}, options);
+        handlers_ = std::make_unique<wishing_handler>(work);
+        const service_table table{{{"named", handlers_->answers(target_of("named").number)}}, handlers_->answers()};
+        auto made = server::listen(services.server_context, {uri}, table, options);
         ASSERT_TRUE(made.ok()) << made.error().message;
         handler = std::make_unique<server>(std::move(*made));
     }
@@ -94,7 +91,7 @@ class client_rig {
         channel = std::make_unique<gpu_channel>(std::move(*made));
     }
     void stop_server() {
-        release();
+        work.answers_held = true;
         if (handler) handler->stop();
         services.stop();
     }
@@ -105,84 +102,39 @@ class client_rig {
         else
             services.service->request_stop();
     }
-    /// Answers what is held back.
+    /// The server ends without answers to what it holds.
+    void end_server() {
+        work.forgets = true;
+        if (handler) handler->stop();
+        services.stop();
+    }
+    /// Answers what is held back, from now on at once.
     void release() {
-        const std::lock_guard lock(mutex_);
-        for (auto& each : held_) each();
-        held_.clear();
+        work.answers_held = true;
+        EXPECT_TRUE(eventually([this] { return held() == 0; })) << held();
     }
-    /// Kernels that end with requests in hand.
-    void forget() {
-        const std::lock_guard lock(mutex_);
-        held_.clear();
-    }
-    [[nodiscard]] std::size_t held() {
-        const std::lock_guard lock(mutex_);
-        return held_.size();
+    [[nodiscard]] int held() const { return work.at_work; }
+    [[nodiscard]] bool holds(int count) const {
+        return eventually([&] { return held() == count; });
     }
     [[nodiscard]] int pages_pinned() const { return fake_ ? fake_->pins.load() : 0; }
     /// The caller's; the services' own are others.
     [[nodiscard]] fake_accelerator& gpus() { return *fake_; }
 
     client_case kind;
+    wished_work work;
     service_rig services;
     gpu_channel_options wanted;
-    std::unique_ptr<server> handler;
-    std::unique_ptr<gpu_channel> channel;
-    std::atomic<std::int64_t> last_time_left{0};  ///< of the last request, as the server knows it
 
   private:
-    [[nodiscard]] static wish wish_of(const std::byte* request, std::uint64_t bytes) {
-        return bytes == 1 ? static_cast<wish>(request[0]) : wish::echo;
-    }
-    void hold(std::function<void()> later) {
-        const std::lock_guard lock(mutex_);
-        held_.push_back(std::move(later));
-    }
-    void answer(const device::service_ref& service, const device::exchange_ref& exchange) {
-        const wish wanted_here = wish_of(exchange.request, exchange.request_bytes);
-        last_time_left = device::time_left_ns(exchange);
-        if (exchange.target_number != 0)
-            (void)device::fail(
-                service, exchange,
-                exchange.target_number == target_of("named").number ? status::application_error : status::not_found,
-                99);
-        else if (wanted_here == wish::fail)
-            (void)device::fail(service, exchange, status::application_error, 77);
-        else if (wanted_here == wish::hold)
-            hold([service, exchange] { echo(service, exchange); });
-        else
-            echo(service, exchange);
-    }
-    /// Holds nothing.
-    void answer_as_owner(device::owned_sessions& mine, const device::exchange_ref& exchange) {
-        last_time_left = device::time_left_ns(exchange);
-        if (exchange.target_number != 0)
-            (void)device::fail(mine, exchange, status::application_error, 99);
-        else if (wish_of(exchange.request, exchange.request_bytes) == wish::fail)
-            (void)device::fail(mine, exchange, status::application_error, 77);
-        else
-            echo_as_owner(mine, exchange);
-    }
-    void answer(exchange request) {
-        const auto bytes = request.request();
-        last_time_left = request.time_left().count();
-        const wish wanted_here = wish_of(bytes.data(), bytes.size());
-        if (wanted_here == wish::fail) {
-            (void)request.fail(status::application_error, 77, "as was wished");
-            return;
-        }
-        if (wanted_here == wish::hold) {
-            auto kept = std::make_shared<exchange>(std::move(request));
-            return hold([kept] { (void)kept->reply(1); });
-        }
-        const std::size_t length = std::min(bytes.size(), request.response().size());
-        std::memcpy(request.response().data(), bytes.data(), length);
-        (void)request.reply(length);
-    }
+    std::unique_ptr<wishing_handler> handlers_;
+
+  public:
+    std::unique_ptr<server> handler;
+    std::unique_ptr<gpu_channel> channel;
+
+  private:
     std::shared_ptr<fake_accelerator> fake_;
-    std::mutex mutex_;
-    std::vector<std::function<void()>> held_;
 };
 
 /// Waits for a call as a kernel does, but lets others of two cores work. `Channel`: a `channel_ref` or an
@@ -236,14 +188,24 @@ status call_once(Channel& channel, std::size_t size, std::uint64_t seed) {
     return found;
 }
 
-/// Submits a request of one byte.
+/// Submits a request that says what becomes of it.
 template <class Channel>
-status submit_wish(Channel& channel, device::call_ref& call, wish what, std::int64_t timeout_ns = 0) {
+status submit_wish(Channel& channel, device::call_ref& call, const wished& what,
+                   const device::call_options& with = {}) {
     if (const status begun = begin_call(channel, call); begun != status::ok) return begun;
-    call.request[0] = static_cast<std::byte>(what);
-    device::call_options with;
-    with.timeout_ns = timeout_ns;
-    return device::submit(channel, call, 1, with);
+    std::memcpy(call.request, &what, sizeof what);
+    return device::submit(channel, call, sizeof what, with);
+}
+inline wished held_call(std::uint64_t number = 0) {
+    wished out;
+    out.number = number;
+    out.what = wish::hold;
+    return out;
+}
+inline wished failing_call(std::uint32_t code) {
+    wished out;
+    out.code = code;
+    return out;
 }
 
 }  // namespace accel::tests

@@ -42,23 +42,6 @@ TEST_P(device_engine, a_service_uses_the_engine_that_was_asked_for) {
     EXPECT_EQ(within(proxied ? until_hung() : 50ms, proxy_has_run), proxied);
 }
 
-/// Says what it took: engines are compared within one run.
-TEST_P(device_engine, serves_calls_one_after_the_other) {
-    service_rig rig(GetParam());
-    rig.listen();
-    rig.serve(echo);
-    channel client = rig.connect();
-    expect_calls(client, 100);
-    const int calls = effort(2000);
-    const auto begin = std::chrono::steady_clock::now();
-    expect_calls(client, calls);
-    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
-    const auto seen = rig.service->statistics();
-    std::cout << "100 bytes there and back: " << took.count() / calls
-              << " us; CPU of the proxy's thread: " << std::chrono::duration<double, std::milli>(seen.cpu_proxy).count()
-              << " ms in " << took.count() / 1000 << " ms\n";
-}
-
 /// A client goes while a kernel works for it: its place is not given to another before the kernel has ended.
 TEST_P(device_engine, a_place_stays_taken_while_a_kernel_holds_its_request) {
     service_rig rig(GetParam());
@@ -66,11 +49,11 @@ TEST_P(device_engine, a_place_stays_taken_while_a_kernel_holds_its_request) {
     rig.listen();
     std::atomic<bool> holds{false};
     std::atomic<bool> may_end{false};
-    rig.serve([&](const device::service_ref& service, const device::exchange_ref& exchange) {
-        if (may_end) return echo(service, exchange);
+    rig.serve([&](const taken_request& request) {
+        if (may_end) return echo(request);
         holds = true;
         while (!may_end) std::this_thread::sleep_for(1ms);
-        (void)device::reply(service, exchange, 0);  // which may be told to leave, and does not arrive
+        (void)request.reply(0);  // which may be told to leave, and does not arrive
     });
     rig.serve(echo);  // takes commands meanwhile
     {
@@ -93,33 +76,6 @@ TEST_P(device_engine, a_place_stays_taken_while_a_kernel_holds_its_request) {
     }));
     ASSERT_TRUE(next.ok());
     expect_calls(*next, 20);
-}
-
-/// More answers than the send queue has room for, none of which anybody waits for.
-TEST_P(device_engine, room_for_answers_comes_back) {
-    service_rig rig(GetParam());
-    rig.options.max_slots = 4;
-    rig.listen();
-    rig.serve(echo, 2);
-    auto wanted = service_rig::small();
-    wanted.slots = 4;
-    channel client = rig.connect(wanted);
-    const auto rounds = static_cast<std::uint64_t>(effort(600));
-    std::uint64_t ended = 0;
-    std::array<completion, 4> done;
-    while (ended < rounds) {
-        call_view call;
-        while (client.begin(call) == status::ok) {
-            ASSERT_EQ(client.submit(call.id, 8), status::ok);
-        }
-        const std::size_t got = client.wait(done, patience(5s));
-        ASSERT_GT(got, 0U);
-        for (std::size_t i = 0; i < got; ++i) {
-            EXPECT_EQ(done[i].status, status::ok);
-            (void)client.release(done[i].id);
-        }
-        ended += got;
-    }
 }
 
 INSTANTIATE_TEST_SUITE_P(on, device_engine, service_settings(),
@@ -187,12 +143,6 @@ TEST(device_engine_choice, the_uri_selects_the_engine) {
         rig.listen();
         EXPECT_EQ(rig.service->engine(), gpu_engine::proxy) << query;
         rig.stop();
-    }
-    for (const std::string query : {"?engine=direct&direct=false", "?engine=magic"}) {
-        rig.query = query;
-        auto made = rig.try_listen();
-        ASSERT_FALSE(made.ok()) << query;
-        EXPECT_EQ(made.error().code, status::invalid_argument) << made.error().message;
     }
 }
 

@@ -14,30 +14,6 @@ class exclusive_hostile : public bare_service {
   protected:
     [[nodiscard]] gpu_engine engine() const override { return gpu_engine::direct; }
     [[nodiscard]] service_sharing sharing() const override { return service_sharing::exclusive; }
-    /// A client's queue pair is gone when its answer comes.
-    void expect_only_the_dead_end() {
-        bare_client friendly(shape);
-        connect(friendly, good_);
-        int owner = 0;
-        for (std::uint32_t round = 1; round <= 3; ++round) {
-            held_ = true;
-            {
-                bare_client dying(shape);
-                connect(dying, bad_, &owner);
-                auto request = dying.correct(0);
-                request.header.deadline_ns = INT64_MAX;
-                dying.post(request);
-                ASSERT_EQ(dying.outcome(), mlx5::syndrome::none);
-                std::this_thread::sleep_for(20ms);  // the owner holds it
-            }
-            held_ = false;
-            expect_loss(status::peer_lost, &owner);
-            expect_served(friendly, round);
-            end(bad_);
-            expect_place();
-        }
-        end(good_);
-    }
 };
 
 /// Its owner looks as often as it is told to.
@@ -65,21 +41,6 @@ class exclusive_look_by_look : public exclusive_hostile {
     static constexpr std::int64_t without_end = INT64_MAX;
     std::atomic<std::int64_t> looks_{without_end};
 };
-
-/// By a proxy, whose completions the host takes.
-class exclusive_hostile_by_proxy : public exclusive_hostile {
-  protected:
-    [[nodiscard]] gpu_engine engine() const override { return gpu_engine::proxy; }
-};
-
-TEST_F(exclusive_hostile, an_arrival_word_ahead_of_the_generation_ends_the_session) {
-    expect_only_its_own_session_ends([](bare_client& client) {
-        auto request = client.correct(0);
-        request.repeats_generation = false;
-        request.header.arrival_word = 2;
-        client.post(request);
-    });
-}
 
 TEST_F(exclusive_hostile, an_arrival_word_without_a_header_ends_the_session) {
     expect_only_its_own_session_ends([](bare_client& client) {
@@ -159,13 +120,6 @@ TEST_F(exclusive_hostile, changing_headers_harm_no_other_session) {
     }
     expect_place();
     end(good_);
-}
-
-TEST_F(exclusive_hostile, client_that_dies_before_its_answer_loses_its_session_only) {
-    expect_only_the_dead_end();
-}
-TEST_F(exclusive_hostile_by_proxy, client_that_dies_before_its_answer_loses_its_session_only) {
-    expect_only_the_dead_end();
 }
 
 }  // namespace

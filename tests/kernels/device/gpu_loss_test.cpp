@@ -17,32 +17,21 @@ nanoseconds soon() {
     return patience(8s);
 }
 
-struct loss_case {
-    const char* name;
-    gpu_engine engine;
-    service_sharing sharing;
-    friend std::ostream& operator<<(std::ostream& out, const loss_case& which) { return out << which.name; }
-};
-
-class service_gpu_loss : public ::testing::TestWithParam<loss_case> {
+class service_gpu_loss : public ::testing::TestWithParam<service_setting> {
   protected:
     void SetUp() override {
         if (!has(GetParam().engine)) GTEST_SKIP() << "this device has no queues to drive";
-        rig_.options.kernels.sharing = GetParam().sharing;
         rig_.options.drain_timeout = until_hung();
         rig_.listen();
     }
     /// Kernels that take requests and answer none of them.
     void hold() {
-        if (GetParam().sharing == service_sharing::exclusive)
-            rig_.serve_owned([this](device::owned_sessions&, const device::exchange_ref&) { ++taken_; });
-        else
-            rig_.serve([this](const device::service_ref&, const device::exchange_ref&) { ++taken_; });
+        rig_.serve([this](const taken_request&) { ++taken_; });
     }
     void fail_gpu() { rig_.gpus().device().failed = true; }
 
     std::atomic<int> taken_{0};
-    service_rig rig_{{true, GetParam().engine}};
+    service_rig rig_{GetParam()};
 };
 
 TEST_P(service_gpu_loss, a_lost_gpu_ends_calls_and_sessions_with_device_lost) {
@@ -91,10 +80,10 @@ TEST_P(service_gpu_loss, a_lost_gpu_leaves_no_session_to_its_kernels) {
 }
 
 INSTANTIATE_TEST_SUITE_P(by, service_gpu_loss,
-                         ::testing::Values(loss_case{"direct", gpu_engine::direct, service_sharing::shared},
-                                           loss_case{"proxy", gpu_engine::proxy, service_sharing::shared},
-                                           loss_case{"exclusive", gpu_engine::direct, service_sharing::exclusive}),
-                         [](const auto& row) { return row.param.name; });
+                         ::testing::Values(service_setting{true, gpu_engine::direct},
+                                           service_setting{true, gpu_engine::proxy},
+                                           service_setting{true, gpu_engine::direct, owned}),
+                         [](const auto& row) { return name_of(row.param); });
 
 class client_gpu_loss : public ::testing::TestWithParam<gpu_engine> {
   protected:
@@ -120,7 +109,7 @@ TEST_P(client_gpu_loss, a_lost_gpu_of_the_server_ends_calls_with_device_lost) {
     rig.listen();
     rig.connect();
     device::call_ref call;
-    ASSERT_EQ(submit_wish(rig.channel->ref(), call, wish::hold), status::ok);
+    ASSERT_EQ(submit_wish(rig.channel->ref(), call, held_call()), status::ok);
     ASSERT_TRUE(eventually(patience(5s), [&] { return rig.held() == 1; }));
     const auto start = std::chrono::steady_clock::now();
     rig.services.gpus().device().failed = true;
@@ -128,7 +117,7 @@ TEST_P(client_gpu_loss, a_lost_gpu_of_the_server_ends_calls_with_device_lost) {
     EXPECT_LT(std::chrono::steady_clock::now() - start, soon());
     EXPECT_EQ(device::release(rig.channel->ref(), call), status::ok);
     EXPECT_TRUE(within(soon(), [&] { return rig.channel->failure().reason == status::device_lost; }));
-    rig.forget();
+    rig.work.forgets = true;
 }
 
 INSTANTIATE_TEST_SUITE_P(by, client_gpu_loss, ::testing::Values(gpu_engine::direct, gpu_engine::proxy),

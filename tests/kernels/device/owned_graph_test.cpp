@@ -74,31 +74,9 @@ class owned_graph_hostile : public bare_service {
     std::atomic<std::uint64_t> longest_{0};  ///< request that kernels were given
 };
 
-TEST_F(owned_graph_hostile, a_generation_ahead_of_its_payload_ends_the_session) {
-    expect_only_its_own_session_ends([](bare_client& client) {
-        auto request = client.correct(0);
-        request.repeats_generation = false;
-        request.header.arrival_word = 2;
-        client.post(request);
-    });
+TEST_F(owned_graph_hostile, wrong_requests_end_their_session_and_reach_no_recorded_kernel) {
+    expect_wrong_requests_to_end_their_session();
     EXPECT_EQ(longest_, 0U);
-}
-
-TEST_F(owned_graph_hostile, a_request_longer_than_its_slot_ends_the_session) {
-    expect_only_its_own_session_ends([](bare_client& client) {
-        auto request = client.correct(0);
-        request.header.length = shape.request_bytes + 1;
-        client.post(request);
-    });
-    EXPECT_EQ(longest_, 0U);
-}
-
-TEST_F(owned_graph_hostile, more_room_for_the_response_than_its_slot_has_ends_the_session) {
-    expect_only_its_own_session_ends([](bare_client& client) {
-        auto request = client.correct(0);
-        request.header.response_room = static_cast<std::uint32_t>(shape.response_bytes) + 1;
-        client.post(request);
-    });
 }
 
 TEST_F(owned_graph_hostile, a_header_rewritten_under_recorded_kernels_harms_no_other_session) {

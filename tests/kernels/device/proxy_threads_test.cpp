@@ -40,16 +40,12 @@ void expect_echoes(channel& client, int count) {
 class device_proxy_threads : public ::testing::TestWithParam<service_sharing> {
   protected:
     service_rig& serve(std::uint32_t threads) {
-        service_rig& made =
-            *rigs_.emplace_back(std::make_unique<service_rig>(service_setting{false, gpu_engine::proxy}, &shared_));
+        service_rig& made = *rigs_.emplace_back(
+            std::make_unique<service_rig>(service_setting{false, gpu_engine::proxy, GetParam()}, &shared_));
         made.options.max_sessions = 4;
-        made.options.kernels.sharing = GetParam();
         made.query = "?proxy_threads=" + std::to_string(threads);
         made.listen();
-        if (GetParam() == service_sharing::exclusive)
-            made.serve_owned(echo_as_owner);
-        else
-            made.serve(echo);
+        made.serve(echo);
         return made;
     }
     context shared_ = context::open().value();
@@ -106,14 +102,6 @@ INSTANTIATE_TEST_SUITE_P(with, device_proxy_threads,
                          [](const auto& sharing) {
                              return sharing.param == service_sharing::shared ? "shared" : "exclusive";
                          });
-
-TEST(device_proxy_threads_choice, too_many_proxy_threads_are_refused) {
-    service_rig rig({false, gpu_engine::proxy});
-    rig.query = "?proxy_threads=65";
-    auto made = rig.try_listen();
-    ASSERT_FALSE(made.ok());
-    EXPECT_EQ(made.error().code, status::invalid_argument);
-}
 
 /// Channels share the threads of the client's context.
 TEST(device_proxy_threads_choice, channels_of_kernels_share_proxy_threads) {

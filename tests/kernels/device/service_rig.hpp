@@ -12,9 +12,12 @@
 #include <accel_transport/device/service.hpp>
 #include <accel_transport/gpu_service.hpp>
 
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -25,17 +28,32 @@
 
 namespace accel::tests {
 
-/// What stands in for a GPU, and how that reaches the device.
+inline constexpr service_sharing owned = service_sharing::exclusive;
+
+/// What stands in for a GPU, how that reaches the device, and who serves a session.
 struct service_setting {
     bool on_gpu = false;
     gpu_engine engine = gpu_engine::automatic;
+    service_sharing sharing = service_sharing::shared;
+    queue_location queues = queue_location::automatic;
 };
 [[nodiscard]] inline std::string name_of(const service_setting& which) {
-    return std::string{which.on_gpu ? "fake_" : "host_"} + (which.engine == gpu_engine::proxy ? "proxy" : "direct");
+    std::string out = which.sharing == owned ? "owned_" : "";
+    out += which.on_gpu ? "fake_" : "host_";
+    out += which.engine == gpu_engine::proxy ? "proxy" : "direct";
+    return which.queues == queue_location::gpu ? out + "_devx" : out;
 }
 inline auto service_settings() {
     return ::testing::Values(service_setting{false, gpu_engine::direct}, service_setting{false, gpu_engine::proxy},
                              service_setting{true, gpu_engine::direct}, service_setting{true, gpu_engine::proxy});
+}
+/// Of services whose sessions have one owner each.
+inline auto owned_service_settings() {
+    return ::testing::Values(service_setting{false, gpu_engine::direct, owned},
+                             service_setting{true, gpu_engine::direct, owned, queue_location::host},
+                             service_setting{true, gpu_engine::direct, owned, queue_location::gpu},
+                             service_setting{false, gpu_engine::proxy, owned},
+                             service_setting{true, gpu_engine::proxy, owned});
 }
 
 /// softnic's device is an mlx5 one, others have no queues that kernels could drive.
@@ -48,35 +66,51 @@ inline auto service_settings() {
     return direct;
 }
 
-/// What a kernel does with a request. Ends it.
-using kernel = std::function<void(const device::service_ref&, const device::exchange_ref&)>;
+/// A request that a kernel has taken, by whichever functions its service has. Ends with `reply` or `fail`.
+struct taken_request {
+    const device::service_ref* service = nullptr;
+    device::owned_sessions* mine = nullptr;  ///< null: sessions have no owner
+    device::exchange_ref exchange;
 
-inline void echo(const device::service_ref& service, const device::exchange_ref& exchange) {
-    const std::uint64_t length = std::min(exchange.request_bytes, exchange.response_room);
-    std::memcpy(exchange.response, exchange.request, length);
-    (void)device::reply(service, exchange, length);
-}
+    [[nodiscard]] std::span<const std::byte> request() const { return {exchange.request, exchange.request_bytes}; }
+    [[nodiscard]] std::span<std::byte> response() const { return {exchange.response, exchange.response_room}; }
+    [[nodiscard]] bool cancelled() const { return device::cancelled(*service, exchange); }
+    status reply(std::uint64_t length) const {
+        return mine != nullptr ? device::reply(*mine, exchange, length) : device::reply(*service, exchange, length);
+    }
+    status fail(status reason, std::uint32_t code = 0) const {
+        return mine != nullptr ? device::fail(*mine, exchange, reason, code)
+                               : device::fail(*service, exchange, reason, code);
+    }
+    [[nodiscard]] status next_part(std::span<std::byte>& out) const {
+        device::part_ref part;
+        const status found =
+            mine != nullptr ? device::next_part(*mine, exchange, part) : device::next_part(*service, exchange, part);
+        out = {part.bytes, part.room};
+        return found;
+    }
+    [[nodiscard]] status send(std::uint64_t length) const {
+        return mine != nullptr ? device::send(*mine, exchange, length) : device::send(*service, exchange, length);
+    }
+};
 
-/// The same where sessions have one owner each.
-using owning_kernel = std::function<void(device::owned_sessions&, const device::exchange_ref&)>;
+/// What a kernel does with a request.
+using kernel = std::function<void(const taken_request&)>;
 
-inline void echo_as_owner(device::owned_sessions& mine, const device::exchange_ref& exchange) {
-    const std::uint64_t length = std::min(exchange.request_bytes, exchange.response_room);
-    std::memcpy(exchange.response, exchange.request, length);
-    (void)device::reply(mine, exchange, length);
-}
+/// The same for a kernel that works on several requests at once.
+class kernel_work {
+  public:
+    virtual ~kernel_work() = default;
+    virtual void take(const taken_request& request) = 0;
+    virtual void go_on() {}  ///< again and again
+    virtual void end() {}    ///< its kernel takes no more requests
+};
+using kernel_maker = std::function<std::unique_ptr<kernel_work>()>;
 
-/// A kernel that serves two models compares the number that a request names.
-template <class Service>
-void answer_by_target(Service& service, const device::exchange_ref& exchange) {
-    constexpr target first = target_of("first");
-    constexpr target second = target_of("second");
-    if (exchange.target_number == first.number)
-        (void)device::fail(service, exchange, status::application_error, 1);
-    else if (exchange.target_number == second.number)
-        (void)device::fail(service, exchange, status::application_error, 2);
-    else
-        (void)device::fail(service, exchange, status::not_found, 3);
+inline void echo(const taken_request& request) {
+    const std::uint64_t length = std::min(request.exchange.request_bytes, request.exchange.response_room);
+    std::memcpy(request.exchange.response, request.exchange.request, length);
+    (void)request.reply(length);
 }
 
 /// A service, threads in its kernels' place, and clients.
@@ -96,6 +130,8 @@ class service_rig {
         options.security.insecure = true;
         options.peer_timeout = patience(20s);
         options.kernels.engine = setting.engine;
+        options.kernels.sharing = setting.sharing;
+        options.kernels.queues = setting.queues;
     }
     ~service_rig() { stop(); }
     service_rig(const service_rig&) = delete;
@@ -109,14 +145,20 @@ class service_rig {
         ASSERT_TRUE(made.ok()) << made.error().message;
         service = std::make_unique<gpu_service>(std::move(*made));
     }
-    /// Starts `threads` more kernels.
-    void serve(kernel work, int threads = 1) {
-        for (int i = 0; i < threads; ++i) kernels_.emplace_back([this, work] { run(work); });
+    /// Starts `threads` kernels: more of them, or all the owners of the sessions.
+    void serve(const kernel& work, std::uint32_t threads = 1) {
+        serve_with([work] { return std::make_unique<plain_work>(work); }, threads);
     }
-    /// Starts `parts` owners.
-    void serve_owned(const owning_kernel& work, std::uint32_t parts = 1) {
-        for (std::uint32_t i = 0; i < parts; ++i)
-            kernels_.emplace_back([this, work, i, parts] { run_owned(work, i, parts); });
+    void serve_with(const kernel_maker& make, std::uint32_t threads = 1) {
+        for (std::uint32_t i = 0; i < threads; ++i)
+            kernels_.emplace_back([this, make, i, threads] { run(*make(), i, threads); });
+    }
+    /// The kernels end, though the service goes on. They have no request.
+    void end_kernels_alone() {
+        kernels_over_ = true;
+        for (std::thread& each : kernels_) each.join();
+        kernels_.clear();
+        kernels_over_ = false;
     }
     void end_kernels() {
         if (service) service->request_stop();
@@ -168,35 +210,35 @@ class service_rig {
     /// the emulated device needs one.
     static constexpr std::int64_t look_ns = 50'000;
 
-    void run(const kernel& work) {
-        const device::service_ref mine = service->ref();
-        for (;;) {
-            device::exchange_ref exchange;
-            const status found = device::wait(mine, exchange, look_ns);
-            if (found == status::ok)
-                work(mine, exchange);
-            else if (found != status::timed_out)
-                break;
-            else
-                std::this_thread::sleep_for(100us);
-        }
-        closed_kernels.fetch_add(1);
-    }
-    void run_owned(const owning_kernel& work, std::uint32_t part, std::uint32_t parts) {
+    class plain_work final : public kernel_work {
+      public:
+        explicit plain_work(kernel work) : work_(std::move(work)) {}
+        void take(const taken_request& request) override { work_(request); }
+
+      private:
+        kernel work_;
+    };
+    void run(kernel_work& work, std::uint32_t part, std::uint32_t parts) {
+        const device::service_ref all = service->ref();
+        const bool owns = all.exclusive.sessions != nullptr;
         device::owned_sessions mine;
-        ASSERT_EQ(device::own(service->ref(), part, parts, mine), status::ok);
-        for (;;) {
-            device::exchange_ref exchange;
-            const status found = device::wait(mine, exchange, look_ns);
-            if (found == status::ok)
-                work(mine, exchange);
-            else if (found != status::timed_out)
-                break;
-            else
-                std::this_thread::sleep_for(100us);
+        if (owns) {
+            ASSERT_EQ(device::own(all, part, parts, mine), status::ok);
         }
-        closed_kernels.fetch_add(1);
+        status found = status::ok;
+        while (found != status::closed && !kernels_over_) {
+            device::exchange_ref exchange;
+            found = owns ? device::wait(mine, exchange, look_ns) : device::wait(all, exchange, look_ns);
+            if (found == status::ok)
+                work.take({&all, owns ? &mine : nullptr, exchange});
+            else if (found == status::timed_out)
+                std::this_thread::sleep_for(100us);
+            work.go_on();
+        }
+        work.end();
+        if (found == status::closed) ++closed_kernels;
     }
+    std::atomic<bool> kernels_over_{false};
     std::shared_ptr<fake_accelerator> fake_;
     std::vector<std::thread> kernels_;
 };
