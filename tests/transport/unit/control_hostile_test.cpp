@@ -178,7 +178,7 @@ TEST_F(control_hostile_test, a_client_ends_and_cancels_only_its_own) {
 }
 
 TEST_F(control_hostile_test, a_silent_client_loses_its_sessions_after_one_peer_timeout) {
-    constexpr nanoseconds silence = 4s;
+    constexpr nanoseconds silence = 5s;
     listen(insecure(), silence);
     raw_client client{server->port()};
     raw_client visitor{server->port()};
@@ -202,7 +202,7 @@ TEST_F(control_hostile_test, a_silent_client_loses_its_sessions_after_one_peer_t
 
 /// A client that waits for its first session has nothing to say; one that has a session shows life meanwhile.
 TEST_F(control_hostile_test, the_opening_of_a_first_session_does_not_count_as_silence) {
-    listen(insecure(), 1s);
+    listen(insecure(), 2s);
     raw_client waits{server->port()};
     raw_client has_one{server->port()};
     raw_client talks{server->port()};
@@ -218,7 +218,7 @@ TEST_F(control_hostile_test, the_opening_of_a_first_session_does_not_count_as_si
     }));
     EXPECT_TRUE(has_one.ends());
     // By now the first has been silent for longer. From its welcome on it may be silent as long as anybody.
-    std::this_thread::sleep_for(500ms);
+    std::this_thread::sleep_for(1500ms);
     host.go_on();
     auto answer = waits.receive();
     ASSERT_TRUE(answer.ok());
