@@ -27,8 +27,8 @@ struct model_spec {
 /// Where models work, and how synthetic ones do.
 struct model_place {
     std::optional<std::int16_t> gpu;  ///< else on the host
-    bool graphs = true;               ///< on a GPU: inferences are recorded and replayed where the model can be
     synthetic_options synthetic{};
+    bool graphs = true;  ///< on a GPU: inferences are recorded and replayed where the model can be
 };
 
 /// Loads it; says on standard error if it was to be recorded and cannot be. Fails as the loaders do. May block.

@@ -23,7 +23,7 @@ summary summary_of(const gpu_graph& graph, const gpu_service& service, const std
     out.requests = graph.statistics().requests;
     const auto seen = service.statistics();
     out.errors = seen.expired + seen.dropped;
-    out.models.push_back({name, {out.requests, out.errors, {}, {}}});
+    out.models.push_back({name, {out.requests, out.errors, {}}});
     add_process_to(out);
     return out;
 }

@@ -36,7 +36,7 @@ struct served_statistics {
     std::uint64_t requests = 0;
     std::uint64_t errors = 0;  ///< of the requests
     batch_statistics batches;
-    replay_statistics replays;
+    replay_statistics replays{};
 };
 void add(served_statistics& to, const served_statistics& more) noexcept;
 
