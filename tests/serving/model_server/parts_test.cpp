@@ -199,7 +199,7 @@ TEST(model_server_output, summaries_of_contexts_are_added_up) {
     summary sum, one;
     one.requests = 3;
     one.cpu_user = 2s;
-    one.models = {{"digits", {3, 1, {1, 3, 0, 0}}}};
+    one.models = {{"digits", {3, 1, {1, 3, 0, 0}, {2, 4, 100}}}};
     add_to(sum, one);
     add_to(sum, one);
     EXPECT_EQ(sum.requests, 6U);
@@ -207,6 +207,9 @@ TEST(model_server_output, summaries_of_contexts_are_added_up) {
     ASSERT_EQ(sum.models.size(), 1U);
     EXPECT_EQ(sum.models[0].seen.errors, 2U);
     EXPECT_EQ(sum.models[0].seen.batches.requests, 6U);
+    EXPECT_EQ(sum.models[0].seen.replays.replays, 4U);
+    EXPECT_EQ(sum.models[0].seen.replays.copies, 8U);
+    EXPECT_EQ(sum.models[0].seen.replays.copied_bytes, 200U);
 }
 
 class model_control : public model_rig {};
