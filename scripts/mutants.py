@@ -27,7 +27,7 @@ TARGETS = (
     (r"tools_tests\.", ("tools_tests",)),
     (r"tool_", ("accel_perf", "accel_doctor", "accel_keys")),
     (r"softnic\.verbs\.", ("softnic_verbs_tests", *SOFTNIC)),
-    (r"softnic\.random_work\.", ("softnic_property_test",)),
+    (r"softnic\.seeds/random_work\.", ("softnic_property_test",)),
     (r"softnic\.", ("softnic_unit_tests",)),
 )
 
