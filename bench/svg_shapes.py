@@ -20,8 +20,9 @@ def tick_step(longest):
 
 
 def time_text(microseconds):
-    if microseconds >= 1000:
-        return f"{microseconds / 1000:.3g} ms" if microseconds < 1e6 else f"{microseconds / 1e6:.3g} s"
+    for unit, factor in (("s", 1e6), ("ms", 1e3)):
+        if microseconds >= 0.9995 * factor:  # else three digits would say 1e+03
+            return f"{microseconds / factor:.3g} {unit}"
     return f"{microseconds:.3g} µs"
 
 
@@ -85,13 +86,46 @@ def legend(names, x=MARGIN, y=57, right=WIDTH - MARGIN):
     return out, lines
 
 
+def interval(x1, y1, x2, y2):
+    """A thin line with caps: where a measured value lies."""
+    cap = (0, 3) if y1 == y2 else (3, 0)
+    return [line(x1, y1, x2, y2, INK)] + [line(x - cap[0], y - cap[1], x + cap[0], y + cap[1], INK)
+                                          for x, y in ((x1, y1), (x2, y2))]
+
+
+def extent(row):
+    """The largest value that is drawn of it."""
+    _, parts, _, *ends = row
+    return max([sum(value for _, _, value in parts), *(end for each in ends for end in each or ())])
+
+
+def stack(row, left, y, height, scale, unit, size=12):
+    """The parts of a row, its interval, and its text; `scale`: pixels of a unit."""
+    name, parts, said, *ends = row
+    middle = y + height / 2
+    out, x = [text(left - 10, middle + 0.38 * size, name, "end", size)], left
+    for part, colour, value in parts:
+        if value > 0:
+            out.append(rectangle(x, y, value * scale, height, colour, f"{part} {unit(value)}"))
+            x += value * scale
+    for low, high in filter(None, ends):
+        out += interval(left + low * scale, middle, left + high * scale, middle)
+    return out + [text(left + extent(row) * scale + 6, middle + 4, said, size=12, weight="bold")]
+
+
+def legend_of(rows, y=57):
+    """Of every colour in the rows; none for a single one. Returns as `legend`."""
+    names = {part: colour for _, parts, *_ in rows for part, colour, value in parts if value > 0}
+    return legend(names.items(), y=y) if len(names) > 1 else ([], 1)
+
+
 def bars(title, subtitle, rows, unit=time_text):
-    """`rows`: (name, [(part, colour, value)], text at the end); the parts of a row lie end to end."""
-    longest = max((sum(value for _, _, value in parts) for _, parts, _ in rows), default=0) or 1.0
-    left = MARGIN + widest((name for name, _, _ in rows), 13) + 10
-    span = WIDTH - left - 6 - widest((end for _, _, end in rows), 12, bold=True) - MARGIN
-    names = {part: colour for _, parts, _ in rows for part, colour, value in parts if value > 0}
-    explained, lines = legend(names.items()) if len(names) > 1 else ([], 1)
+    """`rows`: (name, [(part, colour, value)], text at the end), and maybe (low, high): an interval of the sum. The
+    parts of a row lie end to end."""
+    longest = max(map(extent, rows), default=0) or 1.0
+    left = MARGIN + widest((row[0] for row in rows), 13) + 10
+    span = WIDTH - left - 6 - widest((row[2] for row in rows), 12, bold=True) - MARGIN
+    explained, lines = legend_of(rows)
     top = TOP + LEGEND_STEP * (lines - 1)
     bottom = top + STEP * len(rows)
     body = titles(title, subtitle) + explained
@@ -99,15 +133,32 @@ def bars(title, subtitle, rows, unit=time_text):
     for i in range(int(longest / step * (1 + 1e-9)) + 1):
         x = left + i * step / longest * span
         body += [line(x, top - 8, x, bottom), text(x, bottom + 18, unit(i * step) if i else "0", "middle", 12, FAINT)]
-    for i, (name, parts, end) in enumerate(rows):
-        x, y = left, top + i * STEP
-        body.append(text(left - 10, y + 16, name, "end"))
-        for part, colour, value in parts:
-            if value > 0:
-                body.append(rectangle(x, y, value / longest * span, BAR, colour, f"{part} {unit(value)}"))
-                x += value / longest * span
-        body.append(text(x + 6, y + 16, end, size=12, weight="bold"))
+    for i, row in enumerate(rows):
+        body += stack(row, left, top + i * STEP, BAR, span / longest, unit, 13)
     return svg(WIDTH, bottom + 34, body + [line(left, top - 8, left, bottom, INK)])
+
+
+PANEL_BAR, PANEL_STEP = 12, 17
+
+
+def panels(title, subtitle, groups, unit=time_text):
+    """`groups`: (name, rows as those of `bars`); two panels stand beside each other, each with its own scale."""
+    rows = [row for _, members in groups for row in members]
+    explained, lines = legend_of(rows)
+    width, y = (WIDTH - 3 * MARGIN) / 2, TOP + LEGEND_STEP * (lines - 1)
+    left = widest((row[0] for row in rows), 12) + 10
+    span = width - left - 6 - widest((row[2] for row in rows), 12, bold=True)
+    body = titles(title, subtitle) + explained
+    for pair in (groups[i:i + 2] for i in range(0, len(groups), 2)):
+        for column, (name, members) in enumerate(pair):
+            x = MARGIN + column * (width + MARGIN)
+            scale = span / (max(map(extent, members), default=0) or 1.0)
+            body.append(text(x, y + 12, name, size=13, weight="bold"))
+            for i, row in enumerate(members):
+                body += stack(row, x + left, y + 22 + i * PANEL_STEP, PANEL_BAR, scale, unit)
+            body.append(line(x + left, y + 19, x + left, y + 20 + PANEL_STEP * len(members), INK))
+        y += 22 + PANEL_STEP * max(len(members) for _, members in pair) + 16
+    return svg(WIDTH, y, body)
 
 
 def stroke(x1, y1, x2, y2, colour, dashes=""):
@@ -117,10 +168,10 @@ def stroke(x1, y1, x2, y2, colour, dashes=""):
 
 
 def curves(title, subtitle, lines, x_name, unit=time_text):
-    """`lines`: {name: [(x, y)]}, both axes linear and from 0."""
+    """`lines`: {name: [(x, y)]}, both axes linear and from 0; a point may be (x, y, low, high) with its interval."""
     points = [point for each in lines.values() for point in each]
-    longest = max((x for x, _ in points), default=0) or 1.0
-    highest = max((y for _, y in points), default=0) or 1.0
+    longest = max((point[0] for point in points), default=0) or 1.0
+    highest = max((max(point[1:]) for point in points), default=0) or 1.0
     left, top, bottom = 90, 70, HEIGHT - 56
     right = WIDTH - 16 - SAMPLE - 6 - widest(lines, 12) - MARGIN
     at_x = lambda x: left + x / longest * (right - left)
@@ -130,17 +181,20 @@ def curves(title, subtitle, lines, x_name, unit=time_text):
     for i in range(int(highest / step * (1 + 1e-9)) + 1):
         y = at_y(i * step)
         body += [line(left, y, right, y), text(left - 8, y + 4, unit(i * step) if i else "0", "end", 12, FAINT)]
-    all_x, step = sorted({x for x, _ in points}), tick_step(longest)
+    all_x, step = sorted({point[0] for point in points}), tick_step(longest)
     for x in all_x if len(all_x) < 12 else [step * i for i in range(int(longest / step * (1 + 1e-9)) + 1)]:
         body.append(text(at_x(x), bottom + 18, f"{x:.4g}", "middle", 12, FAINT))
     body.append(text((left + right) / 2, bottom + 40, x_name, "middle", 12, FAINT))
     for i, (name, each) in enumerate(lines.items()):
         colour = COLOURS[i % len(COLOURS)]
         dashes = ' stroke-dasharray="6 3"' if i >= len(COLOURS) else ""
-        path = " ".join(f"{at_x(x):.1f},{at_y(y):.1f}" for x, y in each)
+        path = " ".join(f"{at_x(x):.1f},{at_y(y):.1f}" for x, y, *_ in each)
         body.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
-        body += [f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="3" fill="{colour}">'
-                 f"<title>{escape(name)}, {x:g}: {escape(unit(y))}</title></circle>" for x, y in each]
+        for x, y, *ends in each:
+            if ends:
+                body += interval(at_x(x), at_y(ends[0]), at_x(x), at_y(ends[1]))
+            body.append(f'<circle cx="{at_x(x):.1f}" cy="{at_y(y):.1f}" r="3" fill="{colour}">'
+                        f"<title>{escape(name)}, {x:g}: {escape(unit(y))}</title></circle>")
         y = top + 20 * i
         body += [stroke(right + 16, y, right + 16 + SAMPLE, y, colour, dashes),
                  text(right + 22 + SAMPLE, y + 4, name, size=12)]

@@ -33,6 +33,11 @@ def overlap(one, other):
 
 
 class Texts(unittest.TestCase):
+    def test_times_have_three_digits(self):
+        for microseconds, wanted in ((0, "0 µs"), (999.4, "999 µs"), (999.6, "1 ms"), (1234, "1.23 ms"),
+                                     (999_400, "999 ms"), (999_600, "1 s")):
+            self.assertEqual(svg_shapes.time_text(microseconds), wanted)
+
     def check_fit(self, picture):
         found = extents(picture)
         for number, each in enumerate(found):
@@ -57,6 +62,26 @@ class Texts(unittest.TestCase):
         self.check_fit(picture)
         _, lines = svg_shapes.legend([(name, "#000000") for name in names])
         self.assertGreater(lines, 1)
+
+    def test_panels_stand_beside_each_other_and_fit_on_the_page(self):
+        rows = [(name, [("one", "#000000", 900.0), ("two", "#ffffff", 99.0)], "999 µs, late", (990.0, 1100.0))
+                for name in ("tcp", "rdma/gdr")]
+        picture = svg_shapes.panels("Title", "subtitle", [(f"model, {n} clients", rows[:n]) for n in (1, 2, 0)])
+        self.check_fit(picture)
+        at = {each.text: (each.get("x"), each.get("y")) for each in texts(picture)}
+        self.assertEqual(at["model, 1 clients"][1], at["model, 2 clients"][1])
+        self.assertEqual(at["model, 1 clients"][0], at["model, 0 clients"][0])
+
+    def test_texts_of_bars_come_after_their_intervals(self):
+        ends = [next(float(each.get("x")) for each in texts(svg_shapes.bars("", "", [
+            ("a", [("one", "#000000", 100.0)], "end", *interval), ("b", [("one", "#000000", 200.0)], "")]))
+            if each.text == "end") for interval in ([], [(90.0, 150.0)])]
+        self.assertLess(ends[0], ends[1])
+
+    def test_intervals_of_curves_are_drawn_and_count_for_the_axis(self):
+        plain, wide = (svg_shapes.curves("", "", {"one": [(1, 2.0, *ends)]}, "x") for ends in ((), (1.0, 8.0)))
+        self.assertEqual(wide.count(f'stroke="{svg_shapes.INK}"'), plain.count(f'stroke="{svg_shapes.INK}"') + 3)
+        self.assertIn("8 µs", [each.text for each in texts(wide)])
 
     def test_names_of_curves_fit_on_the_page(self):
         lines = {f"efficientnet_b0, rdma, {number} streams": [(1, 1.0), (16, 9.0)] for number in range(12)}
