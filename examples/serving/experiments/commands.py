@@ -3,24 +3,26 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from budget import SETTLE
-from matrix import CLIENTS, Machine
+from matrix import CLIENTS, VERBS, Machine
 from plan import server_of
 from probe import model_file
 
-VERBS = {"rdma", "gdr", "gpu"}
-WARM_UP = 10  # calls of each client, again and again until they take the same time
+WARM_UP = 5  # calls of each client, again and again until they take the same time
 SPINNING_CORES = 8
 COPIES_STAY_MS = 200  # calls of CUDA that wait for the whole GPU wait as long; models make none while they serve
 
 
 @dataclass(frozen=True)
 class Work:
-    """How long a cell is measured."""
-    requests: int    # of each client, at most
-    duration: float  # s, unless these are fewer calls:
-    at_least: int    # of each client
-    settle: float = SETTLE
+    """How long a cell is measured in a round."""
+    duration: float = 0.4     # s
+    settle: float = 0.4       # s of the warm-up at most, at least a quarter
+    requests: int = 1000      # of each client at most, as the paper's
+    least: int = 40           # of all clients together, also where they take longer
+
+    def at_least(self, clients):
+        """Of each."""
+        return min(self.requests, -(-self.least // clients))
 
 
 @dataclass
@@ -94,7 +96,7 @@ class Commands:
         in_process = ["--in-process", self.spec(cell.model), *self.place(cell)] if outer == "local" else []
         return [*self.launcher([outer], fabric), self.programs / "load", *uris, "--model", cell.model,
                 "--expect", expect, "--clients", str(cell.clients), "--requests", str(work.requests),
-                "--duration", f"{work.duration * 1000:.0f}ms", "--at-least", str(min(work.at_least, work.requests)),
+                "--duration", f"{work.duration * 1000:.0f}ms", "--at-least", str(work.at_least(cell.clients)),
                 "--warm-up", str(WARM_UP), "--settle", f"{work.settle * 1000:.0f}ms", "--json", output, *in_process,
                 *(["--raw"] if cell.raw else []),
                 *(["--priority-clients", str(cell.priority_clients)] if cell.priority_clients else [])]

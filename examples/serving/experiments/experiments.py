@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the experiments of the papers and writes a report with pictures: experiments.py [FIGURE...] [options].
 
-Results are kept cell by cell in OUT/results.csv, so that a run that was interrupted goes on where it was."""
+A round measures all cells once. Results are kept cell by cell in OUT/results.csv, so that a run that was interrupted
+goes on where it was, and the rounds of several runs add up."""
 import argparse
 import re
 import sys
@@ -16,13 +17,14 @@ import matrix  # noqa: E402
 import plan  # noqa: E402
 import probe  # noqa: E402
 import report  # noqa: E402
-from budget import LEAST_REQUESTS, PAPER_REQUESTS, Budget, Fixed  # noqa: E402
 from commands import Commands, Work  # noqa: E402
 from results import Malformed, Store  # noqa: E402
+from rounds import ENOUGH  # noqa: E402
 from runner import Runner  # noqa: E402
 from runs import Runs  # noqa: E402
 
-QUICK_SECONDS, QUICK_REQUESTS, QUICK_SETTLE = 0.5, 50, 0.2
+QUICK = Work(duration=0.5, settle=0.2, requests=50, least=1)
+UNSEEN = 3.0  # s that a cell is expected to take that was never measured
 LINK = re.compile(r"^\d+(\.\d+)?(G|M)b/s(,\d+(\.\d+)?(ns|us|ms))?$")
 
 
@@ -30,11 +32,14 @@ def parse(arguments):
     parser = argparse.ArgumentParser(prog="./run experiments", description=__doc__.splitlines()[0])
     parser.add_argument("figures", nargs="*", metavar="FIGURE",
                         help=f"{' '.join(matrix.FIGURES)}, or all (the default)")
-    parser.add_argument("--quick", action="store_true", help="fewer models, clients and requests")
-    parser.add_argument("--budget", type=float, metavar="MINUTES", default=25,
-                        help="spreads this time over the cells, earlier runs into OUT included (default 25)")
+    parser.add_argument("--quick", action="store_true",
+                        help="one round of fewer models, clients and requests; it gives no verdicts")
+    parser.add_argument("--rounds", type=int, metavar="N",
+                        help=f"measure until there are so many, earlier runs into OUT included (default {ENOUGH})")
+    parser.add_argument("--cell", type=float, metavar="SECONDS", default=Work.duration,
+                        help=f"how long each cell sends requests in a round (default {Work.duration:g})")
     parser.add_argument("--stop-after", type=float, metavar="MINUTES",
-                        help="end after so long, at the end of a cell; the same command goes on there")
+                        help="end after this time, at the end of a cell; the same command goes on there")
     parser.add_argument("--out", type=Path, metavar="FOLDER", default=ROOT / "build" / "experiments")
     parser.add_argument("--models", type=Path, metavar="FOLDER", help="of NAME.pt2 or NAME.pt, for a GPU")
     parser.add_argument("--link", action="append", metavar="RATE,DELAY",
@@ -51,9 +56,10 @@ def parse(arguments):
     for link in chosen.link or []:
         if not LINK.match(link):
             parser.error(f"'{link}' is not a valid link: write 25Gb/s,1us")
-    for name in ("budget", "stop_after"):
+    for name in ("rounds", "cell", "stop_after"):
         if getattr(chosen, name) is not None and getattr(chosen, name) <= 0:
             parser.error(f"--{name.replace('_', '-')} must be above 0")
+    chosen.rounds = chosen.rounds or (1 if chosen.quick else ENOUGH)
     chosen.figures = list(matrix.FIGURES) if "all" in names else list(dict.fromkeys(names))
     chosen.command = command_text(sys.argv[1:] if arguments is None else arguments)
     return chosen
@@ -84,89 +90,60 @@ def like(cell, machine, quick):
     return {"kind": machine.models[cell.model], "device": machine.device, "quick": "1" if quick else ""}
 
 
+def round_of(cells, links):
+    """[(cell, link)] in the order of a round, link after link; what needs no link only once."""
+    return [(cell, link) for link in links for cell in plan.ordered(cells) if link == links[0] or cell.link_of(link)]
+
+
 def waiting_cells(cells, links, store, machine, chosen):
-    """[(cell, link)] to be measured, link after link; what needs no link only once."""
-    out = []
-    for i, link in enumerate(links):
-        for cell in plan.ordered(cells):
-            if i > 0 and not cell.link_of(link):
-                continue
-            if chosen.again or not store.done(cell, link, like(cell, machine, chosen.quick)):
-                out.append((cell, link))
-    return out
+    """[(round, cell, link)] to be measured, round after round."""
+    return [(number, cell, link) for number in range(1, chosen.rounds + 1) for cell, link in round_of(cells, links)
+            if chosen.again or not store.done(cell, link, number, like(cell, machine, chosen.quick))]
 
 
-def other_device_text(cells, links, store, machine):
-    """A sentence about rows of another device, which are measured again; empty: there are none."""
-    rows = [store.rows.get((cell.key, cell.link_of(link))) for cell in cells for link in links]
-    others = sorted({row["device"] for row in rows if row} - {machine.device})
+def other_devices_text(store, machine):
+    """A sentence about rows of other devices; empty: there are none."""
+    others = sorted({row["device"] for row in store.rows.values()} - {machine.device})
     return f"rows of another device ({', '.join(others)}) are measured again on {machine.device}" if others else ""
 
 
-def work_for(cell, chosen, budget, cells_left, starts):
-    if chosen.quick:
-        return Work(QUICK_REQUESTS, budget.duration(cells_left, starts), 1, QUICK_SETTLE)
-    return Work(PAPER_REQUESTS, budget.duration(cells_left, starts), -(-LEAST_REQUESTS // cell.clients))
-
-
-def starts_of(waiting):
-    return sum(plan.starts([cell for cell, of in waiting if of == link]) for link in {link for _, link in waiting})
-
-
-def measure(waiting, chosen, store, runner, spent):
+def measure(waiting, chosen, store, runner):
     """False: the time was over first."""
-    begin = time.monotonic()
-    budget = Fixed(QUICK_SECONDS) if chosen.quick else Budget(chosen.budget * 60, time.monotonic, spent)
-    for number, (cell, link) in enumerate(waiting):
-        rest = waiting[number:]
-        mates = plan.mates([other for other, of in rest if of == link])
-        starts = starts_of(rest)
-        ahead = 0.0 if runner.servers.group == (link, plan.group_of(cell)) else plan.starts(mates)
-        if not ahead:
-            starts -= plan.starts(mates)
-        work = work_for(cell, chosen, budget, len(rest), starts)
-        expected = work.duration + budget.expected(1, ahead)
+    begin, work = time.monotonic(), QUICK if chosen.quick else Work(duration=chosen.cell)
+    costs = {row.key: row["cost"] or UNSEEN for row in store.rows.values()}
+    for i, (number, cell, link) in enumerate(waiting):
+        expected = costs.get((cell.key, cell.link_of(link)), UNSEEN)
         if chosen.stop_after and time.monotonic() - begin + expected > chosen.stop_after * 60:
-            say(f"the time is over with {len(rest)} cells left: the same command goes on here")
+            say(f"the time is over with {len(waiting) - i} cells left: the same command goes on here")
             return False
-        row = runner.run(cell, work, link, mates[1:])
+        mates = plan.mates([other for n, other, of in waiting[i:] if (n, of) == (number, link)])
+        row = runner.run(cell, work, number, link, mates[1:])
         store.add(row)
-        budget.saw(row["cost"], row["seconds"] or 0.0, runner.started, runner.weights)
+        costs[row.key] = row["cost"]
         came = f"{row['requests']:.0f} requests, {row['total_mean']:.0f} us" if row.good else row["problem"]
-        over = f", {row['link']}" if row['link'] else ""
-        say(f"{number + 1} of {len(waiting)}: {cell.key}{over}: {came} ({row['cost']:.1f} s)")
+        over = f", {row['link']}" if row["link"] else ""
+        say(f"round {number}, {i + 1} of {len(waiting)}: {cell.key}{over}: {came} ({row['cost']:.1f} s)")
     return True
 
 
 def run_all(chosen, machine, store, runs):
     """Measures what is not there yet."""
     links = chosen.link or [""]
-    figures = figures_for(chosen, machine)
-    cells, _ = matrix.cells_of(figures, machine)
+    cells, _ = matrix.cells_of(figures_for(chosen, machine), machine)
     waiting = waiting_cells(cells, links, store, machine, chosen)
-    wanted = len(waiting_cells(cells, links, Nothing(), machine, chosen))
+    wanted = chosen.rounds * len(round_of(cells, links))
     if len(waiting) < wanted:
         say(f"{wanted - len(waiting)} of {wanted} cells are there already")
-    if others := other_device_text(cells, links, store, machine):
+    if others := other_devices_text(store, machine):
         say(others)
     if not waiting:
-        return True
+        return
     run = runs.add(time.strftime("%Y-%m-%d %H:%M"), chosen.command, chosen.quick, machine)
     known = {"device": machine.device, "run": run.id, "quick": "1" if chosen.quick else ""}
     pacing = any(links) and probe.pacing_works(chosen.programs)
     commands = Commands(chosen.programs, machine, chosen.models, pacing)
-    spent = sum(row["cost"] or 0.0 for row in store.rows.values()
-                if row["device"] == machine.device and not row["quick"] and not chosen.again)
     with Runner(commands, chosen.out / "logs", known) as runner:
-        return measure(waiting, chosen, store, runner, spent)
-
-
-class Nothing:
-    """A store without rows."""
-    rows = {}
-
-    def done(self, *_):
-        return False
+        measure(waiting, chosen, store, runner)
 
 
 def write_report(chosen, store, runs):
@@ -176,12 +153,13 @@ def write_report(chosen, store, runs):
         return 1
     machine = runs.all[-1].machine
     figures = figures_for(chosen, machine)
-    print(report.write(chosen.out, figures, store.rows, chosen.link, machine, runs))
+    print(report.write(chosen.out, figures, store.rows.values(), chosen.link, machine, runs))
     keys = {cell.key for figure in figures for cell in figure.cells()}
-    bad = [row for (key, _), row in store.rows.items()
-           if key in keys and (not row.good or row["wrong"] or row["failed"])]
+    bad = [row for row in store.rows.values()
+           if row.cell.key in keys and (not row.good or row["wrong"] or row["failed"])]
     for row in bad:
-        say(f"{row.cell.key}: {row['problem'] or str(row['wrong']) + ' wrong, ' + str(row['failed']) + ' failed'}")
+        wrong = f"{row['wrong'] or 0:.0f} wrong, {row['failed'] or 0:.0f} failed"
+        say(f"round {row['round']}, {row.cell.key}: {row['problem'] or wrong}")
     return 1 if bad else 0
 
 

@@ -80,7 +80,7 @@ def behind_us(row):
 
 
 def on_time(row):
-    """The row as it would be at best, had no message come behind the link. At the least a stage takes no time."""
+    """A round's row as it would be at best, had no message come behind the link. At the least a stage takes no time."""
     out = Row(row)
     for stage in ("request", "response"):
         column = f"{stage}_mean"
@@ -92,12 +92,13 @@ def on_time(row):
     return out
 
 
-def variants(rows):
-    """The rows with each of the late ones as it was, and as it would be on time: the truth lies between them. Nothing
+def variants(cells):
+    """The cells with each of the late ones as it was, and as it would be on time: the truth lies between them. Nothing
     where it is not known by how much one was late."""
-    if any(row and too_many(row) and behind_us(row) is None for row in rows):
+    late = [bool(cell and too_many(cell)) for cell in cells]
+    if any(behind_us(row) is None for cell in itertools.compress(cells, late) for row in cell.rows.values()):
         return
-    choices = [(row, on_time(row)) if row and too_many(row) else (row,) for row in rows]
+    choices = [(cell, cell.with_rows(on_time)) if slow else (cell,) for cell, slow in zip(cells, late)]
     yield from map(list, itertools.product(*choices))
 
 

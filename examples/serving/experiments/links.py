@@ -6,6 +6,7 @@ from late import WORST, too_many
 from matrix import FREE
 from pictures import links as picture_of
 from reasons import SAME, TRANSFERS, difference, largest, percent, share, signed_time, stage_changes
+from rounds import estimate
 from svg_shapes import time_text
 
 
@@ -22,25 +23,25 @@ def rate_text(link):
 
 
 def title(links):
-    """Behind a heading; empty without a link."""
+    """After a heading; empty without a link."""
     rates = dict.fromkeys(rate_text(link) for link in links if link)
     return f", at {' and '.join(rates)}" if rates else ""
 
 
 def paper_text(link):
-    """Where the figures' link is not the paper's."""
+    """Where the figures' link is not the paper's; else empty."""
     if not link or link.split(",")[0] == PAPER_RATE:
-        return []
-    return [f"Hanafy et al. had a link of {rate_text(PAPER_RATE)}, and this one has {rate_text(link)}. So a claim "
-            "about the time of transfers may be weaker here without being wrong.", ""]
+        return ""
+    return f" Hanafy et al. had a link of {rate_text(PAPER_RATE)}, and this one has {rate_text(link)}: a claim about " \
+        "the time of transfers may be smaller here without being wrong."
 
 
 def late_text(rows, links):
-    """How many cells over these links the emulation was too slow for."""
+    """How many cells over these links the emulation was too slow for; empty: no cell has a link."""
     over = [row for row in rows if row["link"] and row["link"] in links and row.good]
     late = sum(1 for row in over if too_many(row))
-    return [f"In {late} of {len(over)} cells over a modelled link more than {WORST:g} % of the messages were late.",
-            ""] if over else []
+    return f"In {late} of {len(over)} cells over a modelled link more than {WORST:g} % of the messages were late." \
+        if over else ""
 
 
 def of_rows(rows):
@@ -58,6 +59,14 @@ def transports_of(both):
     return list(dict.fromkeys(slow.cell.transport for slow, _ in both))
 
 
+def mean_change(rows):
+    """By how many percent the first, third … of these cells take longer than the second, fourth …, in the mean."""
+    def measure(means):
+        changes = [difference(one["total_mean"], base["total_mean"]) for one, base in zip(means[::2], means[1::2])]
+        return sum(changes) / len(changes)
+    return estimate(measure, rows)
+
+
 def sentence(transport, both, first, other):
     """What the other link changes for one client, in the mean of all models."""
     mine = [pair for pair in both if pair[0].cell.transport == transport and pair[0].cell.clients == 1]
@@ -66,11 +75,13 @@ def sentence(transport, both, first, other):
         return ""
     if not judged:
         return f"- {transport}: not judged: in all {len(mine)} cells the emulation was too slow for a link."
-    changes = [difference(fast["total_mean"], slow["total_mean"]) for slow, fast in judged]
-    mean = sum(changes) / len(changes)
+    found = mean_change([row for slow, fast in judged for row in (fast, slow)])
+    if found is None:
+        return f"- {transport}: no round has all of these cells."
     moved = [sum(share(row, TRANSFERS) for row in rows) / len(judged) for rows in zip(*judged)]
     late = f"; {len(mine) - len(judged)} more are late" if len(judged) < len(mine) else ""
-    said = "takes as long" if abs(mean) <= SAME / 2 else f"takes {percent(mean)}"
+    same = "as long" if abs(found.value) <= SAME / 2 else percent(found.value)
+    said = f"takes {same}{found.interval_text(percent)}"
     return f"- {transport}: a request {said} over {other} as against {first}, in the mean of {len(judged)} cells " \
            f"with one client; requests and responses take {moved[1]:.0f} % of it, over {first} {moved[0]:.0f} %{late}."
 

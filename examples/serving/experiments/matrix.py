@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The experiments: what varies in each figure of the papers, and what is fixed.
 
-Source: Hanafy et al., IWQoS 2023 (F5 … F17); Girondi et al., EdgeSys 2024 (G1, G2, G6, G7)."""
+Source: Hanafy et al., IWQoS 2023 (F5 … F17); Girondi et al., EdgeSys 2024 (G1, G2, G6, G7). The TCP of Hanafy et al. is
+ZeroMQ, here `zmq`; `tcp` and `shm` are further columns."""
 from dataclasses import asdict, dataclass, field, replace
 
 # The models of Hanafy et al.; Girondi et al. have one more.
 PAPER_MODELS = ("mobilenet_v3", "resnet50", "efficientnet_b0", "wide_resnet101", "yolo_v4", "deeplab_v3")
 ALL_MODELS = PAPER_MODELS + ("super_resolution",)
 FREE = {"local", "shm"}  # over no link
+VERBS = {"rdma", "gdr", "gpu"}  # over an adapter, or an emulated one
 NETWORK = ("tcp", "zmq", "shm", "rdma", "gdr", "gpu")
 DIRECT = ("local",) + NETWORK
 # Client to gateway, gateway to server.
-PAIRS = ("rdma/gdr", "rdma/rdma", "tcp/gdr", "tcp/rdma", "tcp/tcp")
+PAIRS = ("rdma/gdr", "rdma/rdma", "zmq/gdr", "zmq/rdma", "zmq/zmq", "tcp/gdr", "tcp/tcp")
 CLIENTS = (1, 2, 4, 8, 16)
 STREAMS = (1, 2, 4, 8, 16)
 SHARING = ("streams", "contexts", "mps")
@@ -71,6 +73,8 @@ class Figure:
 
 
 FIGURES = {figure.id: figure for figure in (
+    Figure("overview", "All models and transports, raw requests", models=PAPER_MODELS, raw=(True,),
+           clients=(CLIENTS[0], CLIENTS[-1]), shows="stages"),
     Figure("F5", "Total time of ResNet50, one client", shows="totals"),
     Figure("F6", "Where the time of ResNet50 goes, one client", shows="stages"),
     Figure("F7", "What a transport adds to local processing", models=PAPER_MODELS, shows="overhead"),
@@ -99,8 +103,8 @@ FIGURES = {figure.id: figure for figure in (
            raw=(False,), clients=CLIENTS, shows="distribution"),
     Figure("G6", "Handlers on the CPU against a GPU-resident service", models=("resnet50", "super_resolution"),
            transports=("rdma", "gdr", "gpu"), raw=(False,), gpu_only=True, shows="mediation"),
-    Figure("G7", "CPU time of serving", models=("resnet50",), transports=("tcp", "rdma", "gdr", "gpu"), raw=(False,),
-           clients=(1,), shows="cpu"),
+    Figure("G7", "CPU time of serving", models=("resnet50",), transports=("zmq", "tcp", "rdma", "gdr", "gpu"),
+           raw=(False,), shows="cpu"),
 )}
 
 

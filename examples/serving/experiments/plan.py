@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """In which order cells are measured, and which of them share a running server.
 
-Cells of a group are measured one after another, each transport in turn: what drifts meanwhile (clocks, temperature)
-meets all of them alike. A server runs as long as its group."""
+A round measures all cells once, group by group; in a group each transport takes its turn, so that what drifts
+meanwhile (clocks, temperature) meets all of them alike. A server runs as long as its group."""
 from dataclasses import dataclass
 
-from budget import weight
 from matrix import ALL_MODELS, CLIENTS, DIRECT, PAIRS, SHARING
 
 MODELS = ALL_MODELS + ("digits",)
@@ -55,9 +54,3 @@ def ordered(cells):
 def mates(cells):
     """The first of these ordered cells, and those of its group."""
     return [cell for cell in cells if group_of(cell) == group_of(cells[0])]
-
-
-def starts(cells):
-    """The weights of the servers' starts that these cells need, added up."""
-    return sum(weight(server.processes) for server in {server_of(cell) for cell in cells} - {None})
-

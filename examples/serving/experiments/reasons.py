@@ -5,11 +5,12 @@ from svg_shapes import time_text
 
 TRANSFERS = ("request", "response")
 RESIDENT = "GPU-resident (not broken down)"
-MOST = 50.0        # percent of the total: what takes as much dominates
-SAME = 10.0        # percent: what differs by less is equal
-IDLE_GPU = 70.0    # percent: a GPU that works for less of the time waits for something
-SHOWN = 3          # stages in a sentence
+MOST = 50.0         # percent of the total: what takes as much dominates
+SAME = 10.0         # percent: what differs by less is equal
+IDLE_GPU = 70.0     # percent: a GPU that works for less of the time waits for something
+SHOWN = 3           # stages in a sentence
 LEAST_POINTS = 2.0  # of a share that has changed
+OVERLAP = 2.0       # percent: stages that add up to more beyond the total count some of the time twice
 
 
 def stage_means(row):
@@ -19,6 +20,11 @@ def stage_means(row):
 def broken_down(row):
     """A GPU-resident service computes without the host, which could mark stages: it has no inference."""
     return bool(row["inference_mean"])
+
+
+def overlap(row):
+    """By how many percent of the total its stages add up to more; less than 0: the rest."""
+    return difference(sum(stage_means(row).values()), row["total_mean"])
 
 
 def share(row, stages):
@@ -71,49 +77,36 @@ def stage_changes(one, base):
     return changes | {"rest" if broken_down(one) and broken_down(base) else RESIDENT: rest}
 
 
-def of_stages(one, base):
-    said = largest(stage_changes(one, base), signed_time, 0.05)
-    return f"they differ in {said}" if said else "their stages are equal"
-
-
-def link_dominates(one, base):
+def link_text(one, base):
+    """Where requests and responses take most of both; else empty."""
     shares = [share(row, TRANSFERS) for row in (one, base)]
-    if min(shares) < MOST:
-        return ""
-    return f"the link dominates: requests and responses take {shares[0]:.0f} % and {shares[1]:.0f} % of the totals"
+    return f"requests and responses take {shares[0]:.0f} % and {shares[1]:.0f} %" if min(shares) >= MOST else ""
 
 
 def inference_text(one, base):
-    """What is to be said where inference takes most of both."""
+    """Where inference takes most of both; else empty."""
     if not broken_down(one) or not broken_down(base):
         return ""
     shares = [share(row, ("inference",)) for row in (one, base)]
     if min(shares) < MOST:
         return ""
     change = difference(one["inference_mean"], base["inference_mean"])
-    times = f"{time_text(one['inference_mean'])} and {time_text(base['inference_mean'])}"
-    if abs(change) > SAME:
-        return f"inference takes {shares[0]:.0f} % and {shares[1]:.0f} % of the totals, and differs by " \
-               f"{percent(change)} ({times}), which is none of the transport's doing"
-    said = f"inference dominates and is equal ({times}, {shares[0]:.0f} % and {shares[1]:.0f} % of the totals)"
-    return said + launch_text(one, base)
+    same = "is equal" if abs(change) <= SAME else f"differs by {percent(change)}, which is not the transport's doing"
+    return f"inference takes {shares[0]:.0f} % and {shares[1]:.0f} % and {same}" + idle_text(one, base)
 
 
-def launch_text(one, base):
-    """Whether the GPU computes meanwhile, or waits for its kernels to be launched."""
+def idle_text(one, base):
     used = [row["gpu_utilisation"] for row in (one, base)]
-    if None in used:
+    if None in used or max(used) >= IDLE_GPU:
         return ""
-    both = f"{used[0]:.0f} % and {used[1]:.0f} % of the time"
-    if max(used) < IDLE_GPU:
-        return f", while the GPU works for {both}: most of it is the launching of kernels"
-    return f", and the GPU works for {both}" if min(used) >= IDLE_GPU else ""
+    return f", while the GPU works for {used[0]:.0f} % and {used[1]:.0f} % of the time"
 
 
 def of_pair(one, base):
     """Why the totals of these differ as they do."""
-    said = [of_stages(one, base), link_dominates(one, base), inference_text(one, base)]
-    return f"{name_of(one)} against {name_of(base)}: " + "; ".join(filter(None, said))
+    changes = largest(stage_changes(one, base), signed_time, 0.05) or "all stages are equal"
+    return "; ".join(filter(None, [f"{name_of(one)} against {name_of(base)}: {changes}",
+                                   link_text(one, base) or inference_text(one, base)]))
 
 
 def of_shares(one, base, labels=None):
@@ -121,9 +114,8 @@ def of_shares(one, base, labels=None):
     labels = labels or (name_of(one), name_of(base))
     known = [stage for stage in STAGES if share(one, (stage,)) is not None and share(base, (stage,)) is not None]
     changes = {stage: share(one, (stage,)) - share(base, (stage,)) for stage in known}
-    said = largest(changes, points, LEAST_POINTS)
-    shares = f"shares of the total differ in {said}" if said else "all stages have the same share of the total"
-    return f"{labels[0]} against {labels[1]}: " + "; ".join(filter(None, [shares, inference_text(one, base)]))
+    said = largest(changes, points, LEAST_POINTS) or "all stages have the same share"
+    return f"{labels[0]} against {labels[1]}: {said}"
 
 
 def of_growth(few, many):
@@ -136,13 +128,12 @@ def of_spread(one, base):
         part = share(row, ("inference",))
         if part is None:
             return f"{name_of(row)}: {RESIDENT}"
-        spread = row["inference_cov"] or 0
-        return f"{name_of(row)}: inference takes {part:.0f} % of the total and has a CoV of {spread:.2f}"
+        return f"{name_of(row)}: inference takes {part:.0f} %, CoV {row['inference_cov'] or 0:.2f}"
     return "; ".join(said(row) for row in (one, base))
 
 
-CPU_PARTS = {"server_user": "server's user", "server_kernel": "server's kernel", "client_user": "client's user",
-             "client_kernel": "client's kernel"}
+CPU_PARTS = {"server_user": "server's user", "server_kernel": "server's OS", "client_user": "client's user",
+             "client_kernel": "client's OS"}
 
 
 def cpu_of(row):

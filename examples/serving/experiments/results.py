@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results, a line of CSV for each cell. A run that was interrupted goes on behind the last whole line."""
+"""Results, a line of CSV for each cell and round. A run that was interrupted goes on after the last whole line."""
 import csv
 import io
 import math
@@ -8,8 +8,9 @@ import os
 from matrix import Cell
 
 STAGES = ("request", "queue", "copy", "preprocessing", "inference", "response")
-FIXED = ["model", "transport", "raw", "clients", "streams", "sharing", "priority_clients"]
-# `device`: what computed; `run`: its number in run.json; `quick`: 1 where few requests were wanted.
+FIXED = ["model", "transport", "raw", "clients", "streams", "sharing", "priority_clients", "round"]
+# `round`: from 1; each measures all cells once. `device`: what computed. `run`: its number in run.json. `quick`: 1
+# where few requests were wanted.
 WORDS = ["kind", "link", "device", "run", "quick", "problem", "inference_distribution"]
 NUMBERS = (["requests", "wrong", "failed", "seconds", "rate", "total_mean", "total_p50", "total_p99", "total_cov"]
            + [f"{stage}_mean" for stage in STAGES]
@@ -36,17 +37,24 @@ class Row(dict):
         return self.cell.key, self["link"]
 
     @property
+    def place(self):
+        """A later row of the same place counts in its stead."""
+        return (*self.key, self["device"], self["quick"], self["round"])
+
+    @property
     def good(self):
         return not self["problem"] and bool(self["requests"])
 
 
-def row_of(cell, **figures):
+def row_of(cell, number, **figures):
+    """`number`: of the round."""
     unknown = set(figures) - set(WORDS + NUMBERS)
     if unknown:
         raise KeyError(f"no columns: {sorted(unknown)}")
     row = Row({name: "" for name in WORDS} | {name: None for name in NUMBERS})
     row.update(model=cell.model, transport=cell.transport, raw="1" if cell.raw else "0", clients=str(cell.clients),
-               streams=str(cell.streams), sharing=cell.sharing, priority_clients=str(cell.priority_clients))
+               streams=str(cell.streams), sharing=cell.sharing, priority_clients=str(cell.priority_clients),
+               round=str(number))
     row.update(figures)
     return row
 
@@ -90,7 +98,7 @@ def _checked(values, place):
     row = Row(zip(COLUMNS, values))
     for name in NUMBERS:
         row[name] = _number(row[name], name, place)
-    for name in ("clients", "streams", "priority_clients"):
+    for name in ("clients", "streams", "priority_clients", "round"):
         if not row[name].isdigit():
             raise Malformed(f"{place}: {name} is {row[name]!r}, not a number")
     if row["raw"] not in ("0", "1"):
@@ -103,12 +111,22 @@ def _checked(values, place):
 
 
 def read(content):
-    """{(key of a cell, link): its row}; the last row of a cell counts."""
+    """{place: its row}; the last row of a place counts."""
     lines = list(csv.reader(io.StringIO(content)))
+    if lines and set(COLUMNS) - set(lines[0]) == {"round"}:
+        raise Malformed("line 1: results of before there were rounds: give another folder with --out and measure again")
     if not lines or lines[0] != COLUMNS:
         raise Malformed("line 1: not the columns of these experiments: give another folder with --out")
-    rows = (_checked(values, f"line {number}") for number, values in enumerate(lines[1:], 2))
-    return {row.key: row for row in rows}
+    rows = {}
+    for number, values in enumerate(lines[1:], 2):
+        put(rows, _checked(values, f"line {number}"))
+    return rows
+
+
+def put(rows, row):
+    """In the order in which they were measured."""
+    rows.pop(row.place, None)
+    rows[row.place] = row
 
 
 class Store:
@@ -123,15 +141,14 @@ class Store:
         with open(self.path, "w", encoding="utf-8") as file:
             file.write(content or header())
 
-    def done(self, cell, link, like):
-        """Measured before, over this link, and well. `like`: the columns `kind`, `device` and `quick` that a row of
-        this run would have; a quick row counts for a quick run alone."""
-        row = self.rows.get((cell.key, cell.link_of(link)))
-        return (row is not None and row.good and row["kind"] == like["kind"] and row["device"] == like["device"]
-                and (not row["quick"] or bool(like["quick"])))
+    def done(self, cell, link, number, like):
+        """Whether this round was measured, and well. `like`: the columns `kind`, `device` and `quick` that a row of
+        this run would have; a full row counts for a quick run as well."""
+        places = [(cell.key, cell.link_of(link), like["device"], quick, str(number)) for quick in {"", like["quick"]}]
+        return any(row is not None and row.good and row["kind"] == like["kind"] for row in map(self.rows.get, places))
 
     def add(self, row):
-        self.rows[row.key] = row
+        put(self.rows, row)
         with open(self.path, "a", encoding="utf-8") as file:
             file.write(line_of(row))
             file.flush()

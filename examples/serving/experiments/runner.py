@@ -10,7 +10,6 @@ from pathlib import Path
 import late
 from commands import Commands, Work
 from plan import server_of
-from budget import weight
 from processes import Failed, Process
 from results import STAGES, distribution_text, row_of
 from servers import READY, Servers
@@ -27,8 +26,7 @@ class Runner:
         logs.mkdir(parents=True, exist_ok=True)
         self.servers = Servers(lambda cell, fabric: self.commands.server(cell, fabric), self.start,
                                f"experiments-{os.getpid()}")
-        self.started, self.weights = 0.0, 0.0  # s and weights of the servers that were started for the last cell
-        self.failures = {}                     # {(server, link): [problem]}
+        self.failures = {}  # {(server, link): [problem]}
 
     def __enter__(self):
         return self
@@ -39,11 +37,12 @@ class Runner:
     def start(self, name, command):
         return Process(name, command, self.log(name), {"SOFTNIC_STATS": "1"})
 
-    def run(self, cell, work: Work, link="", mates=()):
-        """The cell's row; with a `problem` where it could not be measured. `mates`: cells of its group that follow."""
+    def run(self, cell, work: Work, number, link="", mates=()):
+        """The cell's row of round `number`; with a `problem` where it could not be measured. `mates`: cells of its
+        group that follow."""
         self.commands = replace(self.commands, link=link)
         known = {**self.known, "kind": self.commands.machine.models[cell.model], "link": cell.link_of(link)}
-        begin, self.started, self.weights = time.monotonic(), 0.0, 0.0
+        begin = time.monotonic()
         failures = self.failures.setdefault((server_of(cell), link), [])
         try:
             if len(failures) >= FAILURES:
@@ -52,23 +51,20 @@ class Runner:
             with tempfile.TemporaryDirectory() as folder:
                 output = Path(folder) / "load.json"
                 figures = (self.run_alone if cell.transport == "local" else self.run_apart)(cell, work, output)
-            return row_of(cell, **known, **figures, cost=time.monotonic() - begin)
+            return row_of(cell, number, **known, **figures, cost=time.monotonic() - begin)
         except (Failed, OSError, ValueError, KeyError) as error:
             problem = " ".join(str(error).split())[:200]
             failures.append(problem)
             self.servers.stop(server_of(cell))
-            return row_of(cell, **known, problem=problem, cost=time.monotonic() - begin)
+            return row_of(cell, number, **known, problem=problem, cost=time.monotonic() - begin)
 
     def enter(self, cells, link):
         """Waits until the servers of a new group are ready, so that none loads its model during a measurement."""
-        begin, servers = time.monotonic(), self.servers.enter(cells, link)
-        for server in servers:
+        for server in self.servers.enter(cells, link):
             try:
                 self.servers.wait(server, self.servers.running[server])
             except (Failed, ValueError, KeyError):
                 pass  # the first of its cells starts it again, and says why it fails
-        self.started = time.monotonic() - begin if servers else 0.0
-        self.weights = sum(weight(server.processes) for server in servers)
 
     def log(self, name):
         return self.logs / f"{name}.log"
