@@ -583,7 +583,7 @@ class Report(unittest.TestCase):
         rows = Rows(total=lambda cell: totals.get(cell.transport, 900.0), link=LINK)
         papers, others, many = self.page(rows, LINK)
         self.assertRegex(papers, r"gdr −2[45]\.\d % \[.*\], rdma −(20\.0|20\.1|19\.9) % \[")
-        self.assertIn("in the mean of 6 models", papers)
+        self.assertIn("in the mean of 6 models: ", papers)
         self.assertRegex(others, r"tcp −1[45]\.\d % .*shm −(40|39).* gpu −(50|49).*; tcp alone saves (59|60|61) % of "
                                  "what gdr saves")
         self.assertIn("With 16 clients", many)
@@ -607,8 +607,8 @@ class Report(unittest.TestCase):
     def test_says_what_is_emulated_synthetic_left_out_late_and_wrong(self):
         rows = Rows(NO_GPU, link=LINK).put(Cell("resnet50", "tcp", True), LINK, wrong=3, late_percent=2.5)
         text = self.write(["F5"], rows.rows(), NO_GPU)
-        for words in ("emulated", "synthetic", "The link is a model (25Gb/s,1us)", "2 cells: no gdr here",
-                      "2.5 % late", "Wrong answers in all: 15"):
+        for words in ("The adapter of `rdma` is softnic, an emulated one", "synthetic",
+                      "The link is a model (25Gb/s,1us)", "2 cells: no gdr here", "2.5 % late", "Wrong answers in all: 15"):
             self.assertIn(words, text)
         self.assertIn("Without a model of a link", self.write(["F5"], Rows(NO_GPU).rows(), NO_GPU))
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first page of a report: what was measured, on what, and what it shows."""
 import links as links_of
-from claims import CLAIMS, VERDICTS, clients_text
+from claims import CLAIMS, VERDICTS
 from late import too_many
 from matrix import CLIENTS, NETWORK, VERBS, Cell
+from pictures import count
 from reasons import percent
 from rounds import ENOUGH
 
@@ -15,9 +16,10 @@ WHAT = "Hanafy et al. (IWQoS 2023) and Girondi et al. (EdgeSys 2024) served mode
 
 
 def where_text(machine, links):
-    wire = "softnic, an emulated adapter" if machine.emulated else "an adapter of this machine"
+    using = [f"`{name}`" for name in machine.transports if name in VERBS]
+    adapter = "softnic, an emulated one" if machine.emulated else "one of this machine"
     said = [f"Measured on {machine.gpu or 'a machine without a GPU'} ({machine.cpu}, {machine.cores} cores).",
-            VERBS & set(machine.transports) and f"`rdma`, `gdr` and `gpu` use {wire}.",
+            using and f"The adapter of {', '.join(using)} is {adapter}.",
             any(links) and f"The link is a model ({' and '.join(links)}).",
             machine.emulated and not any(links) and "Without a model of a link (`--link`) their times are the "
             "emulation's: no claim about them is judged.",
@@ -51,7 +53,7 @@ class Changes:
 
     @property
     def models(self):
-        return max((each[1] for each in self.found.values() if each), default=0)
+        return count(max((each[1] for each in self.found.values() if each), default=0), "model")
 
 
 def sentences(view, models):
@@ -60,12 +62,12 @@ def sentences(view, models):
     others = [name for name in NETWORK if name not in PAPERS]
     out = []
     if said := one.text(PAPERS):
-        out.append(f"The papers' comparison, against {BASE} with one client, raw requests, in the mean of {one.models} "
-                   f"models: {said}.")
+        out.append(f"The papers' comparison, against {BASE} with one client, raw requests, in the mean of "
+                   f"{one.models}: {said}.")
     if said := one.text(others):
         out.append(f"What the papers did not compare, likewise: {said}{gain_text(one)}.")
     if said := many.text(PAPERS + tuple(others)):
-        out.append(f"With {clients_text(CLIENTS[-1])}, in the mean of {many.models} models: {said}.")
+        out.append(f"With {count(CLIENTS[-1], 'client')}, in the mean of {many.models}: {said}.")
     return out or [f"There are no figures of {BASE} and another transport to compare."]
 
 
