@@ -149,7 +149,7 @@ class tcp_accept : public ::testing::Test {
     /// The session still takes its right client.
     void expect_still_attachable() {
         const core::unique_fd good = peer_with(good_preamble(77));
-        const slot_header h;
+        const slot_header h{};
         write_all(good, &h, sizeof h);
         serve_until([&] { return !server->arrived.empty(); });
         EXPECT_FALSE(is_closed(good));

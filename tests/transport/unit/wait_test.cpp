@@ -6,21 +6,41 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <time.h>
 
 namespace accel::tests {
 namespace {
 
-/// A busy machine gives a thread less processor time than it wants, never more.
-nanoseconds time_of_this_thread() {
-    timespec used{};
-    EXPECT_EQ(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used), 0);
-    return std::chrono::seconds{used.tv_sec} + nanoseconds{used.tv_nsec};
-}
+/// What a wait has cost its thread. A busy machine gives a thread less processor time than it wants, never more; and
+/// one that never sleeps gives up no processor by itself.
+class thread_costs {
+  public:
+    void expect_sleep() const {
+        EXPECT_LT(time_of_this_thread() - time_, patience(20ms));
+        EXPECT_GT(sleeps_of_this_thread(), sleeps_) << "it did not sleep at all";
+    }
+
+  private:
+    [[nodiscard]] static nanoseconds time_of_this_thread() {
+        timespec used{};
+        EXPECT_EQ(::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used), 0);
+        return std::chrono::seconds{used.tv_sec} + nanoseconds{used.tv_nsec};
+    }
+    [[nodiscard]] static long sleeps_of_this_thread() {
+        rusage used{};
+        EXPECT_EQ(::getrusage(RUSAGE_THREAD, &used), 0);
+        return used.ru_nvcsw;
+    }
+    nanoseconds time_ = time_of_this_thread();
+    long sleeps_ = sleeps_of_this_thread();
+};
 
 /// Answers are held back until somebody lets them go.
 struct holding_server {
@@ -61,14 +81,14 @@ TEST(waiting_thread, a_channel_that_does_not_poll_busily_sleeps_while_nothing_co
             options.security.insecure = true;
             options.poll = mode;
             channel client = channel::connect(ctx, far.serving->endpoints().at(0), options).value();
-            nanoseconds before = time_of_this_thread();
             completion none;
+            const thread_costs of_a_wait;
             EXPECT_EQ(client.wait({&none, 1}, long_wait), 0U) << "nobody has asked";
-            EXPECT_LT(time_of_this_thread() - before, long_wait / 4);
+            of_a_wait.expect_sleep();
             std::thread answering([&] { far.answer_after(long_wait); });
-            before = time_of_this_thread();
+            const thread_costs of_a_call;
             EXPECT_TRUE(client.call({}));
-            EXPECT_LT(time_of_this_thread() - before, long_wait / 4);
+            of_a_call.expect_sleep();
             answering.join();
         }
     }
