@@ -608,7 +608,8 @@ class Report(unittest.TestCase):
         rows = Rows(NO_GPU, link=LINK).put(Cell("resnet50", "tcp", True), LINK, wrong=3, late_percent=2.5)
         text = self.write(["F5"], rows.rows(), NO_GPU)
         for words in ("The adapter of `rdma` is softnic, an emulated one", "synthetic",
-                      "The link is a model (25Gb/s,1us)", "2 cells: no gdr here", "2.5 % late", "Wrong answers in all: 15"):
+                      "The link is a model (25Gb/s,1us)", "2 cells: no gdr here", "2.5 % late",
+                      "Wrong answers in all: 15"):
             self.assertIn(words, text)
         self.assertIn("Without a model of a link", self.write(["F5"], Rows(NO_GPU).rows(), NO_GPU))
 
