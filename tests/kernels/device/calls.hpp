@@ -16,12 +16,6 @@
 /// Clients of a service that echoes.
 namespace accel::tests {
 
-inline std::vector<std::byte> bytes_of(std::size_t count, std::uint64_t seed) {
-    std::vector<std::byte> out(count);
-    fill(out, seed);
-    return out;
-}
-
 /// Keeps all slots of a channel full; returns how many answers were right, and says what the first other was.
 inline std::uint64_t run_calls(channel& client, std::uint64_t total, std::uint64_t seed) {
     std::uint64_t submitted = 0;

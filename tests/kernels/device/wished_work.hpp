@@ -64,7 +64,6 @@ class wished_work {
     std::atomic<bool> forgets{false};       ///< requests that are not answered when its service stops
     std::atomic<bool> over{false};          ///< the test ends: nothing is worked on any longer
     std::atomic<int> at_work{0};            ///< requests that are taken and not answered
-    std::atomic<int> without_room{0};
     std::atomic<std::uint64_t> requests{0};
     std::atomic<std::int64_t> last_time_left{0};
 
@@ -238,10 +237,7 @@ class wish_worker {
             if (one.what.stalls_after != 0 && one.sent == one.what.stalls_after) return true;
             std::span<std::byte> room;
             const status found = one.request.next_part(room);
-            if (found == status::again) {
-                ++all_.without_room;
-                return true;
-            }
+            if (found == status::again) return true;
             if (found != status::ok) return false;
             const std::uint64_t length = one.what.bytes_of(one.sent);
             fill(room.first(length), one.what.seed_of(one.sent));
