@@ -234,32 +234,31 @@ TEST_F(forwarded, unanswered_calls_do_not_delay_others) {
     held.clear();
 }
 
-/// Two slots, and a queue of three: of eight requests, three are refused, and one is too late when its turn comes.
+/// Two slots, and a queue of three: of eight requests, three are refused. The ninth has room in the queue, but no time.
 TEST_F(forwarded, requests_without_a_slot_wait_until_their_deadline_or_the_queue_is_full) {
     held_exchanges held;
     server behind = serve(held.keeper());
     gateway_process between(
         {"--listen", any_uri("tcp"), "--to", at(behind), "--channels", "1", "--slots", "2", "--queue", "3"});
     channel to = client(between);
-    for (std::uint64_t i = 0; i < 8; ++i) (void)send(to, {.timeout = patience(i == 3 ? 1s : 60s), .tag = i});
+    for (std::uint64_t i = 0; i < 8; ++i) (void)send(to, {.timeout = patience(60s), .tag = i});
     const auto expect = [&](status wanted) {
         const completion c = next(to);
         EXPECT_EQ(c.status, wanted) << to_string(c.status);
-        EXPECT_EQ(c.tag >= 5, wanted == status::overloaded) << "the queue keeps those that came first";
-        EXPECT_EQ(c.tag == 3, wanted == status::timed_out);
+        EXPECT_EQ(c.tag >= 5 && c.tag < 8, wanted == status::overloaded) << "the queue keeps those that came first";
+        EXPECT_EQ(c.tag == 8, wanted == status::timed_out);
         (void)to.release(c.id);
     };
     for (int i = 0; i < 3; ++i) expect(status::overloaded);
-    expect(status::timed_out);
-    for (int i = 0; i < 4; ++i) {
+    for (int i = 0; i < 5; ++i) {
         answer_changed(held.take());
         expect(status::ok);
+        if (i > 0) continue;
+        (void)send(to, {.timeout = patience(50ms), .tag = 8});
+        expect(status::timed_out);
     }
-    (void)send(to, {.timeout = patience(60s), .tag = 4});
-    answer_changed(held.take());
-    expect(status::ok);
     const auto seen = between.stop();
-    EXPECT_EQ(seen.at("queued"), 3);
+    EXPECT_GE(seen.at("queued"), 3);
     EXPECT_EQ(seen.at("errors").at("overloaded"), 3);
 }
 
