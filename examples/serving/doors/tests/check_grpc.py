@@ -23,9 +23,9 @@ def grpc_pair(gateway, server, *options):
     return Pair(gateway, server, *options, doors=("grpc",))
 
 
-def an_input(grpc, numpy, values=None):
+def an_input(grpc, numpy, values=None, name="x"):
     values = numpy.ones(8, numpy.float32) if values is None else values
-    out = grpc.InferInput("x", list(values.shape), "FP32")
+    out = grpc.InferInput(name, list(values.shape), "FP32")
     out.set_data_from_numpy(values)
     return out
 
