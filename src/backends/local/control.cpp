@@ -32,6 +32,9 @@ void local_link::enter(side& mine, side& peer) noexcept {
 
 local_link::~local_link() {
     (void)close();
+    if (!pair_) return;
+    mine_->gone.store(true, std::memory_order_release);
+    if (peer_->owner) peer_->owner->notify();
 }
 
 core::link_description local_link::describe() const {
@@ -74,7 +77,8 @@ bool local_link::close() noexcept {
         consumed(unread->slot);
         mine_->inbox.drop();
     }
-    return mine_->lent.load(std::memory_order_acquire) == 0 || waits_no_longer();
+    const bool unused = mine_->lent.load(std::memory_order_acquire) == 0 || peer_->gone.load(std::memory_order_acquire);
+    return unused || waits_no_longer();
 }
 
 /// Client: the server's worker copies what its handlers still use, unless the worker does not get to it.

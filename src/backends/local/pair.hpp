@@ -93,6 +93,7 @@ struct side {
     ring inbox;
     std::shared_ptr<wakeup> owner;  ///< set before the peer may write
     std::atomic<bool> closed{false};
+    std::atomic<bool> gone{false};  ///< its link is destroyed: nobody there uses what the peer has lent
     /// Memory of this end's application that the peer may still use: lent requests and response targets,
     /// or lent answers.
     std::atomic<std::uint32_t> lent{0};

@@ -14,6 +14,9 @@ namespace {
 
 /// How long the control plane may take to say why the link is lost.
 constexpr nanoseconds doubt_patience = std::chrono::seconds{1};
+/// How long a link may take to get back what its server keeps, beyond `close_timeout`: longer than `local` waits for a
+/// server's worker. After that nobody knows whether the worker still reads.
+constexpr nanoseconds recall_patience = std::chrono::milliseconds{1'100};
 /// How often a link is looked at that is still closing: it has no descriptor to wait on.
 constexpr nanoseconds losing_interval = std::chrono::milliseconds{1};
 
@@ -81,7 +84,7 @@ bool channel_lifecycle::lose(status why) noexcept {
 
 bool channel_lifecycle::close_link(nanoseconds at) noexcept {
     if (at >= release_by_) path().peer_left();
-    const bool overdue = at - release_by_ > request_.options.close_timeout;
+    const bool overdue = at - release_by_ > std::max(request_.options.close_timeout, recall_patience);
     return path().close() || overdue;
 }
 

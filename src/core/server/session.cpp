@@ -24,6 +24,11 @@ session::session(worker& owner, std::uint64_t id, std::string_view scheme, clien
     }
 }
 
+/// After the end of its worker nobody else sees that lent answers are given back.
+session::~session() {
+    if (connection_ != nullptr) (void)close();
+}
+
 void session::set_link(std::unique_ptr<link> made) noexcept {
     path_ = made.get();
     connection_ = std::move(made);
@@ -55,10 +60,12 @@ void session::end_lease(std::uint32_t slot) noexcept {
 }
 
 bool session::close() {
-    if (!connection_->close()) return false;
-    if (path_ == nullptr) return true;
-    for (std::uint32_t i = 0; i < exchanges_.size(); ++i) end_lease(i);
+    const bool closed = connection_->close();
+    if (path_ == nullptr) return closed;
+    // The client waits for its memory, also while it keeps answers that were lent.
     if (const recall how = path_->recalled(); how != recall::none) part_from_client(how);
+    if (!closed) return false;
+    for (std::uint32_t i = 0; i < exchanges_.size(); ++i) end_lease(i);
     return true;
 }
 

@@ -26,6 +26,7 @@ class session {
   public:
     session(worker& owner, std::uint64_t id, std::string_view scheme, client_identity client,
             const link_geometry& geometry);
+    ~session();
     session(const session&) = delete;
     session& operator=(const session&) = delete;
 
