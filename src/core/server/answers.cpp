@@ -18,6 +18,12 @@
 namespace accel {
 namespace {
 
+/// The response goes into memory that its client has lent, and no link copies it there: over `local`.
+bool is_wanted_in_place(const core::exchange_state& state) noexcept {
+    const bool lent = (state.extras & core::exchange_extra::borrowed) != 0 && state.device == nullptr;
+    return lent && state.response_room.data() != state.header + core::header_bytes;
+}
+
 status as_failure(status reason) noexcept {
     const bool failure = reason != status::ok && static_cast<std::uint16_t>(reason) < status_count;
     return failure ? reason : status::application_error;
@@ -46,6 +52,10 @@ status exchange::reply(slice payload, std::atomic<std::uint32_t>& leases) noexce
     if (on_device && state.device == nullptr && !state.owner->path().reaches(*payload.region(), false))
         return status::unsupported;
     if (payload.empty()) return reply(std::size_t{0});  // nothing is lent
+    if (is_wanted_in_place(state) && !on_device) {
+        std::memmove(state.room().data(), payload.data(), payload.size());
+        return reply(payload.size());
+    }
     leases.fetch_add(1, std::memory_order_relaxed);
     state.payload = payload.bytes();
     state.answer.lent = payload.region();
@@ -206,9 +216,14 @@ inline void session::finish(exchange_state& answered) noexcept {
     --open_;
 }
 
+/// Of a lent answer that has not left.
+void worker::end_lease(exchange_state& answered) noexcept {
+    if (answered.leases != nullptr) std::exchange(answered.leases, nullptr)->fetch_sub(1, std::memory_order_release);
+}
+
 /// For a lent answer that did not leave, and for an exchange whose handler asked to be stopped.
 [[gnu::noinline]] void worker::end_extras(session& of, exchange_state& answered) noexcept {
-    if (answered.leases != nullptr) std::exchange(answered.leases, nullptr)->fetch_sub(1, std::memory_order_release);
+    end_lease(answered);
     const std::uint8_t ends = answered.ends.exchange(0, std::memory_order_relaxed);
     if ((ends & exchange_end::watched) != 0) of.cancels().forget(answered.slot);
     if ((ends & exchange_end::in_parts) != 0) end_parts(of, answered);
@@ -219,6 +234,7 @@ inline void session::finish(exchange_state& answered) noexcept {
 /// On another thread, or of a client that is gone.
 [[gnu::noinline]] status worker::answer_otherwise(exchange_state& answered) noexcept {
     const bool gone = answered.owner->gone();
+    if (gone) end_lease(answered);  // a worker that has ended would keep it
     if (runs_here()) {
         send(answered);
     } else if (inherited()) {

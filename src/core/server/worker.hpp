@@ -185,6 +185,7 @@ class worker {
     void count_lost(exchange_state& answered) const noexcept;
     void close_one() noexcept { open_.store(open_.load(std::memory_order_relaxed) - 1, std::memory_order_release); }
     void finish(session& of, exchange_state& answered) noexcept;
+    static void end_lease(exchange_state& answered) noexcept;
     void end_extras(session& of, exchange_state& answered) noexcept;
     [[nodiscard]] status answer_otherwise(exchange_state& answered) noexcept;
     void send_nowhere(exchange_state& answered) noexcept;
