@@ -235,6 +235,15 @@ void arena::endure(const attack& what, const siege_options& options) {
     expect_unharmed();
 }
 
+void arena::endure_all(const std::vector<named_attack>& all) {
+    open();
+    for (const named_attack& each : all) {
+        SCOPED_TRACE(each.name);
+        endure(each.what, each.options);
+        if (HasFatalFailure()) return;
+    }
+}
+
 void arena::expect_unharmed() {
     ASSERT_TRUE(server_->alive()) << log_.text();
     for (const auto& each : clients_) {

@@ -138,6 +138,13 @@ class arena : public ::testing::TestWithParam<bool> {
     /// Attacks, and checks all that has to hold meanwhile and afterwards.
     void endure(const attack& what, const siege_options& options);
     void endure(const attack& what) { endure(what, siege_options{}); }
+    struct named_attack {
+        const char* name;
+        attack what;
+        siege_options options{};
+    };
+    /// Opens, and endures one after another.
+    void endure_all(const std::vector<named_attack>& all);
     /// Nothing was lost, and the server has let go of what the attack took.
     void expect_unharmed();
     /// A client that comes now is served within its time-outs.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <optional>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -116,6 +117,25 @@ class data_connection {
 };
 
 }  // namespace
+
+std::vector<std::vector<std::byte>> random_texts(unsigned seed, int count) {
+    std::minstd_rand random{seed};
+    std::vector<std::vector<std::byte>> all;
+    for (int i = 0; i < count; ++i) {
+        std::vector<std::byte> bytes(1 + random() % 3000);
+        for (std::byte& each : bytes) each = static_cast<std::byte>(random());
+        all.push_back(std::move(bytes));
+    }
+    return all;
+}
+
+std::vector<std::byte> shown(std::uint64_t session_id, const core::session_token& token) {
+    core::data_preamble made;
+    made.session_id = session_id;
+    made.token = token;
+    const auto bytes = std::as_bytes(std::span(&made, 1));
+    return {bytes.begin(), bytes.end()};
+}
 
 attack storm(const std::string& source) {
     return [source](const target& at, const std::atomic<bool>& go) {

@@ -10,6 +10,11 @@
 /// What attackers do, each on its thread until it is told to stop.
 namespace accel::hostile {
 
+/// Bytes of all lengths that mean nothing.
+[[nodiscard]] std::vector<std::vector<std::byte>> random_texts(unsigned seed, int count);
+/// What a data connection begins with.
+[[nodiscard]] std::vector<std::byte> shown(std::uint64_t session_id, const core::session_token& token);
+
 /// Connects and closes, as fast as it can.
 [[nodiscard]] attack storm(const std::string& source);
 /// Keeps so many connections that have sent these bytes and nothing else; replaces those that are closed.

@@ -23,27 +23,6 @@ struct connections : arena {
     }
 };
 
-TEST_P(connections, short_connections_do_not_delay_other_clients) {
-    open();
-    endure(storm(stranger_address), {.threads = 1});
-}
-
-TEST_P(connections, connections_that_stall_after_one_byte_make_room_for_others) {
-    open();
-    // 700 each: more than may be half open.
-    endure(
-        [](const target& at, const std::atomic<bool>& go) {
-            const siege tls(keep_open(stranger_address, 700, {core::tls_first_byte}), at, 1);
-            keep_open("127.66.0.2", 700, bytes_of("A"))(at, go);
-        },
-        {.threads = 1});
-}
-
-TEST_P(connections, stalled_connections_of_the_same_address_make_room_for_others) {
-    open();
-    endure(keep_open(client_address, 1200, bytes_of("A")));
-}
-
 TEST_P(connections, slow_handshakes_are_closed) {
     open();
     const siege slow(drip(stranger_address, 100, beginning(), 100ms), server_->where(), 1);
@@ -103,23 +82,6 @@ TEST_P(connections, connections_with_odd_frames_are_closed) {
         EXPECT_EQ(one->ends(closes ? patience(2s) : 200ms), closes);
     }
     expect_unharmed();
-}
-
-TEST_P(connections, connections_that_send_garbage_are_refused) {
-    open();
-    std::minstd_rand random{11};
-    std::vector<std::vector<std::byte>> all;
-    for (int i = 0; i < 64; ++i) {
-        std::vector<std::byte> bytes(1 + random() % 3000);
-        for (std::byte& each : bytes) each = static_cast<std::byte>(random());
-        all.push_back(std::move(bytes));
-    }
-    all.push_back(bytes_of("GET / HTTP/1.1\r\nHost: here\r\n\r\n"));
-    all.push_back(bytes_of("ACCLCTL\nGET / HTTP/1.1\r\n\r\n"));
-    all.push_back(bytes_of("SSH-2.0-OpenSSH_9.6\r\n"));
-    all.push_back(repeated({std::byte{0x16}}, 4000));
-    all.push_back(repeated({std::byte{0}}, 4000));
-    endure(send_and_leave(stranger_address, all), {.threads = 1});
 }
 
 TEST_P(connections, truncated_or_changed_handshakes_do_no_harm) {

@@ -9,14 +9,6 @@
 namespace accel::hostile {
 namespace {
 
-std::vector<std::byte> preamble(std::uint64_t session_id, const core::session_token& token) {
-    core::data_preamble shown;
-    shown.session_id = session_id;
-    shown.token = token;
-    const auto bytes = std::as_bytes(std::span(&shown, 1));
-    return {bytes.begin(), bytes.end()};
-}
-
 struct data_connections : arena {
     /// A data connection as the tcp backend makes it: what the server answers; nothing: it just closes.
     [[nodiscard]] std::optional<status> show(const std::vector<std::byte>& bytes) {
@@ -61,14 +53,14 @@ TEST_P(data_connections, data_connections_without_a_session_or_its_token_are_ref
     wrong[15] ^= std::byte{1};
     // The good clients have sessions 1 and 2.
     for (const std::uint64_t id : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{2}, ~std::uint64_t{0}})
-        EXPECT_EQ(show(preamble(id, grant->token)), core::no_session_waits) << id;
-    EXPECT_EQ(show(preamble(grant->session_id, wrong)), core::no_session_waits);
-    EXPECT_EQ(show(preamble(grant->session_id, grant->token)), status::ok);
-    EXPECT_EQ(show(preamble(grant->session_id, grant->token)), core::no_session_waits) << "a token is good once";
-    auto longer = preamble(grant->session_id, grant->token);
+        EXPECT_EQ(show(shown(id, grant->token)), core::no_session_waits) << id;
+    EXPECT_EQ(show(shown(grant->session_id, wrong)), core::no_session_waits);
+    EXPECT_EQ(show(shown(grant->session_id, grant->token)), status::ok);
+    EXPECT_EQ(show(shown(grant->session_id, grant->token)), core::no_session_waits) << "a token is good once";
+    auto longer = shown(grant->session_id, grant->token);
     longer.push_back(std::byte{0});
     EXPECT_NE(show(longer), status::ok);
-    auto other_version = preamble(grant->session_id, grant->token);
+    auto other_version = shown(grant->session_id, grant->token);
     other_version[8] = std::byte{99};
     EXPECT_NE(show(other_version), status::ok);
     own.reset();
@@ -81,24 +73,12 @@ TEST_P(data_connections, refusals_do_not_reveal_which_sessions_exist) {
     ASSERT_TRUE(own && own->send(core::control_greeting));
     const auto grant = own->open_session(wish());
     ASSERT_TRUE(grant);
-    const std::string of_none = refusal(preamble(grant->session_id + 1000, {}));
+    const std::string of_none = refusal(shown(grant->session_id + 1000, {}));
     EXPECT_NE(of_none.find("no session with this number"), std::string::npos) << of_none;
-    EXPECT_EQ(refusal(preamble(1, {})), of_none) << "which has its connection";
-    EXPECT_EQ(refusal(preamble(grant->session_id, {})), of_none) << "which waits for its connection";
+    EXPECT_EQ(refusal(shown(1, {})), of_none) << "which has its connection";
+    EXPECT_EQ(refusal(shown(grant->session_id, {})), of_none) << "which waits for its connection";
     own.reset();
     expect_unharmed();
-}
-
-TEST_P(data_connections, floods_of_data_connections_do_not_delay_other_clients) {
-    open();
-    endure(send_and_leave(stranger_address, {preamble(1, {}), preamble(99, {})}), {.threads = 1});
-}
-
-TEST_P(data_connections, unfinished_data_connections_make_room_for_others) {
-    open();
-    auto half = preamble(1, {});
-    half.resize(40);
-    endure(keep_open(stranger_address, 400, half));
 }
 
 /// Whoever has a session and connects to it, but then sends what is no request.
@@ -111,7 +91,7 @@ TEST_P(data_connections, garbage_after_a_valid_token_ends_only_its_own_session) 
         const auto grant = own->open_session(wish());
         ASSERT_TRUE(grant);
         const unique_fd fd = connect_from(stranger_address, server_->where());
-        ASSERT_TRUE(push(fd.get(), preamble(grant->session_id, grant->token)));
+        ASSERT_TRUE(push(fd.get(), shown(grant->session_id, grant->token)));
         ASSERT_EQ(core::wait_ready(fd.get(), POLLIN, core::deadline_after(patience(2s))), 0);
         push(fd.get(), repeated({std::byte(round * 13), std::byte{0xff}}, 4096));
         EXPECT_TRUE(ends(fd.get(), patience(3s))) << round;

@@ -6,6 +6,9 @@
 #include "hostile/far_server.hpp"
 
 #include <array>
+#include <optional>
+#include <utility>
+#include <vector>
 
 namespace accel::hostile {
 namespace {
@@ -147,88 +150,58 @@ TEST_F(far_parts, parts_of_a_correct_server_are_taken) {
     EXPECT_TRUE(got.connected);
 }
 
-TEST_F(far_parts, parts_without_room_end_the_session) {
-    // Twice into one room; under another generation; into a slot that was never lent.
-    expect_ended(
-        [](const streamed_call& of) {
-            of.part(0, 0);
-            of.part(0, 1);
-        },
-        1);
-    expect_ended(
-        [](const streamed_call& of) {
-            streamed_call wrong = of;
-            ++wrong.room[0].generation;
-            wrong.part(0, 0);
-        },
-        0);
-    expect_ended(
-        [](const streamed_call& of) {
-            streamed_call wrong = of;
-            wrong.room[0].slot =
-                6 - of.room[0].slot - of.room[1].slot - of.request.slot;  // the one of four that is left
-            wrong.part(0, 0);
-        },
-        0);
-    expect_ended(
-        [](const streamed_call& of) {
-            streamed_call wrong = of;
-            wrong.room[0].slot = 0xffff'fff0;
-            wrong.part(0, 0);
-        },
-        0);
-}
-
-TEST_F(far_parts, parts_longer_than_their_memory_end_the_session) {
-    expect_ended([](const streamed_call& of) { of.part(0, 0, response_bytes + 1); }, 0);
-    expect_ended(
-        [](const streamed_call& of) {
-            slot_header endless = streamed_call::answer_to(of.room[0], 0, 8);
-            endless.flags = core::header_flag::more;
-            endless.length = std::uint64_t{1} << 62;
-            std::vector<std::byte> bytes(sizeof endless);
-            std::memcpy(bytes.data(), &endless, sizeof endless);
-            of.end.say(bytes);
-        },
-        0);
-}
-
-TEST_F(far_parts, repeated_or_skipped_part_numbers_end_the_session) {
-    expect_ended(
-        [](const streamed_call& of) {
-            of.part(0, 0);
-            of.part(1, 0);
-        },
-        1);
-    expect_ended([](const streamed_call& of) { of.part(0, 4); }, 0);
-    expect_ended([](const streamed_call& of) { of.part(0, ~std::uint64_t{0}); }, 0);
-    // Two that are early, of one number.
-    expect_ended(
-        [](const streamed_call& of) {
-            of.part(0, 1);
-            of.part(1, 1);
-        },
-        0);
-}
-
-TEST_F(far_parts, a_wrong_number_of_parts_in_the_last_response_ends_the_session) {
-    expect_ended(
-        [](const streamed_call& of) {
-            of.part(0, 0);
-            of.last(0);
-        },
-        1);
-    expect_ended([](const streamed_call& of) { of.last(rooms + 1); }, 0);
-}
-
-TEST_F(far_parts, parts_of_a_call_without_room_end_the_session) {
-    const auto as_part = [](const streamed_call& of) {
-        slot_header header = streamed_call::answer_to(of.request, 0, 8);
-        header.flags = core::header_flag::more;
-        of.say(header);
+/// One by one: what a server streams, how many parts the client shows, and for how much room it has asked.
+TEST_F(far_parts, wrong_parts_end_the_session) {
+    struct misdeed {
+        const char* name;
+        std::function<void(const streamed_call&)> stream;
+        std::size_t shown = 0;
+        std::uint32_t given = rooms;
     };
-    expect_ended(as_part, 0, 0);
-    expect_ended(as_part, 0);
+    const auto part_of = [](const slot_header& asked, std::uint64_t claimed, std::size_t sent) {
+        slot_header header = streamed_call::answer_to(asked, 0, claimed);
+        header.flags = core::header_flag::more;
+        std::vector<std::byte> bytes(sizeof header + sent);
+        std::memcpy(bytes.data(), &header, sizeof header);
+        return bytes;
+    };
+    const auto from_slot = [](const streamed_call& of, std::uint32_t slot, std::uint32_t generation) {
+        streamed_call wrong = of;
+        wrong.room[0].slot = slot;
+        wrong.room[0].generation = generation;
+        wrong.part(0, 0);
+    };
+    const auto parts = [](std::vector<std::pair<std::size_t, std::uint64_t>> all, std::optional<std::uint64_t> count) {
+        return [all = std::move(all), count](const streamed_call& of) {
+            for (const auto& [room, number] : all) of.part(room, number);
+            if (count) of.last(*count);
+        };
+    };
+    const auto of_call = [&](const streamed_call& of) { of.end.say(part_of(of.request, 8, 8)); };
+    const std::vector<misdeed> all{
+        {"twice into one room", parts({{0, 0}, {0, 1}}, {}), 1},
+        {"another generation", [&](auto& of) { from_slot(of, of.room[0].slot, of.room[0].generation + 1); }},
+        {"a slot that was never lent",  // the one of four that is left
+         [&](auto& of) {
+             from_slot(of, 6 - of.room[0].slot - of.room[1].slot - of.request.slot, of.room[0].generation);
+         }},
+        {"no slot", [&](auto& of) { from_slot(of, 4, of.room[0].generation); }},
+        {"far from any slot", [&](auto& of) { from_slot(of, 0xffff'fff0, of.room[0].generation); }},
+        {"a byte too long", [](auto& of) { of.part(0, 0, response_bytes + 1); }},
+        {"endless", [&](auto& of) { of.end.say(part_of(of.room[0], std::uint64_t{1} << 62, 0)); }},
+        {"a number twice", parts({{0, 0}, {1, 0}}, {}), 1},
+        {"an early number twice", parts({{0, 1}, {1, 1}}, {})},
+        {"a number too high", parts({{0, 4}}, {})},
+        {"the highest number", parts({{0, ~std::uint64_t{0}}}, {})},
+        {"fewer in the last response", parts({{0, 0}}, 0), 1},
+        {"more in the last response", parts({}, rooms + 1)},
+        {"a part of a call without room", of_call, 0, 0},
+        {"a part into the call's own slot", of_call},
+    };
+    for (const misdeed& each : all) {
+        SCOPED_TRACE(each.name);
+        expect_ended(each.stream, each.shown, each.given);
+    }
 }
 
 TEST_F(far_parts, parts_after_the_last_response_are_dropped) {

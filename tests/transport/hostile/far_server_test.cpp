@@ -94,33 +94,32 @@ struct far_servers : ::testing::Test {
     context ctx = *context::open({.log = log_level::off});
 };
 
-TEST_F(far_servers, servers_that_never_answer_time_out) {
-    EXPECT_EQ(connect_to([](far_end& end) { end.stay(); }), status::timed_out);
-    EXPECT_EQ(answer_hello([](far_end&, const control_message&) {}), status::timed_out);
-}
-
-TEST_F(far_servers, servers_that_close_at_once_are_reported_as_overloaded) {
-    EXPECT_EQ(connect_to([](far_end&) {}), status::overloaded);
-}
-
-TEST_F(far_servers, garbage_from_a_server_is_a_protocol_error) {
-    EXPECT_EQ(connect_to([](far_end& end) { end.pour(bytes_of("HTTP/1.1 400 Bad Request\r\n\r\n")); }),
-              status::protocol_error);
-    EXPECT_EQ(connect_to([](far_end& end) { end.pour(std::vector<std::byte>(64, std::byte{0})); }),
-              status::protocol_error);
-    EXPECT_EQ(connect_to([](far_end& end) { end.pour(std::vector<std::byte>(64, std::byte{0xff})); }),
-              status::protocol_error);
-    // A frame that is allowed, of nothing that is known.
-    EXPECT_EQ(
-        connect_to([](far_end& end) { end.pour(frame(std::vector<std::byte>(100, std::byte{1}))); }, flood_time()),
-        status::timed_out);
-    // One that never ends.
-    EXPECT_EQ(connect_to([](far_end& end) {
-                  const std::uint32_t length = 2000;
-                  end.say(bytes_of({reinterpret_cast<const char*>(&length), sizeof length}));
-                  end.stay();
-              }),
-              status::timed_out);
+TEST_F(far_servers, servers_that_say_nothing_sensible_are_typed_errors) {
+    struct row {
+        const char* says;
+        std::function<void(far_end&)> treat;
+        status told;
+    };
+    const auto pours = [](std::vector<std::byte> bytes) {
+        return [bytes = std::move(bytes)](far_end& end) { end.pour(bytes); };
+    };
+    const std::vector<row> all{
+        {"nothing", [](far_end& end) { end.stay(); }, status::timed_out},
+        {"nothing, and leaves", [](far_end&) {}, status::overloaded},
+        {"HTTP", pours(bytes_of("HTTP/1.1 400 Bad Request\r\n\r\n")), status::protocol_error},
+        {"zeroes", pours(std::vector<std::byte>(64, std::byte{0})), status::protocol_error},
+        {"ones", pours(std::vector<std::byte>(64, std::byte{0xff})), status::protocol_error},
+        {"valid frames of nothing known", pours(frame(std::vector<std::byte>(100, std::byte{1}))), status::timed_out},
+        {"a frame that never ends",
+         [](far_end& end) {
+             const std::uint32_t length = 2000;
+             end.say(bytes_of({reinterpret_cast<const char*>(&length), sizeof length}));
+             end.stay();
+         },
+         status::timed_out},
+    };
+    for (const row& each : all) EXPECT_EQ(connect_to(each.treat), each.told) << each.says;
+    EXPECT_EQ(answer_hello([](far_end&, const control_message&) {}), status::timed_out) << "no answer to a hello";
 }
 
 TEST_F(far_servers, grants_that_differ_from_the_request_are_refused) {

@@ -96,11 +96,6 @@ TEST_P(messages, floods_of_every_kind_of_message_delay_no_heartbeat) {
     expect_unharmed();
 }
 
-TEST_P(messages, floods_of_messages_cost_other_clients_few_calls) {
-    open();
-    endure(flood(stranger_address, attackers_keys(), frame(control_message{1, core::query{}})));
-}
-
 TEST_P(messages, floods_over_many_connections_delay_no_heartbeat) {
     open();
     const auto keys = attackers_keys();

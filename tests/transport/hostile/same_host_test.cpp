@@ -28,14 +28,6 @@ core::hello wish_for_memory() {
     return out;
 }
 
-std::vector<std::byte> shown(std::uint64_t session_id, const core::session_token& token) {
-    core::data_preamble out;
-    out.session_id = session_id;
-    out.token = token;
-    const auto bytes = std::as_bytes(std::span(&out, 1));
-    return {bytes.begin(), bytes.end()};
-}
-
 /// A session spoken by hand, with what its client may write to.
 class memory_session {
   public:
@@ -107,37 +99,36 @@ void scribble(scribbler& over, std::minstd_rand& random) {
     over.announce(header.slot);
 }
 
+/// A lane that is always full: its session takes its turns, and no more.
+void announce_endlessly(const target& at, const std::atomic<bool>& go) {
+    while (go.load()) {
+        const auto own = memory_session::open(at);
+        for (std::uint32_t i = 1; own && go.load() && (i % 4096 != 0 || own->alive()); ++i) {
+            core::slot_header header;
+            header.slot = i % geometry.slots;
+            header.generation = i;
+            own->writes().write_header(header.slot, header);
+            own->writes().announce(header.slot);
+        }
+    }
+}
+
 struct same_host : arena {
     same_host() { scheme_ = "shm"; }
 };
 
-TEST_P(same_host, short_connections_do_not_delay_other_clients) {
-    open();
-    endure(storm(nowhere));
-}
-
-TEST_P(same_host, connections_that_stall_after_one_byte_make_room_for_others) {
-    open();
-    endure(keep_open(nowhere, 700, bytes_of("A")));
-}
-
-TEST_P(same_host, garbage_and_data_connections_without_a_session_are_refused) {
-    open();
-    std::minstd_rand random{19};
-    std::vector<std::vector<std::byte>> all{shown(1, {}), shown(99, {}), bytes_of("ACCLCTL\nGET / HTTP/1.1\r\n\r\n")};
-    for (int i = 0; i < 32; ++i) {
-        std::vector<std::byte> bytes(1 + random() % 3000);
-        for (std::byte& each : bytes) each = static_cast<std::byte>(random());
-        all.push_back(std::move(bytes));
-    }
-    endure(send_and_leave(nowhere, all));
-}
-
-TEST_P(same_host, floods_of_control_messages_cost_other_clients_few_calls) {
-    open();
-    for (const bool reads : {true, false})
-        endure(flood(nowhere, nullptr, repeated(frame(control_message{1, core::query{}}), 4096), reads));
-    endure(flood(nowhere, nullptr, repeated(frame(std::vector<std::byte>(64, std::byte{0xa5})), 4096)));
+TEST_P(same_host, attacks_do_not_disturb_other_clients) {
+    const auto queries = repeated(frame(control_message{1, core::query{}}), 4096);
+    auto garbage = random_texts(19, 32);
+    garbage.insert(garbage.end(), {shown(1, {}), shown(99, {}), bytes_of("ACCLCTL\nGET / HTTP/1.1\r\n\r\n")});
+    endure_all({{"short connections", storm(nowhere)},
+                {"connections that stall after a byte", keep_open(nowhere, 700, bytes_of("A"))},
+                {"garbage, and data connections of no session", send_and_leave(nowhere, garbage)},
+                {"queries", flood(nowhere, nullptr, queries, true)},
+                {"queries, no answer is read", flood(nowhere, nullptr, queries, false)},
+                {"frames without a message",
+                 flood(nowhere, nullptr, repeated(frame(std::vector<std::byte>(64, std::byte{0xa5})), 4096))},
+                {"endless announcements", announce_endlessly, {.threads = 1, .lasts = 400ms}}});
 }
 
 TEST_P(same_host, a_token_opens_shared_memory_only_once) {
@@ -172,25 +163,6 @@ TEST_P(same_host, scribbling_over_shared_memory_costs_only_its_own_session) {
     endure(scribbles, {.threads = 2, .lasts = 400ms});
     fmt::print("{} sessions scribbled\n", sessions.load());
     EXPECT_GT(sessions.load(), 1);
-}
-
-/// A lane that is always full: its session takes its turns, and no more.
-TEST_P(same_host, endless_announcements_do_not_delay_other_clients) {
-    open();
-    endure(
-        [](const target& at, const std::atomic<bool>& go) {
-            while (go.load()) {
-                const auto own = memory_session::open(at);
-                for (std::uint32_t i = 1; own && go.load() && (i % 4096 != 0 || own->alive()); ++i) {
-                    core::slot_header header;
-                    header.slot = i % geometry.slots;
-                    header.generation = i;
-                    own->writes().write_header(header.slot, header);
-                    own->writes().announce(header.slot);
-                }
-            }
-        },
-        {.threads = 1, .lasts = 400ms});
 }
 
 /// Each session takes several descriptors, and gives all of them back.
