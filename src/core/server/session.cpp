@@ -26,7 +26,7 @@ session::session(worker& owner, std::uint64_t id, std::string_view scheme, clien
 
 /// After the end of its worker nobody else sees that lent answers are given back.
 session::~session() {
-    if (connection_ != nullptr) (void)close();
+    if (connection_ != nullptr && connection_->close()) end_leases();
 }
 
 void session::set_link(std::unique_ptr<link> made) noexcept {
@@ -64,9 +64,13 @@ bool session::close() {
     if (path_ == nullptr) return closed;
     // The client waits for its memory, also while it keeps answers that were lent.
     if (const recall how = path_->recalled(); how != recall::none) part_from_client(how);
-    if (!closed) return false;
+    if (closed) end_leases();
+    return closed;
+}
+
+void session::end_leases() noexcept {
+    if (path_ == nullptr) return;
     for (std::uint32_t i = 0; i < exchanges_.size(); ++i) end_lease(i);
-    return true;
 }
 
 /// The client wants its memory back: handlers continue with copies, and their answers go nowhere. Spans that

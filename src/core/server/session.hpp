@@ -53,6 +53,7 @@ class session {
     void finish(exchange_state& answered) noexcept;
     /// The transport no longer touches the last lent answer in this slot.
     void end_lease(std::uint32_t slot) noexcept;
+    void end_leases() noexcept;
 
     [[nodiscard]] worker& owner() const noexcept { return owner_; }
     [[nodiscard]] std::uint64_t id() const noexcept { return id_; }
