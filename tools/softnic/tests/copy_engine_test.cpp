@@ -185,7 +185,7 @@ class copy_world {
     void read(std::size_t at, std::size_t size) {
         std::vector<std::byte> back(size);
         ASSERT_TRUE(on_.engine.read(back.data(), on_.at(at), size));
-        ASSERT_EQ(std::memcmp(back.data(), model_.data() + at, size), 0);
+        ASSERT_TRUE(std::equal(back.begin(), back.end(), model_.begin() + static_cast<std::ptrdiff_t>(at)));
     }
     void change_word(std::size_t at) {
         std::uint64_t before = 0, seen = 0, after = random_();
