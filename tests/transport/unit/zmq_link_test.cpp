@@ -99,8 +99,7 @@ TEST_F(zmq_link_test, a_slot_that_zeromq_still_holds_waits) {
 
 /// Calls in all slots of one link. Payloads lie in slots or are lent, responses go to slots or targets, and each end
 /// overwrites its memory as soon as it has it back.
-class random_calls : public zmq_link_test {
-  protected:
+struct random_calls : zmq_link_test {
     static constexpr std::uint32_t slots = 16;
     static constexpr std::size_t most = 70'000;
 
