@@ -116,7 +116,7 @@ struct described_payload {
     }
     [[nodiscard]] bool has_table() const { return list.size() > 4; }
     static std::uint32_t count_of(std::uint64_t random) {
-        constexpr std::array<std::uint32_t, 8> counts{0, 1, 2, 3, 4, 5, 17, max_tensors};
+        constexpr std::array<std::uint32_t, 8> counts{0, 1, 2, 3, 4, 17, 17, max_tensors};
         return counts.at(random % counts.size());
     }
 };
