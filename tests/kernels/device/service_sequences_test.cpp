@@ -51,7 +51,7 @@ class service_sequence {
             case 0:
                 return come();
             case 1:
-                return roll(4) == 0 ? leave() : with_guest([this](guest& one) { expect_same(one); });
+                return roll(4) == 0 ? leave() : with_guest([](guest& one) { expect_same(one); });
             case 2:
             case 3:
                 return with_guest([this](guest& one) { cancel(one); });
