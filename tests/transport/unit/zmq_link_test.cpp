@@ -193,19 +193,21 @@ struct random_calls : zmq_link_test {
         settle(now);
     }
     static void settle(call& now) { now.busy = !now.answered || !now.released || now.owed; }
+    /// Ends with nothing in flight: ZeroMQ reads lent memory until then.
     void run(pair& both, std::size_t enough) {
         std::array<link_event, 16> events;
         auto deadline = core::deadline_after(60s);
-        while (answered < enough && core::now() < deadline && !HasFailure()) {
+        const auto goes_on = [&] { return answered < enough || std::ranges::any_of(calls, &call::busy); };
+        while (goes_on() && core::now() < deadline && !HasFailure()) {
             for (std::uint32_t slot = 0; slot < slots; ++slot)
-                if (!calls[slot].busy) ask(both, slot);
+                if (!calls[slot].busy && answered < enough) ask(both, slot);
             std::size_t count = server_events->poll(events);
             for (std::size_t i = 0; i < count; ++i) serve(both, events[i]);
             count = both.client_events->poll(events);
             for (std::size_t i = 0; i < count; ++i) take(both, events[i]);
             if (count > 0) deadline = core::deadline_after(60s);
         }
-        EXPECT_GE(answered, enough);
+        EXPECT_FALSE(goes_on()) << answered;
     }
 
     std::minstd_rand random{3};
