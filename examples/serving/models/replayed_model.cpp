@@ -40,7 +40,7 @@ result<void> check_nodes(cudaGraph_t graph) {
     std::vector<cudaGraphNode_t> nodes(count);
     if (auto got = cuda_result("its nodes cannot be read", cudaGraphGetNodes(graph, nodes.data(), &count)); !got)
         return got;
-    for (const cudaGraphNode_t each : nodes)
+    for (cudaGraphNode_t each : nodes)
         if (!stays_on_gpu(each))
             return error{status::unsupported, 0, "it does more than kernels, copies and memsets within the GPU"};
     return {};
