@@ -237,6 +237,9 @@ TEST_P(answers, a_reply_may_come_from_lent_memory) {
             ASSERT_EQ(c.status, status::ok);
             ASSERT_EQ(c.response.size(), length);
             ASSERT_TRUE(matches(c.response, 42));
+            if (directed && length > 0) {
+                ASSERT_EQ(c.response.data(), target->whole().data()) << "its client wants it there";
+            }
             ASSERT_EQ(client.release(c.id), status::ok);
         }
     }
@@ -262,6 +265,37 @@ TEST_P(answers, leases_end_when_the_client_is_gone) {
     EXPECT_TRUE(eventually(patience(5s), [&] { return r.served().statistics().sessions == 0; }));
     EXPECT_EQ(held.take().reply(memory.whole(), leases), status::peer_lost);
     EXPECT_TRUE(eventually(patience(5s), [&] { return leases == 0; })) << leases << " leases were not given back";
+}
+
+TEST_P(answers, leases_of_answers_that_were_read_end_with_their_channel) {
+    std::atomic<std::uint32_t> leases{0};
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    const region memory = r.ctx().allocate(64 << 10).value();
+    {
+        auto client = r.connect();
+        for (std::uint64_t i = 0; i < 3; ++i) client.send_seed(10, i);
+        for (int i = 0; i < 3; ++i) EXPECT_EQ(held.take().reply(memory.whole(), leases), status::ok);
+        for (int i = 0; i < 2; ++i) EXPECT_EQ(client.next().status, status::ok);  // the third is unread
+        client.forget();
+    }
+    EXPECT_TRUE(eventually([&] { return leases == 0; })) << leases << " leases were not given back";
+}
+
+TEST_P(answers, leases_of_answers_to_a_stopped_server_end) {
+    std::atomic<std::uint32_t> leases{0};
+    held_exchanges held;
+    server_options options = calm_server();
+    options.drain_timeout = 1ms;
+    rig r(GetParam(), held.keeper(), options);
+    const region memory = r.ctx().allocate(64 << 10).value();
+    auto client = r.connect();
+    for (std::uint64_t i = 0; i < 3; ++i) client.send_seed(10, i);
+    ASSERT_TRUE(held.wait_for(3));
+    r.served().stop();
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(held.take().reply(memory.whole(), leases), status::peer_lost);
+    EXPECT_TRUE(eventually([&] { return leases == 0; })) << leases << " leases were not given back";
+    client.forget();
 }
 
 TEST_P(answers, an_exchange_knows_its_call_session_and_scheme) {
