@@ -208,7 +208,7 @@ TEST(digits_frames, marks_at_every_edge_and_random_bytes_give_a_tensor_in_range_
     }
 }
 
-/// Cut off and with a changed bit, at every place of the header and at many behind it.
+/// Truncated, and with one bit flipped: at each byte of the header, and at many bytes after it.
 template <class Content>
 void expect_damage_is_noticed(std::span<const std::byte> file) {
     file_bytes flipped = copy_of(file);

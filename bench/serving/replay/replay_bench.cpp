@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the library adds to a model on a GPU: a recorded model that is called in a loop, beside the same served over
 // local://, by one caller and by many.
+#include "report/cpu_time.hpp"
+#include "report/percentiles.hpp"
 #include "report/program.hpp"
 #include "report/table.hpp"
 #include "serving/model_server/model_registry.hpp"
@@ -24,7 +26,6 @@
 #include <cuda_runtime.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <sys/resource.h>
 
 namespace {
 
@@ -86,15 +87,6 @@ std::vector<double> timed(int calls, const std::function<void()>& call) {
     return out;
 }
 
-double cpu_us() {
-    rusage seen{};
-    (void)getrusage(RUSAGE_SELF, &seen);
-    const auto us = [](const timeval& time) {
-        return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_usec);
-    };
-    return us(seen.ru_utime) + us(seen.ru_stime);
-}
-
 struct rate {
     double per_second = 0;
     double cpu_us = 0;  ///< of this process, for each call
@@ -107,7 +99,7 @@ rate rate_of(int callers, int calls, const std::function<std::function<void()>()
     for (auto& call : own)
         for (int i = 0; i < warm_calls; ++i) call();
     std::vector<std::thread> threads;
-    const double cpu = cpu_us();
+    const auto cpu = report::cpu_time();
     const auto begin = steady_clock::now();
     for (auto& call : own)
         threads.emplace_back([&call, calls] {
@@ -115,28 +107,42 @@ rate rate_of(int callers, int calls, const std::function<std::function<void()>()
         });
     for (std::thread& each : threads) each.join();
     const double all = static_cast<double>(callers) * calls;
-    return {all / std::chrono::duration<double>(steady_clock::now() - begin).count(), (cpu_us() - cpu) / all};
+    return {all / std::chrono::duration<double>(steady_clock::now() - begin).count(),
+            report::microseconds(report::cpu_time() - cpu) / all};
 }
 
-/// A call of the model alone, from pinned memory of the host and back.
-std::function<void()> bare_call(model& of) {
+/// A stream, and memory for one inference on the GPU and on the host.
+struct bare_place {
+    bare_place(std::size_t in, std::size_t out) {
+        need(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        need(cudaMalloc(&memory, in + out));
+        need(cudaMallocHost(&host, in + out));
+    }
+    bare_place(const bare_place&) = delete;
+    bare_place& operator=(const bare_place&) = delete;
+    ~bare_place() {
+        (void)cudaFreeHost(host);
+        (void)cudaFree(memory);
+        (void)cudaStreamDestroy(stream);
+    }
     cudaStream_t stream = nullptr;
     std::byte* memory = nullptr;
     std::byte* host = nullptr;
-    need(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+};
+
+/// A call of the model alone, from pinned memory of the host and back.
+std::function<void()> bare_call(model& of) {
     const std::size_t in = (payload_bytes(of.shapes().inputs) + 255) / 256 * 256;
     const std::size_t out = payload_bytes(of.shapes().outputs);
-    need(cudaMalloc(&memory, in + out));
-    need(cudaMallocHost(&host, in + out));
-    need(cudaMemset(memory, 0, in + out));
-    const auto room = of.input_room(stream);
-    const model_job job{room.empty() ? std::span{memory, in} : room, {memory + in, out}};
-    return [&of, stream, job, host, out] {
-        auto* const input = const_cast<std::byte*>(job.input.data());
-        need(cudaMemcpyAsync(input, host, job.input.size(), cudaMemcpyHostToDevice, stream));
-        need(of.infer(stream, {&job, 1}));
-        need(cudaMemcpyAsync(host, job.output.data(), out, cudaMemcpyDeviceToHost, stream));
-        need(cudaStreamSynchronize(stream));
+    const auto place = std::make_shared<bare_place>(in, out);
+    const auto room = of.input_room(place->stream);
+    const std::span<std::byte> input = room.empty() ? std::span{place->memory, in} : room;
+    const model_job job{input, {place->memory + in, out}};
+    return [&of, place, input, job, out] {
+        need(cudaMemcpyAsync(input.data(), place->host, input.size(), cudaMemcpyHostToDevice, place->stream));
+        need(of.infer(place->stream, {&job, 1}));
+        need(cudaMemcpyAsync(place->host, job.output.data(), out, cudaMemcpyDeviceToHost, place->stream));
+        need(cudaStreamSynchronize(place->stream));
     };
 }
 
@@ -144,9 +150,7 @@ std::function<void()> bare_call(model& of) {
 struct stages {
     double request = 0, queue = 0, copy = 0, inference = 0, response = 0, server = 0;
     void add(const timeline& of, int calls) {
-        const auto mean = [&](std::chrono::nanoseconds time) {
-            return static_cast<double>(time.count()) / 1e3 / calls;
-        };
+        const auto mean = [&](std::chrono::nanoseconds time) { return report::microseconds(time) / calls; };
         request += mean(of.request);
         queue += mean(of.queue);
         copy += mean(of.copy);

@@ -35,7 +35,7 @@ def parse(arguments):
     parser.add_argument("--quick", action="store_true",
                         help="one round of fewer models, clients and requests; it gives no verdicts")
     parser.add_argument("--rounds", type=int, metavar="N",
-                        help=f"measure until there are so many, earlier runs into OUT included (default {ENOUGH})")
+                        help=f"rounds to have in the end, with those of earlier runs in OUT (default {ENOUGH})")
     parser.add_argument("--cell", type=float, metavar="SECONDS", default=Work.duration,
                         help=f"how long each cell sends requests in a round (default {Work.duration:g})")
     parser.add_argument("--stop-after", type=float, metavar="MINUTES",

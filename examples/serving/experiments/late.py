@@ -80,7 +80,7 @@ def behind_us(row):
 
 
 def on_time(row):
-    """A round's row as it would be at best, had no message come behind the link. At the least a stage takes no time."""
+    """A round's row as if no message had been late. No stage goes below 0."""
     out = Row(row)
     for stage in ("request", "response"):
         column = f"{stage}_mean"

@@ -94,8 +94,8 @@ result<void> replayed_model::recording::make(const model_shapes& shapes, const g
 
 /// Other threads may allocate meanwhile.
 result<void> replayed_model::recording::capture(const gpu_graph::recorder& work, cudaGraph_t& graph) {
-    auto made =
-        cuda_result("there is no stream to record on", cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    auto made = cuda_result("a stream for the recording cannot be made",
+                            cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
     if (!made) return made;
     auto begun =
         cuda_result("the recording cannot begin", cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed));

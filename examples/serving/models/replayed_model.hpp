@@ -29,8 +29,8 @@ class replayed_model final : public model {
                             std::span<std::byte> input) override {
         return what_->preprocess(stream, image, input);
     }
-    /// The first call on a stream records, which takes long. Where there is no memory for one more recording, its
-    /// kernels are launched.
+    /// The first call on each stream makes its recording, which is slow. If that fails, as without memory, the stream's
+    /// kernels are launched from then on.
     result<void> infer(CUstream_st* stream, std::span<const model_job> batch) override;
     gpu_graph::recorder recorder() override { return what_->recorder(); }
     std::span<std::byte> input_room(CUstream_st* stream) override;

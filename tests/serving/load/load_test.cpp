@@ -238,7 +238,7 @@ TEST(load_peak, the_peak_is_found_to_five_percent) {
     EXPECT_EQ(find_peak(with_slo(), failed).code(), status::peer_lost);
 }
 
-TEST(load_peak, one_call_of_a_hundred_may_be_late_or_unsent) {
+TEST(load_peak, one_call_in_a_hundred_may_be_late_or_unsent) {
     EXPECT_TRUE(keeps_slo(outcome_of(990)));
     EXPECT_FALSE(keeps_slo(outcome_of(989)));
     EXPECT_TRUE(keeps_slo(outcome_of(1000, 10)));

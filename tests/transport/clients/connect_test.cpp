@@ -129,7 +129,7 @@ TEST_P(connecting, events_report_a_loss_and_a_reconnect_once) {
     EXPECT_EQ(client->take_event(), channel_event::lost);
     expect_event(channel_event::reconnected);  // two losses that nobody asked about
     client->close();
-    EXPECT_EQ(client->take_event(), channel_event::none) << "its own end is no news";
+    EXPECT_EQ(client->take_event(), channel_event::none) << "it was closed by its owner";
 }
 
 TEST_P(connecting, a_reconnect_finds_another_host) {
