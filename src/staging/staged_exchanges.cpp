@@ -83,11 +83,14 @@ void staged_exchanges::send(exchange_state& answered) noexcept {
     const region_state* lent = answered.answer.lent;
     const bool staged = work.departure.data() != answered.response_room.data();
     const bool own = answered.payload.data() == answered.response_room.data();
-    // Lent memory goes as it is. Exceptions: GPU memory that the transport does not reach, and, for slots on
-    // a GPU, any memory that it does not reach.
-    const bool copied = lent == nullptr
-                            ? staged && own
-                            : (!staged || lent->device() != nullptr) && !answered.owner->path().reaches(*lent, false);
+    // Lent memory goes as it is. Exceptions: GPU memory that the transport does not reach, for slots on a GPU any
+    // memory that it does not reach, and responses that nobody else puts where their client wants them.
+    const auto must_be_copied = [&] {
+        const bool out_of_reach =
+            (!staged || lent->device() != nullptr) && !answered.owner->path().reaches(*lent, false);
+        return out_of_reach || (staged && answered.is_wanted_in(work.departure));
+    };
+    const bool copied = lent == nullptr ? staged && own : must_be_copied();
     // Memory that a lost client had lent may be gone too.
     stream_lane& lane = *work.lane;
     if (copied && !answered.payload.empty() && !answered.owner->gone()) {

@@ -18,12 +18,6 @@
 namespace accel {
 namespace {
 
-/// The response goes into memory that its client has lent, and no link copies it there: over `local`.
-bool is_wanted_in_place(const core::exchange_state& state) noexcept {
-    const bool lent = (state.extras & core::exchange_extra::borrowed) != 0 && state.device == nullptr;
-    return lent && state.response_room.data() != state.header + core::header_bytes;
-}
-
 status as_failure(status reason) noexcept {
     const bool failure = reason != status::ok && static_cast<std::uint16_t>(reason) < status_count;
     return failure ? reason : status::application_error;
@@ -52,7 +46,7 @@ status exchange::reply(slice payload, std::atomic<std::uint32_t>& leases) noexce
     if (on_device && state.device == nullptr && !state.owner->path().reaches(*payload.region(), false))
         return status::unsupported;
     if (payload.empty()) return reply(std::size_t{0});  // nothing is lent
-    if (is_wanted_in_place(state) && !on_device) {
+    if (state.device == nullptr && !on_device && state.is_wanted_in(state.response_room)) {
         std::memmove(state.room().data(), payload.data(), payload.size());
         return reply(payload.size());
     }

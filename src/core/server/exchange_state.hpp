@@ -72,6 +72,11 @@ struct exchange_state {
     std::atomic<const own_memory*> own{nullptr};  ///< in place of both, once the client is gone
     /// For the response.
     [[nodiscard]] std::span<std::byte> room() const noexcept;
+    /// Whether `room`, where the link takes the response from, is memory that its client has lent and no link copies
+    /// it there: over `local`. Only of slots on the host.
+    [[nodiscard]] bool is_wanted_in(std::span<const std::byte> room) const noexcept {
+        return (extras & exchange_extra::borrowed) != 0 && room.data() != header + header_bytes;
+    }
 
     // The answer.
     struct fields {
