@@ -14,7 +14,7 @@ enum class stage : std::uint8_t { copy, preprocessing, inference };
 struct timeline {
     std::chrono::nanoseconds total{};          ///< submit to completion, on the client's clock
     std::chrono::nanoseconds request{};        ///< submit until the server had the whole request
-    std::chrono::nanoseconds queue{};          ///< at the server, until the handler was called
+    std::chrono::nanoseconds queue{};          ///< at the server, until its copy or its handler began
     std::chrono::nanoseconds copy{};           ///< between host and accelerator, both ways
     std::chrono::nanoseconds preprocessing{};  ///< as recorded by the handler
     std::chrono::nanoseconds inference{};      ///< as recorded by the handler

@@ -56,6 +56,7 @@ void staged_exchanges::work_on(exchange_state& request, stream_lane& lane) noexc
     device_work& work = *request.device;
     device_stream& stream = *lane.stream;
     work.lane = &lane;
+    worker_.end_queueing(request);
     stream.begin();
     const bool written_by_device = !request.owner->on_device()->staged();
     if (written_by_device || work.arrived.data() == request.request.data()) {

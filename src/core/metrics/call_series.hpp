@@ -18,7 +18,7 @@ enum class counted_stage : std::uint8_t {
     total,     ///< client: submit to completion
     request,   ///< client: submit until the server had the request
     response,  ///< client: reply until the completion
-    queue,     ///< server: until the handler was called
+    queue,     ///< server: until its copy to a GPU or its handler began
     server,    ///< server: request complete until reply posted
     copy,      ///< server: as the handler or its stream recorded it, likewise the others
     preprocessing,

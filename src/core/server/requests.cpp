@@ -171,8 +171,11 @@ const handler* worker::find_target(exchange_state& request, std::uint32_t number
     staging_->serve(request);
 }
 
-void worker::serve_brought(exchange_state& request) noexcept {
+void worker::end_queueing(exchange_state& request) noexcept {
     request.handler_start = now_ = clock_.now();
+}
+
+void worker::serve_brought(exchange_state& request) noexcept {
     call_handler(request, *request.service);
 }
 

@@ -144,6 +144,8 @@ class worker {
     std::size_t progress() noexcept;
 
     // For `staged_exchanges`, on the worker's thread.
+    /// It has a stream, which begins to work for it.
+    void end_queueing(exchange_state& request) noexcept;
     /// Gives the handler its exchange, once its stream has been given the request.
     void serve_brought(exchange_state& request) noexcept;
     void refuse(exchange_state& request, status why) noexcept;

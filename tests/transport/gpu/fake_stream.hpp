@@ -63,11 +63,19 @@ class fake_stream final : public core::device_stream {
     }
     void make_current() noexcept override {}
     void copy(std::byte* to, const std::byte* from, std::size_t bytes) noexcept override {
-        launch([this, to, from, bytes] {
+        const bool pageable = copies_pageable_memory;
+        std::atomic<bool> copied{false};
+        launch([this, to, from, bytes, pageable, &copied] {
             while (held_ && !failed_) std::this_thread::sleep_for(std::chrono::microseconds{100});
             if (bytes > 0 && !failed_) std::memcpy(to, from, bytes);
+            if (pageable) std::this_thread::sleep_for(pageable_copy);
+            if (pageable) copied = true;
         });
+        while (pageable && !copied) std::this_thread::yield();
     }
+    /// A GPU's driver returns from a copy of pageable memory when it has been made. Then it takes `pageable_copy`.
+    inline static std::atomic<bool> copies_pageable_memory{false};
+    static constexpr std::chrono::milliseconds pageable_copy{20};
     void copy_piece(std::byte* to, const std::byte* from, std::size_t bytes) noexcept override {
         const unsigned now = pieces_.fetch_add(1) + 1;
         if (now > max_pieces_seen) max_pieces_seen = now;

@@ -61,6 +61,22 @@ TEST_P(gpu_service, an_answer_leaves_after_its_stream_and_tells_the_stages) {
     }
 }
 
+TEST_P(gpu_service, a_copy_that_its_worker_waits_for_is_no_time_in_the_queue) {
+    serve([](exchange one) { (void)one.reply(0); });
+    channel client = connect();
+    fake_stream::copies_pageable_memory = true;
+    send(client, 1000, 1);
+    const completion got = next(client);
+    fake_stream::copies_pageable_memory = false;
+    const timeline& t = got.timeline;
+    EXPECT_EQ(got.status, status::ok);
+    if (GetParam() != "gdr") {
+        EXPECT_GE(t.copy, fake_stream::pageable_copy);
+    }
+    EXPECT_LE(t.queue + t.copy, t.server + 1us);
+    server_.reset();
+}
+
 TEST_P(gpu_service, several_requests_run_at_once_and_the_others_queue) {
     std::atomic<int> at_once{0};
     std::atomic<int> most{0};
