@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -191,6 +192,29 @@ TEST_F(shm_gpu_server, a_request_is_announced_when_its_payload_is_there) {
     const std::byte* const there = shared[0] + 2 * core::slot_memory::device_stride(geometry.request_bytes);
     EXPECT_EQ(there[0], std::byte{5});
     EXPECT_EQ(there[99], std::byte{5});
+}
+
+TEST_F(shm_gpu_server, ranges_go_by_the_gpu_only_if_one_is_there) {
+    connect();
+    region on_host = ctx.allocate(page_bytes).value();
+    std::memset(on_host.whole().bytes().data(), 5, page_bytes);
+    const auto range_of = [](const region& memory) {
+        return core::lent_range{memory.whole().bytes().data(), 100, memory.whole().region()};
+    };
+    for (const auto& [slot, second, place] :
+         {std::tuple{0U, &on_host, 0U}, {1U, &on_gpu, entry_flag::payload_on_gpu}}) {
+        const std::array ranges{range_of(on_host), range_of(*second)};
+        core::outgoing message;
+        message.slot = slot;
+        message.ranges = ranges;
+        message.range_bytes = 200;
+        const slot_header header = header_of(message_kind::request, slot, 200);
+        std::memcpy(server.config.send->header(slot), &header, sizeof header);
+        ASSERT_EQ(server.path->deliver(message), status::ok);
+        settle();
+        EXPECT_TRUE(server.poll().empty());
+        EXPECT_EQ(entry(slot), std::uint64_t{slot + 1} << 32 | place | slot);
+    }
 }
 
 TEST_F(shm_gpu_server, a_response_is_reported_when_it_has_been_copied) {
