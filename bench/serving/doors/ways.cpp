@@ -85,7 +85,7 @@ struct gateway_command {
 };
 
 gateway_command command_of_gateway(const std::string& program, const std::string& server, const std::string& file) {
-    return {{program, "--grpc", "127.0.0.1:0", "--model", "echo=" + server + "?insecure=true", "--describe", file},
+    return {{program, "--grpc", "127.0.0.1:0", "--model", "echo=" + server + "?insecure=true", "--shapes", file},
             "serving echo at grpc://"};
 }
 

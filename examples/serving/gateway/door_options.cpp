@@ -48,9 +48,8 @@ void add_places(CLI::App& app, door_words& from, choices& to) {
     app.add_option("--grpc", to.grpc, "HOST:PORT of the gRPC door, likewise")
         ->check(CLI::Validator(report::check_address, ""));
     app.add_option("--model", from.models, "NAME=URI: a model and a server that has it; repeat for each pair");
-    app.add_option("--describe", from.files,
-                   "FILE: shapes of a model that the table does not have, in the form of its "
-                   "metadata");
+    app.add_option("--shapes", from.files, "Describes a model that the table does not have (JSON); repeatable")
+        ->type_name("FILE");
     auto* certificate =
         app.add_option("--tls-certificate", to.certificate, "FILE: use TLS, with this certificate (PEM)");
     auto* key = app.add_option("--tls-key", to.key,

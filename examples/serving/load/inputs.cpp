@@ -4,6 +4,7 @@
 #include "digits/dataset.hpp"
 #include "digits/embedded.hpp"
 #include "digits/frame.hpp"
+#include "serving/doors/oip/element_types.hpp"
 #include "serving/models/digits_model.hpp"
 #include "serving/models/synthetic.hpp"
 
@@ -14,6 +15,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace accel::examples::serving {
@@ -22,13 +24,8 @@ namespace {
 /// Scores of the digits network differ by no more between processors.
 constexpr float score_error = 1e-4F;
 
-/// As `payload_bytes` lays them.
 std::vector<tensor> placed(std::vector<tensor> list) {
-    std::uint64_t end = 0;
-    for (tensor& each : list) {
-        each.offset = (end + 63) / 64 * 64;
-        end = each.offset + size_bytes(each);
-    }
+    place_from_zero(list);
     return list;
 }
 
@@ -50,13 +47,33 @@ void fill_with_pixels(std::span<std::byte> out, std::uint64_t seed) {
     for (std::byte& each : out) each = static_cast<std::byte>(random() & 0xff);
 }
 
-/// As many as fit, of a normalised image.
-void fill_with_floats(std::span<std::byte> out, std::uint64_t seed) {
+/// Numbers as networks take them: floats of a normalised image, any byte, and of other integers those below `values`,
+/// by default 0 and 1, which are token ids, types and masks of every network.
+template <class Number>
+Number drawn(std::mt19937_64& random, std::normal_distribution<float>& floats, std::uint64_t values) {
+    if constexpr (std::is_floating_point_v<Number>)
+        return floats(random);
+    else if constexpr (!std::is_integral_v<Number>)
+        return *Number::of(floats(random));
+    else if constexpr (sizeof(Number) == 1 && !std::is_same_v<Number, bool>)
+        return static_cast<Number>(values == 0 ? random() : random() % values);
+    else
+        return static_cast<Number>(random() % (values == 0 ? 2 : values));
+}
+
+void fill_with_numbers(std::span<std::byte> out, const model_shapes& shapes, std::span<const tensor> placed_inputs,
+                       std::uint64_t seed) {
     std::mt19937_64 random(seed);
-    std::normal_distribution<float> values;
-    for (std::size_t at = 0; at + sizeof(float) <= out.size(); at += sizeof(float)) {
-        const float value = values(random);
-        std::memcpy(out.data() + at, &value, sizeof value);
+    std::normal_distribution<float> floats;
+    for (std::size_t i = 0; i < placed_inputs.size(); ++i) {
+        const std::uint64_t values = shapes.values.empty() ? 0 : shapes.values[i];
+        oip::with_element(placed_inputs[i].type, [&]<class Number>(Number) {
+            const auto elements = bytes_of(placed_inputs[i], out);
+            for (std::size_t at = 0; at < elements.size(); at += sizeof(Number)) {
+                const auto value = drawn<Number>(random, floats, values);
+                std::memcpy(elements.data() + at, &value, sizeof value);
+            }
+        });
     }
 }
 
@@ -141,7 +158,7 @@ result<void> load_input::fill(std::uint64_t seed) {
     if (raw_)
         fill_with_pixels(out, seed);
     else
-        fill_with_floats(out, seed);
+        fill_with_numbers(out, *model_, tensors_, seed);
     return {};
 }
 

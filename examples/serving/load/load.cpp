@@ -7,6 +7,7 @@
 #include "serving/load/loadgen.hpp"
 #include "serving/load/output.hpp"
 #include "serving/models/gpu_models.hpp"
+#include "serving/models/shapes_file.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -35,12 +37,13 @@ constexpr const char* examples =
     "  load 'tcp://server:5555?key_file=client.key&server_key=server.pub' --model resnet50 --raw --json -\n"
     "  load 'rdma://server:5555?key_file=client.key&server_key=server.pub' --model resnet50 --rate 200 --slo 20ms\n"
     "  load local://here --model resnet50 --in-process resnet50 --clients 4\n"
+    "  load 'tcp://127.0.0.1:5555?insecure=true' --shapes mine.json --clients 4\n"
     "  load 'tcp://127.0.0.1:5555?insecure=true' --model digits --find-peak 5ms --requests 500\n"
     "  load 'tcp://127.0.0.1:5555?insecure=true' --model digits --rate 500 --slo 5ms --mlperf-log logs";
 
 struct load_command {
     load_settings load;
-    std::string model, expect = "auto", json, csv;
+    std::string model, shapes, expect = "auto", json, csv;
     bool offline = false;
     std::optional<std::chrono::nanoseconds> peak_slo;
     bool depth_given = false;
@@ -55,11 +58,19 @@ std::string check_time(const std::string& text) {
                                               "or 5s";
 }
 
-std::string check_model(const std::string& name) {
-    if (find_model(name) != nullptr) return {};
+/// Of a file, or of the table. A sentence about what is wrong, or nothing.
+std::string find_chosen_model(load_command& chosen) {
+    if (!chosen.shapes.empty()) {
+        auto added = add_shapes_file(chosen.shapes);
+        if (!added) return added.error().message;
+        if (chosen.model.empty()) chosen.model = std::move(added).value();
+    }
+    if (chosen.model.empty()) return "no model is given: give --model NAME, or describe it (--shapes FILE)";
+    chosen.load.model = find_model(chosen.model);
+    if (chosen.load.model != nullptr) return {};
     std::string known;
     for (const model_shapes& each : known_models()) known += (known.empty() ? "" : ", ") + each.name;
-    return "there is no model '" + name + "': choose from " + known;
+    return "there is no model '" + chosen.model + "': choose from " + known + ", or describe it (--shapes FILE)";
 }
 
 void add_time(CLI::App& app, const char* name, std::optional<std::chrono::nanoseconds>& into, const char* what) {
@@ -70,9 +81,9 @@ void add_time(CLI::App& app, const char* name, std::optional<std::chrono::nanose
 
 void add_what(CLI::App& app, load_command& chosen) {
     app.add_option("URI", chosen.load.uris, "The server's URIs; clients are spread over them")->required();
-    app.add_option("--model", chosen.model, "The model to call")
-        ->required()
-        ->check(CLI::Validator(check_model, "NAME"));
+    app.add_option("--model", chosen.model, "The model to call (default: that of --shapes)")->type_name("NAME");
+    app.add_option("--shapes", chosen.shapes, "Describes a model that the table does not have (JSON)")
+        ->type_name("FILE");
     app.add_flag("--raw", chosen.load.raw, "Send raw images, which the server preprocesses");
     app.add_option("--expect", chosen.expect,
                    "How to check answers: synthetic, digits, shape (types and shapes only), auto")
@@ -178,7 +189,7 @@ void add_output(CLI::App& app, load_command& chosen) {
 /// What no option says alone. A sentence about what is wrong, or nothing.
 std::string settle(load_command& chosen) {
     load_settings& load = chosen.load;
-    load.model = find_model(chosen.model);
+    if (auto wrong = find_chosen_model(chosen); !wrong.empty()) return wrong;
     load.expect = expectation_of(chosen.expect, chosen.model);
     const bool waits = load.rate <= 0 && !chosen.offline && !chosen.peak_slo;
     if (!chosen.depth_given && !waits) load.depth = usual_depth;

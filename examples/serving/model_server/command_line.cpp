@@ -41,10 +41,8 @@ std::string check_streams(const std::string& text) {
 void add_what(CLI::App& app, settings& out) {
     app.add_option("URI", out.uris, "Where to listen: one URI or several")->required();
     app.add_option("--model", out.models, "NAME[=SPEC]; repeatable")->required();
-    app.add_option("--shapes", out.shapes,
-                   "A JSON file that describes a model which the table does not have; "
-                   "repeatable")
-        ->check(CLI::ExistingFile);
+    app.add_option("--shapes", out.shapes, "Describes a model that the table does not have (JSON); repeatable")
+        ->type_name("FILE");
 }
 
 void add_where(CLI::App& app, settings& out) {

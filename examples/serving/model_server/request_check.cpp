@@ -66,14 +66,6 @@ void refusal::set(status code, std::string_view text) noexcept {
     std::copy_n(text.data(), length_, text_.data());
 }
 
-void place_from_zero(std::span<tensor> list) noexcept {
-    std::size_t end = 0;
-    for (tensor& each : list) {
-        each.offset = (end + 63) / 64 * 64;
-        end = each.offset + size_bytes(each);
-    }
-}
-
 request_check::request_check(const model_shapes& shapes)
     : shapes_(shapes),
       images_(image_bytes(shapes.image) > 0),

@@ -75,7 +75,4 @@ class request_check {
     std::size_t output_bytes_ = 0;
 };
 
-/// Sets the offsets of tensors as `payload_bytes` counts them: from 0 on, each at a multiple of 64.
-void place_from_zero(std::span<tensor> list) noexcept;
-
 }  // namespace accel::examples::serving

@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/doors/oip/model_description.hpp"
 #include "serving/models/table.hpp"
 
 #include <accel_transport/status.hpp>
 
 #include <string>
-#include <string_view>
 
 namespace accel::examples::serving {
 
-/// A model that the table lacks, described in JSON (docs/serving.md):
-///   {"name": "mine", "gflops": 1.5, "image": [500, 546],
-///    "inputs": [{"type": "float32", "shape": [1, 3, 64, 64]}], "outputs": [{"type": "float32", "shape": [1, 10]}]}
-/// `gflops` and `image` may be left out. `invalid_argument`: a sentence says which field is wrong.
-[[nodiscard]] result<model_shapes> parse_shapes(std::string_view json);
-/// The same of a file, and into the table (`add_model`).
-[[nodiscard]] result<void> add_shapes_file(const std::string& path);
+/// What `model_server` serves and `load` sends of a described model, under the name of its target. `unsupported`: it
+/// answers in parts, or has strings or open dimensions.
+[[nodiscard]] result<model_shapes> shapes_of(const oip::model_description& described);
+/// The same of a file (docs/serving.md, "Descriptions"), and into the table (`add_model`). Returns the model's name.
+[[nodiscard]] result<std::string> add_shapes_file(const std::string& path);
 
 }  // namespace accel::examples::serving

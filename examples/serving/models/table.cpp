@@ -68,4 +68,12 @@ std::size_t payload_bytes(std::span<const tensor> list) {
     return end;
 }
 
+void place_from_zero(std::span<tensor> list) noexcept {
+    std::size_t end = 0;
+    for (tensor& each : list) {
+        each.offset = (end + 63) / 64 * 64;
+        end = each.offset + size_bytes(each);
+    }
+}
+
 }  // namespace accel::examples::serving

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/models/image_size.hpp"
+
 #include <accel_transport/status.hpp>
 #include <accel_transport/tensor.hpp>
 
@@ -13,19 +15,14 @@
 
 namespace accel::examples::serving {
 
-/// A raw image as cameras give it: height × width × 3 bytes, interleaved.
-struct image_size {
-    std::uint32_t height = 0;
-    std::uint32_t width = 0;
-};
-
 /// What a model takes and gives, and how much work that is. Offsets of the tensors are 0: a message places them.
 struct model_shapes {
-    std::string name;             ///< the target of its requests
-    double gflops = 0;            ///< of one inference
-    image_size image;             ///< the raw image that it also takes, instead of `inputs`; empty: none
-    std::vector<tensor> inputs;   ///< of a batch of one
-    std::vector<tensor> outputs;  ///< likewise
+    std::string name;                     ///< the target of its requests
+    double gflops = 0;                    ///< of one inference
+    image_size image;                     ///< the raw image that it also takes, instead of `inputs`; empty: none
+    std::vector<tensor> inputs;           ///< of a batch of one
+    std::vector<tensor> outputs;          ///< likewise
+    std::vector<std::uint64_t> values{};  ///< by input, of a file: integers are below; 0: it does not say
 };
 
 /// The six models of Hanafy et al., Table II, the super-resolution of Girondi et al., and the digits network. The first
@@ -40,6 +37,8 @@ struct model_shapes {
 
 /// How many bytes these tensors take, one behind the other as `place_tensors` lays them, without a table.
 [[nodiscard]] std::size_t payload_bytes(std::span<const tensor> list);
+/// Sets the offsets of tensors as `payload_bytes` counts them: from 0 on, each at a multiple of 64.
+void place_from_zero(std::span<tensor> list) noexcept;
 [[nodiscard]] inline std::size_t image_bytes(const image_size& one) {
     return std::size_t{one.height} * one.width * 3;
 }

@@ -135,11 +135,11 @@ TEST(door_configuration, an_unknown_key_is_refused_with_the_nearest_known_one) {
     EXPECT_EQ(refused(R"({"limits": {"idle-timeout": "1s"}})"),
               "etc/door.json: limits.idle-timeout: this key is unknown; the nearest known key is 'idle_timeout'");
     EXPECT_EQ(refused(R"({"tls": {"cert": "a"}})"),
-              "etc/door.json: tls.cert: this key is unknown; the nearest known key is 'key'");
+              "etc/door.json: tls.cert: this key is unknown; the nearest known key is 'certificate'");
     EXPECT_EQ(refused(R"({"models": {"m": {"url": "tcp://a:1"}}})"),
               "etc/door.json: models.m.url: this key is unknown; the nearest known key is 'uri'");
     EXPECT_EQ(refused(R"({"models": {"m": {"inputs": [{"dtype": "FP32"}]}}})"),
-              "etc/door.json: models.m.inputs.dtype: this key is unknown; the nearest known key is 'datatype'");
+              "etc/door.json: models.m.inputs[0].dtype: this key is unknown; the nearest known key is 'datatype'");
 }
 
 TEST(door_configuration, an_error_for_a_wrong_value_says_what_is_expected) {
@@ -161,8 +161,9 @@ TEST(door_configuration, an_error_for_a_wrong_value_says_what_is_expected) {
              {R"({"models": {"m": ["a", 1]}})", "models.m: write the URI of the model's server, in quotes, or a"},
              {R"({"models": {"m": {"target": "a"}}})", "models.m.uri: write the URI of the model's server"},
              {R"({"models": {"m": {"uri": "a", "inputs": {}}}})", "models.m.inputs: write a list of tensors"},
-             {R"({"models": {"m": {"uri": "a", "inputs": []}}})", "models.m: the description has no list of outputs"},
-             {R"({"models": {"m": {"uri": "a", "target": 7}}})", "models.m: the target is not a string"},
+             {R"({"models": {"m": {"uri": "a", "inputs": []}}})", "models.m: a model must have 1 to 64 inputs"},
+             {R"({"models": {"m": {"uri": "a", "target": 7}}})",
+              "models.m.target: write the model's name at its server"},
              {R"([])", "write an object"}})
         EXPECT_EQ(refused(text).rfind(std::string{"etc/door.json: "} + wanted, 0), 0U) << text << ": " << refused(text);
 }

@@ -92,19 +92,30 @@ TEST(oip_description, a_tensor_is_refused_with_a_sentence) {
              {"taken", R"("UINT8")", R"([1073741824] [8],"text":true [8],"text":false)"},
              {"taken", R"("FP32")", R"([-1,-1],"max_bytes":1073741824)"},
              {"taken", R"("BYTES")", R"([-1,2],"max_bytes":8 [],"max_bytes":4)"},
-             {"a tensor needs a name, a datatype and a shape", "7", "[1]"},
-             {"is not a valid datatype of a payload", R"("fp32")", "[1]"},
-             {"a shape may have up to 8 numbers", R"("FP32")", "1 [1,1,1,1,1,1,1,1,1]"},
+             {"inputs[0].datatype: write BOOL, INT8", "7", "[1]"},
+             {"inputs[0].datatype: write BOOL, INT8", R"("fp32")", "[1]"},
+             {"inputs[0].shape: write a list of up to 8 numbers", R"("FP32")", "1 [1,1,1,1,1,1,1,1,1]"},
              {"a dimension must be a whole number from 1 to 4294967295, or -1", R"("FP32")",
               R"([0] [-2],"max_bytes":8 [1.5] ["1"] [4294967296])"},
              {"more than 1 GiB", R"("UINT8")", "[1073741825]"},
              {"is larger than a payload", R"("FP32")", "[4294967295,4294967295,4294967295]"},
-             {"needs max_bytes", R"("FP32")", R"([-1] [-1],"max_bytes":0)"},
+             {"needs max_bytes", R"("FP32")", "[-1]"},
              {"needs max_bytes", R"("BYTES")", "[1] [-1]"},
-             {"max_bytes must be a whole number up to 1073741824", R"("FP32")",
-              R"([-1],"max_bytes":-8 [-1],"max_bytes":1073741825 [-1],"max_bytes":1.5)"},
+             {"inputs[0].max_bytes: write a whole number from 1 to 1073741824", R"("FP32")",
+              R"([-1],"max_bytes":0 [-1],"max_bytes":-8 [-1],"max_bytes":1073741825 [-1],"max_bytes":1.5)"},
+             {"taken", R"("INT64")", R"([1],"values":1 [1],"values":4294967296)"},
+             {"taken", R"("INT8")", R"([1],"values":128)"},
+             {"values: this datatype does not have so many whole numbers", R"("INT8")", R"([1],"values":129)"},
+             {"values: this datatype does not have so many whole numbers", R"("UINT8")", R"([1],"values":257)"},
+             {"values: this datatype does not have so many whole numbers", R"("FP32")", R"([1],"values":1)"},
+             {"values: this datatype does not have so many whole numbers", R"("BYTES")",
+              R"([1],"max_bytes":8,"values":1)"},
+             {"inputs[0].values: write a whole number from 1 to 4294967296", R"("INT64")",
+              R"([1],"values":0 [1],"values":4294967297)"},
+             {"inputs[0].type: this key is unknown; the nearest known key is 'datatype'", R"("FP32")",
+              R"([1],"type":"float32")"},
              {"BYTES may have only one dimension of -1", R"("BYTES")", R"([-1,-1],"max_bytes":8)"},
-             {"'text' must be true or false", R"("UINT8")", R"([8],"text":1)"},
+             {"inputs[0].text: write true or false", R"("UINT8")", R"([8],"text":1)"},
              {"a text needs the datatype UINT8", R"("FP32")", R"([1],"text":true)"},
              {"a text needs the datatype UINT8", R"("BYTES")", R"([1],"max_bytes":8,"text":true)"},
              {"a text must not have a dimension of -1", R"("UINT8")", R"([-1],"max_bytes":8,"text":true)"}}) {
@@ -116,7 +127,10 @@ TEST(oip_description, a_tensor_is_refused_with_a_sentence) {
     }
     EXPECT_TRUE(has(described(R"("shape":[1])"), "a tensor needs a name, a datatype and a shape"));
     EXPECT_TRUE(has(described(R"("datatype":"FP32")"), "a tensor needs a name, a datatype and a shape"));
-    EXPECT_TRUE(has(described(R"("name":"","datatype":"FP32","shape":[1])"), "a tensor has no name"));
+    for (const char* name : {"\"\"", "7"}) {
+        const auto read = read_description(R"({"name":"m","outputs":[{"name":)" + std::string{name} + "}]}", "m.json");
+        EXPECT_EQ(read.error().message, "m.json: outputs[0].name: write the tensor's name, in quotes");
+    }
 }
 
 TEST(oip_description, a_model_is_refused_with_a_sentence) {
@@ -137,8 +151,8 @@ TEST(oip_description, a_model_is_refused_with_a_sentence) {
     twice[1]["name"] = "x0";
     for (const char* list : {"inputs", "outputs"})
         for (const auto& [value, said] : std::vector<std::pair<json, std::string>>{
-                 {nullptr, "the description has no list of " + std::string{list}},
-                 {json::object(), "the description has no list of " + std::string{list}},
+                 {nullptr, std::string{list} + ": write a list of tensors"},
+                 {json::object(), std::string{list} + ": write a list of tensors"},
                  {json::array(), "a model must have 1 to 64 inputs"},
                  {several(64, 1), "taken"},
                  {several(65, 1), "a model must have 1 to 64 inputs"},
@@ -146,18 +160,30 @@ TEST(oip_description, a_model_is_refused_with_a_sentence) {
                  {several(2, 536'870'912), "taken"},
                  {several(2, 536'870'913), "more than 1 GiB"}})
             EXPECT_TRUE(has(refusal_of(list, value), said)) << list << ": " << refusal_of(list, value);
-    for (const auto& [key, value, said] :
-         std::vector<std::tuple<const char*, json, const char*>>{{"name", nullptr, "the description has no name"},
-                                                                 {"name", "", "not a valid name"},
-                                                                 {"name", "a b", "not a valid name"},
-                                                                 {"name", "a\n", "not a valid name"},
-                                                                 {"name", "\x7f", "not a valid name"},
-                                                                 {"name", std::string(64, 'a'), "taken"},
-                                                                 {"name", std::string(65, 'a'), "not a valid name"},
-                                                                 {"name", "größe", "not a valid target"},
-                                                                 {"target", "größe", "not a valid target"},
-                                                                 {"target", 7, "the target is not a string"},
-                                                                 {"decoupled", 1, "'decoupled' must be true or false"}})
+    for (const auto& [key, value, said] : std::vector<std::tuple<const char*, json, const char*>>{
+             {"name", nullptr, "name: write the model's name, in quotes"},
+             {"name", "", "name: write the model's name, in quotes"},
+             {"name", "a b", "not a valid name"},
+             {"name", "a\n", "not a valid name"},
+             {"name", "\x7f", "not a valid name"},
+             {"name", std::string(64, 'a'), "taken"},
+             {"name", std::string(65, 'a'), "not a valid name"},
+             {"name", "größe", "not a valid target"},
+             {"target", "größe", "not a valid target"},
+             {"target", 7, "target: write the model's name at its server, in quotes"},
+             {"decoupled", 1, "decoupled: write true or false"},
+             {"image", {480, 640}, "taken"},
+             {"image", {16384, 1}, "taken"},
+             {"image", {1}, "image: write [height, width]"},
+             {"image", {0, 1}, "image: write [height, width]"},
+             {"image", {1, 16385}, "image: write [height, width]"},
+             {"gflops", 0, "taken"},
+             {"gflops", 1.5, "taken"},
+             {"gflops", -1, "gflops: write a number from 0"},
+             {"gflops", 1e7, "gflops: write a number from 0"},
+             {"gflops", "1", "gflops: write a number from 0"},
+             {"versions", {"1"}, "taken"},
+             {"inpts", one, "the nearest known key is 'inputs'"}})
         EXPECT_TRUE(has(refusal_of(key, value), said)) << key << value << ": " << refusal_of(key, value);
     for (const char* text : {"", "[]", "{"}) EXPECT_FALSE(read_description(text)) << text;
     for (const char* name : {"\xff", "\xc3", "\xc0\x80"}) {

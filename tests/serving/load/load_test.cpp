@@ -4,6 +4,7 @@
 #include "serving/load/inputs.hpp"
 #include "serving/load/output.hpp"
 #include "serving/load/run.hpp"
+#include "serving/models/shapes_file.hpp"
 #include "serving/models/synthetic.hpp"
 
 #include <accel_transport/server.hpp>
@@ -13,9 +14,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <initializer_list>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -133,6 +138,43 @@ TEST_P(load_at, the_program_fails_after_a_wrong_answer) {
     EXPECT_EQ(document["wrong"], 1);
     EXPECT_EQ(document["requests"], 8);
     EXPECT_GT(document["total_us"]["p50"].get<double>(), 0);
+}
+
+struct ended_load {
+    int status = -1;
+    std::string text;
+};
+
+/// The program with these arguments, and what it says.
+ended_load run_program(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), report::program_path("load"));
+    arguments.insert(arguments.end(), {"--gpu", "-1"});
+    auto load = report::child_process::start(arguments);
+    EXPECT_TRUE(load) << load.error().message;
+    ended_load out;
+    while (const auto line = load->read_line(30s)) out.text += *line;
+    out.status = load->wait(10s).value_or(-1);
+    return out;
+}
+
+TEST(load_shapes_file, a_described_model_is_measured_without_the_table) {
+    const auto path = std::filesystem::temp_directory_path() / ("load-shapes-" + std::to_string(::getpid()));
+    std::ofstream(path) << R"({"name":"mine","gflops":0.001,
+        "inputs":[{"name":"ids","datatype":"INT64","shape":[1,16],"values":100}],
+        "outputs":[{"name":"found","datatype":"FP32","shape":[3,6]}]})";
+    const std::string uri = "local://load-" + std::to_string(::getpid());
+    const ended_load seen = run_program({uri, "--shapes", path.string(), "--in-process", "mine=synthetic", "--expect",
+                                         "synthetic", "--clients", "16", "--requests", "4", "--json", "-"});
+    EXPECT_EQ(seen.status, 0) << seen.text;
+    const auto document = nlohmann::json::parse(seen.text);
+    EXPECT_EQ(document["model"], "mine");
+    EXPECT_EQ(document["requests"], 64);
+    EXPECT_EQ(document["wrong"], 0);
+    EXPECT_EQ(run_program({uri, "--shapes", path.string(), "--model", "other"}).status, 1);
+    std::ofstream(path) << R"({"name":"mine"})";
+    EXPECT_EQ(run_program({uri, "--shapes", path.string()}).status, 1);
+    EXPECT_EQ(run_program({uri}).status, 1);
+    std::filesystem::remove(path);
 }
 
 TEST_P(load_at, a_short_duration_still_makes_the_least_number_of_calls) {
@@ -298,6 +340,49 @@ TEST(load_output, figures_of_known_times_are_right) {
     EXPECT_NE(csv.find("digits,,0,2,high,1004,3,4,total,500."), std::string::npos) << csv;
     EXPECT_NE(load_table(chosen, outcome).find("2009 calls in 2.00 s (1004/s), 6 wrong, 9 failed"), std::string::npos)
         << load_table(chosen, outcome);
+}
+
+/// A detector's shapes: token ids, masks and halves in, three rows out.
+model_shapes detector() {
+    return shapes_of(oip::read_description(R"({"name":"detector",
+        "inputs":[{"name":"ids","datatype":"INT64","shape":[1,64],"values":30522},
+                  {"name":"mask","datatype":"INT32","shape":[1,64]},
+                  {"name":"half","datatype":"FP16","shape":[64]},
+                  {"name":"flags","datatype":"BOOL","shape":[64]},
+                  {"name":"bytes","datatype":"UINT8","shape":[256]},
+                  {"name":"few","datatype":"UINT8","shape":[256],"values":7}],
+        "outputs":[{"name":"rows","datatype":"FP32","shape":[3,2]}]})")
+                         .value())
+        .value();
+}
+
+template <class Number>
+std::vector<Number> numbers_of(const load_input& from, std::size_t index) {
+    const auto bytes = bytes_of(from.tensors()[index], std::span<const std::byte>{from.request().bytes()});
+    std::vector<Number> out(bytes.size() / sizeof(Number));
+    std::memcpy(out.data(), bytes.data(), bytes.size());
+    return out;
+}
+
+TEST(load_input, numbers_are_within_the_range_of_their_input) {
+    auto ctx = context::open().value();
+    const model_shapes shapes = detector();
+    load_settings wanted = with_slo();
+    wanted.model = &shapes;
+    const auto made = load_input::make(ctx, wanted, 1);
+    ASSERT_TRUE(made) << made.error().message;
+    const auto ids = numbers_of<std::int64_t>(made.value(), 0);
+    EXPECT_GE(*std::ranges::min_element(ids), 0);
+    EXPECT_LT(*std::ranges::max_element(ids), 30'522);
+    EXPECT_GT(*std::ranges::max_element(ids), 1'000);
+    const auto mask = numbers_of<std::int32_t>(made.value(), 1);
+    EXPECT_EQ(std::set(mask.begin(), mask.end()), (std::set<std::int32_t>{0, 1}));
+    for (const std::uint16_t each : numbers_of<std::uint16_t>(made.value(), 2))
+        EXPECT_LT(each & 0x7c00, 0x4c00) << "a half of less than 16";
+    const auto flags = numbers_of<std::uint8_t>(made.value(), 3);
+    EXPECT_EQ(std::set(flags.begin(), flags.end()), (std::set<std::uint8_t>{0, 1}));
+    EXPECT_GT(std::ranges::max(numbers_of<std::uint8_t>(made.value(), 4)), 128);
+    EXPECT_EQ(std::ranges::max(numbers_of<std::uint8_t>(made.value(), 5)), 6);
 }
 
 TEST(load_input, inputs_follow_their_seed_and_raw_images_are_one_tensor_of_bytes) {

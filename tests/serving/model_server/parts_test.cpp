@@ -11,12 +11,15 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <numeric>
 #include <set>
 #include <utility>
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 namespace accel::tests {
 namespace {
@@ -102,34 +105,86 @@ TEST(digits_model, the_digits_model_takes_frames_and_tensors) {
     EXPECT_NEAR(std::accumulate(scores.begin(), scores.end(), 0.0F), 1, 1e-5);
 }
 
-TEST(shapes_file, a_shapes_file_describes_a_model) {
-    const auto shapes = parse_shapes(R"({"name": "mine", "gflops": 2, "image": [10, 20],
-        "inputs": [{"type": "float16", "shape": [1, 3, 4]}, {"shape": [2]}], "outputs": [{"shape": []}]})");
-    ASSERT_TRUE(shapes) << shapes.error().message;
-    EXPECT_EQ(shapes.value().inputs[0].type.bits, 16);
-    EXPECT_EQ(payload_bytes(shapes.value().inputs), 64U + 8U);
-    EXPECT_EQ(payload_bytes(shapes.value().outputs), 4U);
-    EXPECT_EQ(shapes.value().image.width, 20U);
+/// What the server makes of a description with these inputs and outputs.
+result<model_shapes> shapes_from(const std::string& inputs, const std::string& outputs, const std::string& more = "") {
+    auto described = oip::read_description(R"({"name":"shown","target":"mine","inputs":[)" + inputs +
+                                           R"(],"outputs":[)" + outputs + "]" + more + "}");
+    if (!described) return described.error();
+    return shapes_of(*described);
 }
 
-TEST(shapes_file, an_error_names_the_wrong_field) {
-    const auto sentence = [](const std::string& text) {
-        const auto read = parse_shapes(text);
-        return read ? std::string{} : read.error().message;
-    };
-    const std::string tail = R"("inputs": [{"shape": [1]}], "outputs": [{"shape": [1]}]})";
-    EXPECT_EQ(sentence(R"({"name": "m", )" + tail), "");
-    EXPECT_THAT(sentence("{"), HasSubstr("not a JSON object"));
-    EXPECT_THAT(sentence(R"({"name": "a b", )" + tail), HasSubstr("\"name\""));
-    EXPECT_THAT(sentence(R"({"name": "m", "gflops": -1, )" + tail), HasSubstr("\"gflops\""));
-    EXPECT_THAT(sentence(R"({"name": "m", "image": [1], )" + tail), HasSubstr("\"image\""));
-    EXPECT_THAT(sentence(R"({"name": "m", "inputs": [], "outputs": []})"), HasSubstr("inputs must list"));
-    EXPECT_THAT(sentence(R"({"name": "m", "inputs": [{"type": "f4", "shape": [1]}], "outputs": []})"),
-                HasSubstr("'f4' is not a valid element type"));
-    EXPECT_THAT(sentence(R"({"name": "m", "inputs": [{"shape": [0]}], "outputs": []})"),
-                HasSubstr("numbers of 1 or more"));
-    EXPECT_THAT(sentence(R"({"name": "m", "inputs": [{"shape": [65536, 65536]}], "outputs": []})"),
-                HasSubstr("more than 1 GiB"));
+constexpr const char* four_floats = R"({"name":"x","datatype":"FP32","shape":[4]})";
+
+TEST(shapes_file, a_description_says_what_a_model_takes) {
+    auto shapes = shapes_from(R"({"name":"a","datatype":"FP16","shape":[1,3,4]},
+                                       {"name":"b","datatype":"INT64","shape":[2],"values":9})",
+                              R"({"name":"y","datatype":"FP32","shape":[]})", R"(,"gflops":2,"image":[10,20])");
+    ASSERT_TRUE(shapes) << shapes.error().message;
+    EXPECT_EQ(shapes->name, "mine") << "the name at the server";
+    EXPECT_EQ(shapes->inputs[0].type.bits, 16);
+    EXPECT_EQ(shapes->inputs[1].offset, 0U);
+    EXPECT_EQ(shapes->values, (std::vector<std::uint64_t>{0, 9}));
+    EXPECT_EQ(payload_bytes(shapes->inputs), 64U + 16U);
+    EXPECT_EQ(payload_bytes(shapes->outputs), 4U);
+    EXPECT_EQ(shapes->image.width, 20U);
+    EXPECT_EQ(shapes->gflops, 2);
+}
+
+TEST(shapes_file, an_error_names_what_the_server_cannot_serve) {
+    const std::string open = R"({"name":"o","datatype":"FP32","shape":[-1],"max_bytes":64})";
+    const std::string strings = R"({"name":"s","datatype":"BYTES","shape":[1],"max_bytes":64})";
+    for (const auto& [inputs, outputs, more, said] : std::vector<std::array<std::string, 4>>{
+             {open, four_floats, "", "tensor 'o' has a dimension of -1, or strings"},
+             {four_floats, strings, "", "tensor 's' has a dimension of -1, or strings"},
+             {four_floats, four_floats, R"(,"decoupled":true)", "the model is decoupled"}})
+        EXPECT_THAT(shapes_from(inputs, outputs, more).error().message, HasSubstr(said));
+}
+
+/// A file that goes with it.
+class text_file {
+  public:
+    explicit text_file(const std::string& text)
+        : path_((std::filesystem::temp_directory_path() / ("shapes-" + std::to_string(::getpid()))).string()) {
+        std::ofstream(path_) << text;
+    }
+    text_file(const text_file&) = delete;
+    text_file& operator=(const text_file&) = delete;
+    ~text_file() { std::filesystem::remove(path_); }
+    [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+  private:
+    std::string path_;
+};
+
+TEST(shapes_file, a_file_becomes_a_model_once) {
+    const text_file file(R"({"name":"of-a-file","inputs":[)" + std::string{four_floats} + R"(],"outputs":[)" +
+                         four_floats + "]} // comments are good");
+    EXPECT_EQ(add_shapes_file(file.path()).value(), "of-a-file");
+    EXPECT_NE(find_model("of-a-file"), nullptr);
+    EXPECT_THAT(add_shapes_file(file.path()).error().message,
+                HasSubstr(file.path() + ": name: there is a model 'of-a-file' already"));
+}
+
+TEST(shapes_file, a_mistake_in_a_file_is_named_with_its_place) {
+    for (const auto& [text, said] : std::initializer_list<std::pair<std::string, const char*>>{
+             {"", ": parse error at line 1"},
+             {"[]", ": write an object"},
+             {"{\n\"name\" \"m\"}", ": parse error at line 2"},
+             {R"({"name":"m","inputs":[],"inputs":[]})", ": inputs: this key occurs twice in one object"},
+             {std::string(40, '['), ": it is nested deeper than 16 levels"},
+             {std::string((std::size_t{1} << 20) + 1, ' '), ": is longer than 1 MiB"},
+             {R"({"name":"m","input":[]})", ": input: this key is unknown; the nearest known key is 'inputs'"},
+             {R"({"name":"m","inputs":[{"name":"x","datatype":"FP32","shape":[1.5]}]})",
+              ": inputs[0].shape: a dimension"},
+             {R"({"name":"m","inputs":[)" + std::string{four_floats} + "]}", ": a model must have 1 to 64 inputs"},
+             {R"({"name":"m","decoupled":true,"inputs":[)" + std::string{four_floats} + R"(],"outputs":[)" +
+                  four_floats + "]}",
+              ": the model is decoupled"}}) {
+        const text_file file(text);
+        EXPECT_THAT(add_shapes_file(file.path()).error().message, HasSubstr(file.path() + said));
+    }
+    EXPECT_EQ(add_shapes_file("/nothing/here").error().message, "/nothing/here: cannot be read");
+    EXPECT_EQ(add_shapes_file("/").error().message, "/: cannot be read");
 }
 
 TEST(request_check, several_tensors_must_lie_consecutively_aligned_to_64_bytes) {

@@ -28,9 +28,9 @@ class network_file {
         module.define(forward);
         module.save(path_);
         if (find_model(name) != nullptr) return;
-        auto described = parse_shapes("{\"name\": \"" + name + "\", " + shapes + "}");
+        auto described = oip::read_description("{\"name\": \"" + name + "\", " + shapes + "}");
         EXPECT_TRUE(described.ok()) << described.error().message;
-        EXPECT_TRUE(add_model(*described).ok());
+        EXPECT_TRUE(add_model(shapes_of(*described).value()).ok());
     }
     network_file(const network_file&) = delete;
     network_file& operator=(const network_file&) = delete;
@@ -53,8 +53,9 @@ std::vector<Out> answer(model& what, const std::vector<In>& input) {
 TEST(serving_torch_cpu, token_ids_are_int64_and_answers_may_be_too) {
     const network_file file("torch-tokens", "def forward(self, ids):\n    return ids * 2 + 1, ids.float()\n",
                             R"(
-        "inputs": [{"type": "int64", "shape": [1, 8]}],
-        "outputs": [{"type": "int64", "shape": [1, 8]}, {"type": "float32", "shape": [1, 8]}])");
+        "inputs": [{"name": "ids", "datatype": "INT64", "shape": [1, 8]}],
+        "outputs": [{"name": "a", "datatype": "INT64", "shape": [1, 8]},
+                    {"name": "b", "datatype": "FP32", "shape": [1, 8]}])");
     auto loaded = load_torch_file("torch-tokens", file.path(), -1);
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     const std::vector<std::int64_t> ids{0, 1, -1, 50'256, INT64_C(1) << 40, 7, 8, 9};
@@ -68,18 +69,21 @@ TEST(serving_torch_cpu, token_ids_are_int64_and_answers_may_be_too) {
 TEST(serving_torch_cpu, outputs_of_another_type_or_shape_are_refused) {
     const std::string forward = "def forward(self, x):\n    return x.double()\n";
     const network_file file("torch-doubles", forward, R"(
-        "inputs": [{"shape": [1, 4]}], "outputs": [{"type": "float32", "shape": [1, 4]}])");
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4]}],
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 4]}])");
     const auto other_type = load_torch_file("torch-doubles", file.path(), -1);
     EXPECT_EQ(other_type.code(), status::invalid_argument);
     EXPECT_NE(other_type.error().message.find("Double"), std::string::npos) << other_type.error().message;
     const network_file longer("torch-longer", forward, R"(
-        "inputs": [{"shape": [1, 4]}], "outputs": [{"type": "float64", "shape": [1, 5]}])");
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4]}],
+        "outputs": [{"name": "y", "datatype": "FP64", "shape": [1, 5]}])");
     EXPECT_EQ(load_torch_file("torch-longer", longer.path(), -1).code(), status::invalid_argument);
 }
 
 TEST(serving_torch_cpu, a_batch_is_answered_as_its_requests_are) {
     const network_file file("torch-sums", "def forward(self, x):\n    return x.sum(1, keepdim=True)\n", R"(
-        "inputs": [{"type": "int32", "shape": [1, 3]}], "outputs": [{"type": "int64", "shape": [1, 1]}])");
+        "inputs": [{"name": "x", "datatype": "INT32", "shape": [1, 3]}],
+        "outputs": [{"name": "y", "datatype": "INT64", "shape": [1, 1]}])");
     auto loaded = load_torch_file("torch-sums", file.path(), -1);
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     const std::vector<std::int32_t> inputs{1, 2, 3, 40, 50, 60, -1, -1, -1};

@@ -2,70 +2,31 @@
 #include "serving/doors/configuration/config_file.hpp"
 
 #include "report/address.hpp"
+#include "report/durations.hpp"
 #include "serving/doors/access/private_file.hpp"
-#include "serving/doors/configuration/object_reader.hpp"
-#include "serving/doors/oip/json_text.hpp"
+#include "serving/doors/oip/object_reader.hpp"
 
-#include <algorithm>
 #include <array>
-#include <functional>
-#include <set>
+#include <chrono>
+#include <optional>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 namespace accel::examples::serving::doors {
 namespace {
 
 using nlohmann::json;
-using namespace configuration;
+using namespace oip::file;
 
-/// Finds an object with two equal keys, of which a parser would keep only one.
-class twin_finder {
-  public:
-    bool operator()(int, json::parse_event_t event, const json& parsed) {
-        if (event == json::parse_event_t::object_start) open_.emplace_back();
-        if (event == json::parse_event_t::object_end) open_.pop_back();
-        if (event == json::parse_event_t::key && !open_.back().insert(parsed.get<std::string>()).second)
-            twin_ = parsed.get<std::string>();
-        return true;
-    }
-    [[nodiscard]] const std::string& twin() const { return twin_; }
-
-  private:
-    std::vector<std::set<std::string>> open_;
-    std::string twin_;
-};
-
-result<json> parse(std::string_view text, const place& at) {
-    if (oip::nesting_of(text) > oip::max_json_depth) return wrong(at, "it is nested deeper than 16 levels");
-    twin_finder twins;
-    try {
-        json out = json::parse(text, std::ref(twins), true, true);
-        if (!twins.twin().empty()) return wrong(at.of(twins.twin()), "this key occurs twice in one object");
-        return out;
-    } catch (const json::exception& failure) {         // a parse_error, or an out_of_range: 1e999
-        const std::string_view what = failure.what();  // "[its name] parse error at line 1, column 2: …"
-        return wrong(at, what.substr(std::min(what.find("] ") + 2, what.size())));
-    }
-}
-
-result<void> check_tensors(const json& list, const place& at) {
-    const std::array known{anything("name"), anything("datatype"), anything("shape"), anything("text"),
-                           anything("max_bytes")};
-    if (!list.is_array()) return wrong(at, "write a list of tensors: [{\"name\": …, \"datatype\": …, \"shape\": […]}]");
-    for (const json& each : list)
-        if (auto read = read_object(each, at, known); !read) return read;
-    return {};
-}
-
-/// A model's shapes, in the form of the protocol's metadata.
-result<void> read_shapes(const std::string& name, json from, const place& at, choices& to) {
-    from.erase("uri");
-    if (from.empty()) return {};
-    from["name"] = name;
-    auto read = oip::read_description(from.dump());
-    if (!read) return wrong(at, read.error().message);
-    to.described.push_back(std::move(read).value());
-    return {};
+entry duration(std::string_view name, std::chrono::milliseconds& to) {
+    return {name, [&to](const json& from, const place& at) -> result<void> {
+                const auto read =
+                    from.is_string() ? report::parse_duration(from.get_ref<const std::string&>()) : std::nullopt;
+                if (!read) return wrong(at, "write a duration in quotes: \"500ms\" or \"10s\"");
+                to = std::chrono::duration_cast<std::chrono::milliseconds>(*read);
+                return {};
+            }};
 }
 
 /// One URI, or a list of them.
@@ -87,12 +48,17 @@ result<void> read_uris(const std::string& name, const json& from, const place& a
 
 result<void> read_model(const std::string& name, const json& from, const place& at, choices& to) {
     if (!from.is_object()) return read_uris(name, from, at, to);
-    const entry uris{"uri", [&](const json& value, const place& there) { return read_uris(name, value, there, to); }};
-    const std::array known{uris, anything("target"), anything("decoupled"), entry{"inputs", check_tensors},
-                           entry{"outputs", check_tensors}};
+    oip::model_description model;
+    auto known = oip::description_entries(model);
+    known.push_back({"uri", [&](const json& value, const place& there) { return read_uris(name, value, there, to); }});
     if (auto read = read_object(from, at, known); !read) return read;
     if (!from.contains("uri")) return wrong(at.of("uri"), "write the URI of the model's server, in quotes");
-    return read_shapes(name, from, at, to);
+    if (from.size() == 1) return {};
+    model.name = name;
+    auto good = oip::checked(std::move(model));
+    if (!good) return wrong(at, good.error().message);
+    to.described.push_back(std::move(good).value());
+    return {};
 }
 
 result<void> read_models(const json& from, const place& at, choices& to) {
@@ -167,7 +133,7 @@ entry address(std::string_view name, std::string& to) {
 
 result<void> read_configuration(std::string_view from, const std::string& file, choices& to) {
     const place whole{file, {}};
-    const auto document = parse(from, whole);
+    const auto document = oip::file::parse(from, whole);
     if (!document) return document.error();
     const std::array known{
         address("http", to.http),

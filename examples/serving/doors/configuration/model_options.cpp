@@ -3,8 +3,6 @@
 
 #include "serving/doors/oip/refusal.hpp"
 
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 namespace accel::examples::serving::doors {
@@ -12,11 +10,8 @@ namespace accel::examples::serving::doors {
 result<std::vector<oip::model_description>> read_descriptions(std::span<const std::string> files) {
     std::vector<oip::model_description> out;
     for (const std::string& path : files) {
-        std::ifstream file(path, std::ios::binary);
-        if (!file) return oip::refusal(status::invalid_argument, "cannot read " + path);
-        const std::string text{std::istreambuf_iterator<char>(file), {}};
-        auto one = oip::read_description(text);
-        if (!one) return oip::refusal(status::invalid_argument, path + ": " + one.error().message);
+        auto one = oip::read_description_file(path);
+        if (!one) return one.error();
         out.push_back(std::move(one).value());
     }
     return out;

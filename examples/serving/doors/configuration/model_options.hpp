@@ -14,7 +14,7 @@ namespace accel::examples::serving::doors {
 /// "NAME=URI" of a command line.
 [[nodiscard]] result<model_place> read_model_place(const std::string& text);
 
-/// Models of files (`oip::read_description`). `invalid_argument` names the file that is wrong.
+/// Models of files. `invalid_argument` names the file that is wrong.
 [[nodiscard]] result<std::vector<oip::model_description>> read_descriptions(std::span<const std::string> files);
 
 }  // namespace accel::examples::serving::doors

@@ -4,99 +4,126 @@
 #include "serving/doors/oip/checks.hpp"
 #include "serving/doors/oip/data_types.hpp"
 #include "serving/doors/oip/json_text.hpp"
+#include "serving/doors/oip/object_reader.hpp"
 #include "serving/doors/oip/refusal.hpp"
 #include "serving/doors/oip/strings.hpp"
 
 #include <accel_transport/target.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 namespace accel::examples::serving::oip {
 namespace {
 
 using nlohmann::json;
 
+using file::entry;
+using file::wrong;
+
 constexpr std::size_t max_payload_bytes = std::size_t{1} << 30;  // of a channel
+constexpr data_type byte_type{type_code::unsigned_integer, 8, 1};
 
 error of_tensor(const std::string& name, const std::string& what) {
     return refusal(status::invalid_argument, "tensor " + in_quotes(name) + ": " + what);
 }
 
-result<void> read_shape(const json& from, const std::string& name, tensor& to) {
-    if (!from.is_array() || from.size() > max_tensor_rank) return of_tensor(name, "a shape may have up to 8 numbers");
-    for (const json& each : from) {
-        const bool variable = each.is_number_integer() && each == -1;
-        const bool fits = each.is_number_unsigned() && each.get<std::uint64_t>() > 0 &&
-                          each.get<std::uint64_t>() <= std::numeric_limits<std::uint32_t>::max();
-        if (!fits && !variable)
-            return of_tensor(name, "a dimension must be a whole number from 1 to 4294967295, or -1");
-        to.shape[to.rank++] = variable ? 0 : each.get<std::uint32_t>();
-    }
-    return {};
+bool is_extent(const json& one, std::uint64_t most) {
+    return one.is_number_unsigned() && one.get<std::uint64_t>() > 0 && one.get<std::uint64_t>() <= most;
 }
 
-result<bool> read_flag(const json& from, const char* name) {
-    const json* value = member(from, name);
-    if (value == nullptr) return false;
-    if (value->is_boolean()) return value->get<bool>();
-    return refusal(status::invalid_argument, in_quotes(name) + " must be true or false");
+entry shape_entry(tensor& to) {
+    return {"shape", [&to](const json& from, const file::place& at) -> result<void> {
+                if (!from.is_array() || from.size() > max_tensor_rank)
+                    return wrong(at, "write a list of up to 8 numbers: [1, 3, 224, 224]");
+                for (const json& each : from) {
+                    const bool variable = each.is_number_integer() && each == -1;
+                    if (!variable && !is_extent(each, std::numeric_limits<std::uint32_t>::max()))
+                        return wrong(at, "a dimension must be a whole number from 1 to 4294967295, or -1");
+                    to.shape[to.rank++] = variable ? 0 : each.get<std::uint32_t>();
+                }
+                return {};
+            }};
 }
 
-result<void> read_max_bytes(const json& from, named_tensor& to) {
-    const json* bytes = member(from, "max_bytes");
-    if (bytes == nullptr) return {};
-    if (!bytes->is_number_unsigned() || bytes->get<std::uint64_t>() > max_payload_bytes)
-        return of_tensor(to.name, "max_bytes must be a whole number up to 1073741824");
-    to.max_bytes = bytes->get<std::uint64_t>();
-    return {};
+entry datatype_entry(named_tensor& to) {
+    return {"datatype", [&to](const json& from, const file::place& at) -> result<void> {
+                to.strings = from == "BYTES";
+                const auto known = from.is_string() ? type_of(from.get_ref<const std::string&>()) : std::nullopt;
+                if (!known && !to.strings)
+                    return wrong(
+                        at, "write BOOL, INT8 … INT64, UINT8 … UINT64, FP16, BF16, FP32, FP64 or BYTES, in quotes");
+                to.what.type = known.value_or(byte_type);
+                return {};
+            }};
 }
 
-result<named_tensor> read_tensor(const json& from) {
-    const json* name = member(from, "name");
-    const json* type = member(from, "datatype");
-    const json* shape = member(from, "shape");
-    const bool whole = name != nullptr && name->is_string() && type != nullptr && type->is_string() && shape != nullptr;
-    if (!whole) return refusal(status::invalid_argument, "a tensor needs a name, a datatype and a shape");
-    named_tensor out{name->get<std::string>(), {}, false};
-    out.strings = *type == "BYTES";
-    const auto known = type_of(out.strings ? "UINT8" : type->get_ref<const std::string&>());
-    if (!known)
-        return of_tensor(out.name, in_quotes(type->get_ref<const std::string&>()) +
-                                       " is not a valid datatype of a "
-                                       "payload");
-    out.what.type = *known;
-    if (auto read = read_max_bytes(from, out); !read) return read.error();
-    if (auto read = read_shape(*shape, out.name, out.what); !read) return read.error();
-    const auto text = read_flag(from, "text");
-    if (!text) return of_tensor(out.name, text.error().message);
-    out.text = text.value();
-    if (out.text && (out.strings || out.what.type != data_type{type_code::unsigned_integer, 8, 1}))
-        return of_tensor(out.name, "a text needs the datatype UINT8");
+/// The largest number of values that an integer of this type has, if it is not negative.
+std::uint64_t most_values(const data_type& type) {
+    if (type.code != type_code::signed_integer && type.code != type_code::unsigned_integer) return 0;
+    return std::uint64_t{1} << std::min(type.bits - (type.code == type_code::signed_integer ? 1 : 0), 32);
+}
+
+result<named_tensor> read_tensor(const json& from, const file::place& at) {
+    named_tensor out;
+    const std::array known{file::text("name", out.name, "write the tensor's name, in quotes"),
+                           datatype_entry(out),
+                           shape_entry(out.what),
+                           file::flag("text", out.text),
+                           file::number("max_bytes", out.max_bytes, 1, max_payload_bytes),
+                           file::number("values", out.values, 1, std::uint64_t{1} << 32)};
+    if (auto read = read_object(from, at, known); !read) return read.error();
+    for (const char* each : {"name", "datatype", "shape"})
+        if (!from.contains(each)) return wrong(at, "a tensor needs a name, a datatype and a shape");
+    if (out.text && (out.strings || out.what.type != byte_type))
+        return wrong(at.of("text"), "a text needs the datatype UINT8");
+    if (out.strings ? out.values > 0 : out.values > most_values(out.what.type))
+        return wrong(at.of("values"), "this datatype does not have so many whole numbers");
     return out;
 }
 
-result<std::vector<named_tensor>> read_tensors(const json& document, const char* key) {
-    const json* list = member(document, key);
-    if (list == nullptr || !list->is_array())
-        return refusal(status::invalid_argument, std::string{"the description has no list of "} + key);
-    std::vector<named_tensor> out;
-    for (const json& each : *list) {
-        auto one = read_tensor(each);
-        if (!one) return one.error();
-        out.push_back(std::move(one).value());
-    }
-    return out;
+entry tensors_entry(const char* key, std::vector<named_tensor>& to) {
+    return {key, [&to](const json& from, const file::place& at) -> result<void> {
+                if (!from.is_array())
+                    return wrong(at, "write a list of tensors: [{\"name\": …, \"datatype\": …, \"shape\": […]}]");
+                for (const json& each : from) {
+                    auto one = read_tensor(each, at.of(to.size()));
+                    if (!one) return one.error();
+                    to.push_back(std::move(one).value());
+                }
+                return {};
+            }};
+}
+
+entry image_entry(image_size& to) {
+    return {
+        "image", [&to](const json& from, const file::place& at) -> result<void> {
+            constexpr std::uint64_t largest = 16'384;
+            if (!from.is_array() || from.size() != 2 || !is_extent(from[0], largest) || !is_extent(from[1], largest))
+                return wrong(at, "write [height, width], each a whole number from 1 to 16384");
+            to = {from[0].get<std::uint32_t>(), from[1].get<std::uint32_t>()};
+            return {};
+        }};
+}
+
+entry gflops_entry(double& to) {
+    return {"gflops", [&to](const json& from, const file::place& at) -> result<void> {
+                if (!from.is_number() || from < 0 || from > 1e6) return wrong(at, "write a number from 0 to 1000000");
+                to = from.get<double>();
+                return {};
+            }};
 }
 
 result<void> check_names(std::span<const named_tensor> list) {
-    for (std::size_t i = 0; i < list.size(); ++i) {
-        if (list[i].name.empty()) return refusal(status::invalid_argument, "a tensor has no name");
+    for (std::size_t i = 0; i < list.size(); ++i)
         for (std::size_t k = 0; k < i; ++k)
             if (list[k].name == list[i].name) return of_tensor(list[i].name, "this name occurs twice");
-    }
     return {};
 }
 
@@ -149,6 +176,7 @@ bool named_tensor::is_fixed() const noexcept {
 }
 
 result<model_description> checked(model_description model) {
+    if (model.target.empty()) model.target = model.name;
     if (!is_model_name(model.name))
         return refusal(status::invalid_argument, in_quotes(model.name) +
                                                      " is not a valid name of a model: expected 1 to 64 bytes of UTF-8 "
@@ -166,27 +194,34 @@ result<model_description> checked(model_description model) {
     return model;
 }
 
-result<model_description> read_description(std::string_view text) {
-    const auto document = parse_object(text);
+std::vector<entry> description_entries(model_description& to) {
+    return {file::text("target", to.target, "write the model's name at its server, in quotes"),
+            tensors_entry("inputs", to.inputs),
+            tensors_entry("outputs", to.outputs),
+            file::flag("decoupled", to.decoupled),
+            image_entry(to.image),
+            gflops_entry(to.gflops),
+            file::anything("platform"),  // of a model's metadata
+            file::anything("versions")};
+}
+
+result<model_description> read_description(std::string_view text, const std::string& name) {
+    const file::place whole{name, {}};
+    const auto document = file::parse(text, whole);
     if (!document) return document.error();
-    const json* name = member(document.value(), "name");
-    if (name == nullptr || !name->is_string()) return refusal(status::invalid_argument, "the description has no name");
-    const json* target = member(document.value(), "target");
-    if (target != nullptr && !target->is_string())
-        return refusal(status::invalid_argument, "the target is not a string");
-    auto inputs = read_tensors(document.value(), "inputs");
-    if (!inputs) return inputs.error();
-    auto outputs = read_tensors(document.value(), "outputs");
-    if (!outputs) return outputs.error();
-    const auto decoupled = read_flag(document.value(), "decoupled");
-    if (!decoupled) return decoupled.error();
     model_description out;
-    out.decoupled = decoupled.value();
-    out.name = name->get<std::string>();
-    out.target = target == nullptr ? out.name : target->get<std::string>();
-    out.inputs = std::move(inputs).value();
-    out.outputs = std::move(outputs).value();
-    return checked(std::move(out));
+    auto known = description_entries(out);
+    known.push_back(file::text("name", out.name, "write the model's name, in quotes"));
+    if (auto read = read_object(document.value(), whole, known); !read) return read.error();
+    auto good = checked(std::move(out));
+    if (!good) return wrong(whole, good.error().message);
+    return good;
+}
+
+result<model_description> read_description_file(const std::string& path) {
+    const auto text = file::read_text(path);
+    if (!text) return text.error();
+    return read_description(text.value(), path);
 }
 
 namespace {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/doors/oip/object_reader.hpp"
+#include "serving/models/image_size.hpp"
+
 #include <accel_transport/status.hpp>
 #include <accel_transport/tensor.hpp>
 
@@ -19,6 +22,7 @@ struct named_tensor {
     bool text = false;     ///< the generate extension has a string for it: bytes of UTF-8, with zeros behind them
     bool strings = false;  ///< BYTES; `what.type` is UINT8, and `what.shape` counts strings
     std::uint64_t max_bytes = 0;  ///< of its elements
+    std::uint64_t values = 0;     ///< integers in requests of `load` are below; 0: the description does not say
 
     /// Each request has the same number of bytes of it.
     [[nodiscard]] bool is_fixed() const noexcept;
@@ -33,6 +37,8 @@ struct model_description {
     std::size_t input_bytes = 0;        ///< of a request's payload, at most
     std::size_t output_bytes = 0;       ///< of a response's
     bool decoupled = false;             ///< answers may come in parts, each with all outputs
+    image_size image{};                 ///< the raw image that the target also takes; empty: none
+    double gflops = 0;                  ///< of an inference of a synthetic model
 };
 
 /// Where the tensor behind so many bytes begins: at a multiple of 64.
@@ -40,13 +46,18 @@ struct model_description {
     return (end + 63) / 64 * 64;
 }
 
-/// Checks names, types and shapes, and places the tensors. `invalid_argument` says what is wrong.
+/// Checks names, types and shapes, and places the tensors. Without a target, that is the name. `invalid_argument` says
+/// what is wrong.
 [[nodiscard]] result<model_description> checked(model_description model);
 
-/// From a document like the protocol's model metadata: "name", "inputs" and "outputs" with "name", "datatype" and
-/// "shape", for UINT8 maybe "text"; "target" where it is another than the name; "decoupled". A dimension may be -1:
-/// each request says its own. Then, and for BYTES, "max_bytes" bounds the elements. BYTES has one -1 at most.
-[[nodiscard]] result<model_description> read_description(std::string_view text);
+/// The keys of a description but its name. They are read into `to`, which has to outlive them.
+[[nodiscard]] std::vector<file::entry> description_entries(model_description& to);
+
+/// A document like the protocol's model metadata, and with more keys: docs/serving.md, "Descriptions". `name` is the
+/// file's, for errors.
+[[nodiscard]] result<model_description> read_description(std::string_view text,
+                                                         const std::string& name = "the description");
+[[nodiscard]] result<model_description> read_description_file(const std::string& path);
 
 /// How many of its dimensions are variable.
 [[nodiscard]] std::size_t variable_dimensions(const tensor& what) noexcept;

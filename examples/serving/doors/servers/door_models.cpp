@@ -30,34 +30,35 @@ tensor image_tensor(const image_size& image) {
     return out;
 }
 
-/// A model of the table: as tensors, and as a raw image where it takes one.
-std::vector<model_description> from_table(const model_shapes& shapes) {
-    model_description plain;
-    plain.name = plain.target = shapes.name;
-    plain.inputs = with_names(shapes.inputs, "input");
-    plain.outputs = with_names(shapes.outputs, "output");
-    std::vector<model_description> out{plain};
-    if (shapes.image.height == 0) return out;
-    plain.name += "_image";
-    plain.inputs = {{"image", image_tensor(shapes.image), false}};
-    out.push_back(std::move(plain));
+model_description from_table(const model_shapes& shapes) {
+    model_description out;
+    out.name = shapes.name;
+    out.inputs = with_names(shapes.inputs, "input");
+    out.outputs = with_names(shapes.outputs, "output");
+    out.image = shapes.image;
     return out;
 }
 
-result<std::vector<model_description>> describe(const std::string& name, std::span<const model_description> known) {
+result<model_description> find_description(const std::string& name, std::span<const model_description> known) {
     const auto given = std::ranges::find(known, name, &model_description::name);
-    if (given != known.end()) return std::vector{*given};
-    const model_shapes* shapes = find_model(name);
-    if (shapes == nullptr)
-        return oip::refusal(status::not_found,
-                            "the shapes of " + oip::in_quotes(name) +
-                                " are unknown: give them with --describe FILE, or in the configuration");
-    std::vector<model_description> out;
-    for (model_description& each : from_table(*shapes)) {
-        auto good = oip::checked(std::move(each));
-        if (!good) return good.error();
-        out.push_back(std::move(good).value());
-    }
+    if (given != known.end()) return *given;
+    if (const model_shapes* const shapes = find_model(name); shapes != nullptr)
+        return oip::checked(from_table(*shapes));
+    return oip::refusal(status::not_found, "the shapes of " + oip::in_quotes(name) +
+                                               " are unknown: give them with --shapes FILE, or in the configuration");
+}
+
+/// As tensors, and as a raw image where it takes one.
+result<std::vector<model_description>> describe(const std::string& name, std::span<const model_description> known) {
+    auto plain = find_description(name, known);
+    if (!plain) return plain.error();
+    std::vector<model_description> out{*plain};
+    if (plain->image.height == 0) return out;
+    plain->name += "_image";
+    plain->inputs = {{"image", image_tensor(plain->image), false}};
+    auto images = oip::checked(std::move(plain).value());
+    if (!images) return images.error();
+    out.push_back(std::move(images).value());
     return out;
 }
 

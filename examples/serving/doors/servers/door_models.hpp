@@ -21,8 +21,8 @@ struct door_models {
 };
 
 /// Connects to the servers of `chosen.models` and asks for each model there; those that are away join later. Shapes
-/// come from `chosen.described`, the first of a name, else from the table of models; one of the table that takes raw
-/// images is there twice, as NAME and as NAME_image. May block for `chosen.reach.patience`.
+/// come from `chosen.described`, the first of a name, else from the table of models; one that takes raw images is there
+/// twice, as NAME and as NAME_image. May block for `chosen.reach.patience`.
 [[nodiscard]] result<door_models> connect_models(boost::asio::io_context& loop, context& ctx, const choices& chosen);
 
 }  // namespace accel::examples::serving::doors

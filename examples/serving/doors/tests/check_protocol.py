@@ -148,7 +148,7 @@ def check_names(gateway, server):
         name = "größe/1"
         with open(path, "w", encoding="utf-8") as file:
             json.dump({**description("double"), "name": name, "target": "double"}, file)
-        with pair.another("--http", "127.0.0.1:0", "--model", f"{name}={pair.uri}", "--describe", path) as url:
+        with pair.another("--http", "127.0.0.1:0", "--model", f"{name}={pair.uri}", "--shapes", path) as url:
             pair.port = int(url.rsplit(":", 1)[1])
             with pair.connect() as one:
                 for quoted in ("gr%C3%B6%C3%9Fe%2F1", "gr%c3%b6%c3%9fe%2f1"):

@@ -87,7 +87,7 @@ door_rig::door_rig(const std::vector<std::string>& options) {
         // `large` has a channel of its own, so that others do not get its room.
         const std::string own = each.outputs > echoed ? "&slots=4" : "";
         for (const std::string& word : {std::string{"--model"}, each.name + ("=" + *uri) + "?insecure=true" + own,
-                                        std::string{"--describe"}, files_.back()})
+                                        std::string{"--shapes"}, files_.back()})
             command.push_back(word);
     }
     command.insert(command.end(), options.begin(), options.end());

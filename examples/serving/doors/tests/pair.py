@@ -72,7 +72,7 @@ class Pair:
                 json.dump(description(name), file)
             own = 4 if name == "large" else slots
             where = uri + ("&" if "?" in uri else "?") + f"slots={own}" if own else uri
-            self.plain += ["--model", f"{name}={where}", "--describe", path]
+            self.plain += ["--model", f"{name}={where}", "--shapes", path]
         where = [word for each in doors if "--" + each not in options for word in ("--" + each, "127.0.0.1:0")]
         self.door = subprocess.Popen([*self.plain, *where, *options], stdout=subprocess.PIPE, stderr=errors, text=True)
         line = first_line(self.door)

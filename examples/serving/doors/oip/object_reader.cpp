@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "serving/doors/configuration/object_reader.hpp"
+#include "serving/doors/oip/object_reader.hpp"
 
-#include "report/durations.hpp"
+#include "serving/doors/oip/json_text.hpp"
 #include "serving/doors/oip/refusal.hpp"
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 #include <numeric>
+#include <set>
 #include <utility>
 #include <vector>
 
-namespace accel::examples::serving::doors::configuration {
+#include <nlohmann/json.hpp>
+
+namespace accel::examples::serving::oip::file {
 namespace {
 
 using nlohmann::json;
@@ -33,9 +38,28 @@ std::size_t distance(std::string_view a, std::string_view b) {
 std::string_view nearest(std::string_view name, std::span<const entry> known) {
     constexpr std::size_t longest = 64;  // of a name that is compared
     name = name.substr(0, longest);
-    const auto far = [&](const entry& each) { return distance(name, each.name); };
+    const auto far = [&](const entry& each) {
+        return each.name.find(name) == std::string_view::npos ? distance(name, each.name) : 0;
+    };
     return std::ranges::min_element(known, {}, far)->name;
 }
+
+/// Finds an object with two equal keys, of which a parser would keep only one.
+class twin_finder {
+  public:
+    bool operator()(int, json::parse_event_t event, const json& parsed) {
+        if (event == json::parse_event_t::object_start) open_.emplace_back();
+        if (event == json::parse_event_t::object_end) open_.pop_back();
+        if (event == json::parse_event_t::key && !open_.back().insert(parsed.get<std::string>()).second)
+            twin_ = parsed.get<std::string>();
+        return true;
+    }
+    [[nodiscard]] const std::string& twin() const { return twin_; }
+
+  private:
+    std::vector<std::set<std::string>> open_;
+    std::string twin_;
+};
 
 }  // namespace
 
@@ -43,9 +67,37 @@ place place::of(std::string_view name) const {
     return {file, key.empty() ? std::string{name} : key + '.' + std::string{name}};
 }
 
+place place::of(std::size_t index) const {
+    return {file, key + '[' + std::to_string(index) + ']'};
+}
+
 error wrong(const place& at, std::string_view what) {
     const std::string key = at.key.empty() ? "" : at.key + ": ";
     return oip::refusal(status::invalid_argument, at.file + ": " + key + std::string{what});
+}
+
+result<std::string> read_text(const std::string& path) {
+    constexpr std::size_t longest = std::size_t{1} << 20;
+    std::ifstream from(path, std::ios::binary);
+    std::string text(longest + 1, '\0');
+    from.read(text.data(), static_cast<std::streamsize>(text.size()));  // of a folder: fails, and does not throw
+    if (!from.is_open() || from.bad()) return wrong({path, {}}, "cannot be read");
+    text.resize(static_cast<std::size_t>(from.gcount()));
+    if (text.size() > longest) return wrong({path, {}}, "is longer than 1 MiB");
+    return text;
+}
+
+result<json> parse(std::string_view text, const place& at) {
+    if (nesting_of(text) > max_json_depth) return wrong(at, "it is nested deeper than 16 levels");
+    twin_finder twins;
+    try {
+        json out = json::parse(text, std::ref(twins), true, true);
+        if (!twins.twin().empty()) return wrong(at.of(twins.twin()), "this key occurs twice in one object");
+        return out;
+    } catch (const json::exception& failure) {         // a parse_error, or an out_of_range: 1e999
+        const std::string_view what = failure.what();  // "[its name] parse error at line 1, column 2: …"
+        return wrong(at, what.substr(std::min(what.find("] ") + 2, what.size())));
+    }
 }
 
 result<void> read_object(const json& from, const place& at, std::span<const entry> known) {
@@ -95,18 +147,8 @@ entry number(std::string_view name, std::size_t& to, std::size_t least, std::siz
             }};
 }
 
-entry duration(std::string_view name, std::chrono::milliseconds& to) {
-    return {name, [&to](const json& from, const place& at) -> result<void> {
-                const auto read =
-                    from.is_string() ? report::parse_duration(from.get_ref<const std::string&>()) : std::nullopt;
-                if (!read) return wrong(at, "write a duration in quotes: \"500ms\" or \"10s\"");
-                to = std::chrono::duration_cast<std::chrono::milliseconds>(*read);
-                return {};
-            }};
-}
-
 entry anything(std::string_view name) {
     return {name, [](const json&, const place&) -> result<void> { return {}; }};
 }
 
-}  // namespace accel::examples::serving::doors::configuration
+}  // namespace accel::examples::serving::oip::file

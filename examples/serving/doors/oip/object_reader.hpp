@@ -3,17 +3,16 @@
 
 #include <accel_transport/status.hpp>
 
-#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
-/// Reads objects of a configuration whose keys are all known. Errors say file, key and what is right.
-namespace accel::examples::serving::doors::configuration {
+/// Reads files of JSON, whose keys are all known. Errors say file, key and what is right.
+namespace accel::examples::serving::oip::file {
 
 /// Where a value stands.
 struct place {
@@ -21,9 +20,16 @@ struct place {
     std::string key;  ///< "limits.connections"; empty: the whole file
 
     [[nodiscard]] place of(std::string_view name) const;
+    [[nodiscard]] place of(std::size_t index) const;
 };
 
 [[nodiscard]] error wrong(const place& at, std::string_view what);
+
+/// The text of a file, up to 1 MiB. `invalid_argument` names the file.
+[[nodiscard]] result<std::string> read_text(const std::string& path);
+
+/// JSON with comments. Refuses two equal keys in one object, and deep nesting.
+[[nodiscard]] result<nlohmann::json> parse(std::string_view text, const place& at);
 
 /// A key that an object may have, and what becomes of its value.
 struct entry {
@@ -40,8 +46,7 @@ struct entry {
 [[nodiscard]] entry path(std::string_view name, std::string& to);
 [[nodiscard]] entry flag(std::string_view name, bool& to);
 [[nodiscard]] entry number(std::string_view name, std::size_t& to, std::size_t least, std::size_t most);
-[[nodiscard]] entry duration(std::string_view name, std::chrono::milliseconds& to);
-/// A value that somebody else reads.
+/// A value that nobody reads.
 [[nodiscard]] entry anything(std::string_view name);
 
-}  // namespace accel::examples::serving::doors::configuration
+}  // namespace accel::examples::serving::oip::file
