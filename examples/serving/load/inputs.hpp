@@ -35,6 +35,7 @@ class load_input {
   private:
     load_input(region memory, const load_settings& chosen);
     [[nodiscard]] result<void> fill(std::uint64_t seed);
+    [[nodiscard]] bool has_shape(std::size_t index, tensor seen) const noexcept;
     [[nodiscard]] bool same_bytes(const tensor& wanted, const tensor& seen,
                                   std::span<const std::byte> answer) const noexcept;
 

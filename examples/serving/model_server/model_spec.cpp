@@ -34,6 +34,9 @@ result<std::unique_ptr<model>> open_synthetic(const model_shapes& shapes, const 
 result<std::unique_ptr<model>> open_plain(const model_spec& spec, const model_place& place) {
     const model_shapes* const shapes = find_model(spec.name);
     if (shapes == nullptr) return error{status::invalid_argument, 0, fmt::format("there is no model '{}'", spec.name)};
+    if (place.gpu && !shapes->open.empty())
+        return error{status::unsupported, 0,
+                     fmt::format("an output of '{}' has a dimension of -1: serve it with --on host", spec.name)};
     if (spec.from == model_spec::source::file)
         return load_torch_file(spec.name, spec.path, place.gpu.value_or(on_host));
     if (spec.from == model_spec::source::synthetic) return open_synthetic(*shapes, place);

@@ -53,7 +53,7 @@ class request_check {
 
     /// False: `why` has the status and a sentence.
     [[nodiscard]] bool look(const request_parts& request, request_form& out, refusal& why) const noexcept;
-    /// What is described of each answer, offsets included.
+    /// What is described of each answer, offsets included; of open outputs the longest.
     [[nodiscard]] std::span<const tensor> outputs() const noexcept { return outputs_; }
     [[nodiscard]] std::size_t input_bytes() const noexcept { return input_bytes_; }
     [[nodiscard]] std::size_t output_bytes() const noexcept { return output_bytes_; }

@@ -51,7 +51,10 @@ void add(served_statistics& to, const served_statistics& more) noexcept {
 }
 
 served_model::served_model(std::unique_ptr<model> loaded, const serving_options& options)
-    : model_(std::move(loaded)), options_(options), check_(model_->shapes()) {}
+    : model_(std::move(loaded)),
+      options_(options),
+      check_(model_->shapes()),
+      open_outputs_(model_->shapes().open.size()) {}
 
 served_model::~served_model() {
     stop();
@@ -78,6 +81,7 @@ void served_model::start_batcher() {
     benches_.resize(threads);
     for (bench& each : benches_) {
         each.inputs.resize(options_.max_batch * spaced(check_.input_bytes()));
+        each.outputs.resize(options_.max_batch * open_outputs_);
         each.jobs.reserve(options_.max_batch);
         each.members.reserve(options_.max_batch);
     }
@@ -111,18 +115,18 @@ void served_model::serve(exchange request) noexcept {
     else if (buffers_ != nullptr)
         serve_on_gpu(request, form);
     else
-        serve_here(request, form);
+        serve_here(request, form, described);
 }
 
-void served_model::serve_here(exchange& request, const request_form& form) noexcept {
+void served_model::serve_here(exchange& request, const request_form& form, std::span<tensor> outputs) noexcept {
     std::span<const std::byte> input;
     if (!prepare(request, form, form.raw ? own_room(check_.input_bytes()) : std::span<std::byte>{}, input)) return;
-    const model_job job = job_of(request, input);
+    const model_job job = job_of(request, input, outputs);
     const auto start = steady_clock::now();
     const auto done = model_->infer(nullptr, {&job, 1});
     request.record(stage::inference, steady_clock::now() - start);
     if (!done) return refuse(request, done.code(), done.error().message);
-    answer(request);
+    answer(request, job);
 }
 
 /// Gives all work to the exchange's stream and answers without waiting for it.
@@ -139,11 +143,11 @@ void served_model::serve_on_gpu(exchange& request, const request_form& form) noe
         if (!made) return refuse(request, made.code(), made.error().message);
         input = room;
     }
-    const model_job job = job_of(request, input);
+    const model_job job = job_of(request, input, {});
     request.mark(stage::inference);
     const auto given = model_->infer(stream, {&job, 1});
     if (!given) return refuse(request, given.code(), given.error().message);
-    answer(request);
+    answer(request, job);
 }
 
 /// Finds or makes the input tensors. False: the request has been refused.
@@ -170,7 +174,8 @@ void served_model::serve_batch(bench& own, std::span<batch_member> batch) noexce
         const auto room = std::span{own.inputs}.subspan(own.jobs.size() * place, check_.input_bytes());
         std::span<const std::byte> input;
         if (!prepare(each.request, each.form, room, input)) continue;
-        own.jobs.push_back(job_of(each.request, input));
+        own.jobs.push_back(
+            job_of(each.request, input, std::span{own.outputs}.subspan(own.jobs.size() * open_outputs_)));
         own.members.push_back(&each);
     }
     if (own.jobs.empty()) return;
@@ -179,36 +184,43 @@ void served_model::serve_batch(bench& own, std::span<batch_member> batch) noexce
     const nanoseconds took = steady_clock::now() - start;
     // One member's values may be what the model refuses.
     if (done.code() == status::invalid_argument && own.jobs.size() > 1) return infer_alone(own);
-    for (batch_member* const each : own.members) {
-        each->request.record(stage::inference, took);
+    for (std::size_t i = 0; i < own.jobs.size(); ++i) {
+        exchange& request = own.members[i]->request;
+        request.record(stage::inference, took);
         if (done)
-            answer(each->request);
+            answer(request, own.jobs[i]);
         else
-            refuse(each->request, done.code(), done.error().message);
+            refuse(request, done.code(), done.error().message);
     }
 }
 
 void served_model::infer_alone(bench& own) noexcept {
     for (std::size_t i = 0; i < own.jobs.size(); ++i) {
         exchange& request = own.members[i]->request;
+        own.jobs[i] = job_of(request, own.jobs[i].input, own.jobs[i].outputs);
         const auto start = steady_clock::now();
         const auto done = model_->infer(nullptr, {&own.jobs[i], 1});
         request.record(stage::inference, steady_clock::now() - start);
         if (done)
-            answer(request);
+            answer(request, own.jobs[i]);
         else
             refuse(request, done.code(), done.error().message);
     }
 }
 
-model_job served_model::job_of(exchange& request, std::span<const std::byte> input) const noexcept {
-    return {input, request.response().first(check_.output_bytes())};
+model_job served_model::job_of(exchange& request, std::span<const std::byte> input,
+                               std::span<tensor> outputs) const noexcept {
+    outputs = outputs.first(open_outputs_);
+    std::copy_n(check_.outputs().begin(), outputs.size(), outputs.begin());
+    return {input, request.response().first(check_.output_bytes()), outputs};
 }
 
-void served_model::answer(exchange& request) noexcept {
-    const status described = request.describe(check_.output_bytes(), check_.outputs());
+void served_model::answer(exchange& request, const model_job& done) noexcept {
+    const std::span<const tensor> outputs = done.outputs.empty() ? check_.outputs() : done.outputs;
+    const std::size_t length = payload_bytes(outputs);
+    const status described = request.describe(length, outputs);
     if (described != status::ok) return refuse(request, described, "the answer's tensors cannot be described");
-    (void)request.reply(check_.output_bytes());
+    (void)request.reply(length);
 }
 
 void served_model::refuse(exchange& request, status why, std::string_view text) noexcept {

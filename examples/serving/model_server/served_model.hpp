@@ -62,25 +62,29 @@ class served_model {
     /// What one thread of a batcher has.
     struct bench {
         std::vector<std::byte> inputs;  ///< of images, a place for each member
+        std::vector<tensor> outputs;    ///< of the jobs, if the model has open ones
         std::vector<model_job> jobs;
         std::vector<batch_member*> members;  ///< of the jobs
     };
 
     served_model(std::unique_ptr<model> loaded, const serving_options& options);
     void start_batcher();
-    void serve_here(exchange& request, const request_form& form) noexcept;
+    void serve_here(exchange& request, const request_form& form, std::span<tensor> outputs) noexcept;
     void serve_on_gpu(exchange& request, const request_form& form) noexcept;
     void serve_batch(bench& own, std::span<batch_member> batch) noexcept;
     [[nodiscard]] bool prepare(exchange& request, const request_form& form, std::span<std::byte> room,
                                std::span<const std::byte>& input) noexcept;
     void infer_alone(bench& own) noexcept;
-    [[nodiscard]] model_job job_of(exchange& request, std::span<const std::byte> input) const noexcept;
-    void answer(exchange& request) noexcept;
+    /// `outputs`: memory for those of the answer, if they are open.
+    [[nodiscard]] model_job job_of(exchange& request, std::span<const std::byte> input,
+                                   std::span<tensor> outputs) const noexcept;
+    void answer(exchange& request, const model_job& done) noexcept;
     void refuse(exchange& request, status why, std::string_view text) noexcept;
 
     std::unique_ptr<model> model_;
     serving_options options_;
     request_check check_;
+    std::size_t open_outputs_;                 ///< how many outputs there are if one of them is open, else 0
     std::unique_ptr<stream_buffers> buffers_;  ///< for images on a GPU
     std::vector<bench> benches_;
     std::optional<batcher> batcher_;

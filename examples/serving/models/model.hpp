@@ -20,6 +20,9 @@ namespace accel::examples::serving {
 struct model_job {
     std::span<const std::byte> input;
     std::span<std::byte> output;
+    /// Of a model with open outputs, else empty: the longest tensors of an answer. `infer` makes them those of this
+    /// answer, and places them from zero.
+    std::span<tensor> outputs{};
 };
 
 /// What graphs of a model's work did. Copies are within the GPU.

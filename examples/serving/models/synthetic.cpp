@@ -60,8 +60,30 @@ void put_word(std::span<std::byte> to, std::uint64_t word) noexcept {
     std::memcpy(to.data(), &word, to.size());
 }
 
-void answer_all(std::span<const model_job> batch) noexcept {
-    for (const model_job& each : batch) synthetic_answer(each.input, each.output);
+void spread(std::uint64_t hash, std::span<std::byte> output) noexcept {
+    std::size_t at = 0;
+    for (; (at + 1) * 8 <= output.size(); ++at) put_word(output.subspan(at * 8, 8), synthetic_output(hash, at));
+    put_word(output.subspan(at * 8), synthetic_output(hash, at));
+}
+
+/// The hash also says how long open outputs are.
+void answer_open(const model_shapes& shapes, const model_job& job) noexcept {
+    const std::uint64_t hash = hash_of(job.input);
+    for (std::size_t i = 0; i < job.outputs.size(); ++i) {
+        if (shapes.open[i] == max_tensor_rank) continue;
+        std::uint32_t& length = job.outputs[i].shape[shapes.open[i]];
+        length = static_cast<std::uint32_t>(hash % (std::uint64_t{length} + 1));
+    }
+    place_from_zero(job.outputs);
+    spread(hash, job.output.first(payload_bytes(job.outputs)));
+}
+
+void answer_all(const model_shapes& shapes, std::span<const model_job> batch) noexcept {
+    for (const model_job& each : batch)
+        if (each.outputs.empty())
+            synthetic_answer(each.input, each.output);
+        else
+            answer_open(shapes, each);
 }
 
 /// CPU time of this thread, so that others which share the cores make it no shorter.
@@ -97,14 +119,14 @@ class synthetic_model final : public model {
     }
 
   private:
-    static void infer_waiting(std::span<const model_job> batch, nanoseconds length) noexcept {
+    void infer_waiting(std::span<const model_job> batch, nanoseconds length) const noexcept {
         const auto end = the_device().take(length);
-        answer_all(batch);
+        answer_all(shapes_, batch);
         wait_until(end);
     }
-    static void infer_busily(std::span<const model_job> batch, nanoseconds length) noexcept {
+    void infer_busily(std::span<const model_job> batch, nanoseconds length) const noexcept {
         const nanoseconds end = thread_time() + length;
-        answer_all(batch);
+        answer_all(shapes_, batch);
         while (thread_time() < end) {
         }
     }
@@ -117,10 +139,7 @@ class synthetic_model final : public model {
 }  // namespace
 
 void synthetic_answer(std::span<const std::byte> input, std::span<std::byte> output) noexcept {
-    const std::uint64_t hash = hash_of(input);
-    std::size_t at = 0;
-    for (; (at + 1) * 8 <= output.size(); ++at) put_word(output.subspan(at * 8, 8), synthetic_output(hash, at));
-    put_word(output.subspan(at * 8), synthetic_output(hash, at));
+    spread(hash_of(input), output);
 }
 
 nanoseconds synthetic_duration(const model_shapes& shapes, std::size_t batch, double gflops_per_second) noexcept {

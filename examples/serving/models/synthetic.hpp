@@ -13,7 +13,8 @@
 namespace accel::examples::serving {
 
 /// The answer of every synthetic model to its input tensors (`payload_bytes` of them, as `model_job::input`): a hash of
-/// all bytes of the input, spread over the output. So a client can check each byte. Allocates nothing.
+/// all bytes of the input, spread over the output. So a client can check each byte. The length of an open output
+/// follows from the hash too. Allocates nothing.
 void synthetic_answer(std::span<const std::byte> input, std::span<std::byte> output) noexcept;
 
 /// How a synthetic model spends its time. It has to be honest on a host with few cores: where the work would be an

@@ -17,11 +17,13 @@ namespace accel::examples::serving {
 
 /// What a model takes and gives, and how much work that is. Offsets of the tensors are 0: a message places them.
 struct model_shapes {
-    std::string name;                     ///< the target of its requests
-    double gflops = 0;                    ///< of one inference
-    image_size image;                     ///< the raw image that it also takes, instead of `inputs`; empty: none
-    std::vector<tensor> inputs;           ///< of a batch of one
-    std::vector<tensor> outputs;          ///< likewise
+    std::string name;             ///< the target of its requests
+    double gflops = 0;            ///< of one inference
+    image_size image;             ///< the raw image that it also takes, instead of `inputs`; empty: none
+    std::vector<tensor> inputs;   ///< of a batch of one
+    std::vector<tensor> outputs;  ///< likewise, and the longest of them
+    /// By output, if any is open: which of its dimensions may be smaller, and even 0; `max_tensor_rank`: none.
+    std::vector<std::uint32_t> open{};
     std::vector<std::uint64_t> values{};  ///< by input, of a file: integers are below; 0: it does not say
 };
 

@@ -5,6 +5,7 @@
 #include "serving/models/torch_gpu.hpp"
 #include "serving/models/torch_network.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -79,6 +80,8 @@ class torch_file_model final : public model {
     [[nodiscard]] tensors_of_torch views(const std::byte* payload, std::span<const tensor> list) const;
     [[nodiscard]] tensors_of_torch gather(std::span<const model_job> batch) const;
     void scatter(const tensors_of_torch& outputs, std::span<const model_job> batch) const;
+    /// What `check` expects of an output of this size: of an open dimension it takes what there is, up to the longest.
+    [[nodiscard]] std::vector<std::int64_t> expected(std::size_t index, std::size_t batch, at::IntArrayRef seen) const;
     /// Throws unless these are the outputs of a batch of so many.
     void check(const tensors_of_torch& outputs, std::size_t batch) const;
     [[nodiscard]] tensors_of_torch run_on_zeros(std::size_t batch);
@@ -129,7 +132,11 @@ tensors_of_torch torch_file_model::gather(std::span<const model_job> batch) cons
 
 void torch_file_model::scatter(const tensors_of_torch& outputs, std::span<const model_job> batch) const {
     for (std::size_t job = 0; job < batch.size(); ++job) {
-        const tensors_of_torch room = views(batch[job].output.data(), shapes_.outputs);
+        const std::span<tensor> open = batch[job].outputs;
+        for (std::size_t i = 0; i < open.size(); ++i) std::ranges::copy(outputs[i].sizes(), open[i].shape);
+        place_from_zero(open);
+        const tensors_of_torch room =
+            views(batch[job].output.data(), open.empty() ? std::span<const tensor>{shapes_.outputs} : open);
         for (std::size_t i = 0; i < room.size(); ++i) {
             const std::int64_t rows = room[i].dim() == 0 ? 0 : room[i].size(0);
             const bool whole = batch.size() == 1;
@@ -138,11 +145,18 @@ void torch_file_model::scatter(const tensors_of_torch& outputs, std::span<const 
     }
 }
 
+std::vector<std::int64_t> torch_file_model::expected(std::size_t index, std::size_t batch, at::IntArrayRef seen) const {
+    auto out = sizes_of(shapes_.outputs[index], batch);
+    const std::size_t open = shapes_.open.empty() ? out.size() : shapes_.open[index];
+    if (open < out.size() && seen.size() == out.size()) out[open] = std::min(out[open], seen[open]);
+    return out;
+}
+
 void torch_file_model::check(const tensors_of_torch& outputs, std::size_t batch) const {
     TORCH_CHECK(outputs.size() == shapes_.outputs.size(), "it gives ", outputs.size(), " tensors, not ",
                 shapes_.outputs.size());
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-        const auto wanted = sizes_of(shapes_.outputs[i], batch);
+        const auto wanted = expected(i, batch, outputs[i].sizes());
         TORCH_CHECK(outputs[i].sizes() == at::IntArrayRef(wanted), "its output ", i, " has the shape ",
                     outputs[i].sizes(), ", not ", at::IntArrayRef(wanted));
         const auto type = scalar_of(shapes_.outputs[i].type);
@@ -177,6 +191,7 @@ void torch_file_model::warm_up() {
 result<void> torch_file_model::try_out() {
     auto one = with_torch(status::invalid_argument, [&] { warm_up(); });
     if (!one) return error{one.error().code, 0, "it is not a " + shapes_.name + ": " + one.error().message};
+    if (!shapes_.open.empty()) return {};  // nobody says which rows are whose
     const auto two = with_torch(status::unsupported, [&] { on_own_stream([this] { check(run_on_zeros(2), 2); }); });
     batches_ = two.ok();
     return {};

@@ -161,7 +161,7 @@ TEST(load_shapes_file, a_described_model_is_measured_without_the_table) {
     const auto path = std::filesystem::temp_directory_path() / ("load-shapes-" + std::to_string(::getpid()));
     std::ofstream(path) << R"({"name":"mine","gflops":0.001,
         "inputs":[{"name":"ids","datatype":"INT64","shape":[1,16],"values":100}],
-        "outputs":[{"name":"found","datatype":"FP32","shape":[3,6]}]})";
+        "outputs":[{"name":"found","datatype":"FP32","shape":[-1,6],"max_bytes":72}]})";
     const std::string uri = "local://load-" + std::to_string(::getpid());
     const ended_load seen = run_program({uri, "--shapes", path.string(), "--in-process", "mine=synthetic", "--expect",
                                          "synthetic", "--clients", "16", "--requests", "4", "--json", "-"});
@@ -342,7 +342,7 @@ TEST(load_output, figures_of_known_times_are_right) {
         << load_table(chosen, outcome);
 }
 
-/// A detector's shapes: token ids, masks and halves in, three rows out.
+/// A detector's shapes: token ids, masks and halves in, up to three rows out.
 model_shapes detector() {
     return shapes_of(oip::read_description(R"({"name":"detector",
         "inputs":[{"name":"ids","datatype":"INT64","shape":[1,64],"values":30522},
@@ -351,7 +351,7 @@ model_shapes detector() {
                   {"name":"flags","datatype":"BOOL","shape":[64]},
                   {"name":"bytes","datatype":"UINT8","shape":[256]},
                   {"name":"few","datatype":"UINT8","shape":[256],"values":7}],
-        "outputs":[{"name":"rows","datatype":"FP32","shape":[3,2]}]})")
+        "outputs":[{"name":"rows","datatype":"FP32","shape":[-1,2],"max_bytes":24}]})")
                          .value())
         .value();
 }
@@ -383,6 +383,48 @@ TEST(load_input, numbers_are_within_the_range_of_their_input) {
     EXPECT_EQ(std::set(flags.begin(), flags.end()), (std::set<std::uint8_t>{0, 1}));
     EXPECT_GT(std::ranges::max(numbers_of<std::uint8_t>(made.value(), 4)), 128);
     EXPECT_EQ(std::ranges::max(numbers_of<std::uint8_t>(made.value(), 5)), 6);
+}
+
+TEST(load_input, open_outputs_may_be_shorter_and_not_longer) {
+    auto ctx = context::open().value();
+    const model_shapes shapes = detector();
+    load_settings wanted = with_slo();
+    wanted.model = &shapes;
+    const auto any = load_input::make(ctx, wanted, 1).value();
+    const std::array<std::byte, 64> answer{};
+    const auto is_right = [&](const load_input& by, std::uint32_t rows, std::uint32_t columns) {
+        const tensor seen{{}, 2, 0, {rows, columns}};
+        return by.is_right({&seen, 1}, std::span{answer}.first(std::size_t{rows} * columns * 4));
+    };
+    for (const std::uint32_t rows : {0U, 1U, 3U}) EXPECT_TRUE(is_right(any, rows, 2)) << rows;
+    EXPECT_FALSE(is_right(any, 4, 2));
+    EXPECT_FALSE(is_right(any, 1, 3));
+}
+
+TEST(load_input, open_outputs_of_a_synthetic_model_are_known) {
+    auto ctx = context::open().value();
+    const model_shapes shapes = detector();
+    const auto reference = make_synthetic(shapes, {1e9, synthetic_pace::wait});
+    load_settings wanted = with_slo();
+    wanted.model = &shapes;
+    wanted.expect = expectation::synthetic;
+    std::set<std::uint32_t> rows;
+    for (std::uint32_t client = 0; client < 16; ++client) {
+        const auto made = load_input::make(ctx, wanted, client).value();
+        std::vector<tensor> said = shapes.outputs;
+        std::vector<std::byte> answer(payload_bytes(said));
+        const model_job job{made.request().bytes(), answer, said};
+        ASSERT_TRUE(reference->infer(nullptr, {&job, 1}));
+        answer.resize(payload_bytes(said));
+        EXPECT_TRUE(made.is_right(said, answer));
+        rows.insert(said[0].shape[0]);
+        if (!answer.empty()) answer.back() ^= std::byte{1};
+        EXPECT_EQ(made.is_right(said, answer), answer.empty());
+        said[0].shape[0] = said[0].shape[0] == 0 ? 1 : 0;
+        answer.resize(payload_bytes(said));
+        EXPECT_FALSE(made.is_right(said, answer));
+    }
+    EXPECT_EQ(rows, (std::set<std::uint32_t>{0, 1, 2, 3}));
 }
 
 TEST(load_input, inputs_follow_their_seed_and_raw_images_are_one_tensor_of_bytes) {

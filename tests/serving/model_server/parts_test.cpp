@@ -126,16 +126,29 @@ TEST(shapes_file, a_description_says_what_a_model_takes) {
     EXPECT_EQ(shapes->values, (std::vector<std::uint64_t>{0, 9}));
     EXPECT_EQ(payload_bytes(shapes->inputs), 64U + 16U);
     EXPECT_EQ(payload_bytes(shapes->outputs), 4U);
+    EXPECT_TRUE(shapes->open.empty());
     EXPECT_EQ(shapes->image.width, 20U);
     EXPECT_EQ(shapes->gflops, 2);
 }
 
+TEST(shapes_file, open_outputs_are_as_long_as_their_room) {
+    auto shapes = shapes_from(four_floats, R"({"name":"y","datatype":"FP32","shape":[2,-1,3],"max_bytes":71},
+                                                    {"name":"z","datatype":"INT64","shape":[1]})");
+    ASSERT_TRUE(shapes) << shapes.error().message;
+    EXPECT_EQ(shapes->outputs[0].shape[1], 2U);
+    EXPECT_EQ(shapes->open, (std::vector<std::uint32_t>{1, max_tensor_rank}));
+}
+
 TEST(shapes_file, an_error_names_what_the_server_cannot_serve) {
-    const std::string open = R"({"name":"o","datatype":"FP32","shape":[-1],"max_bytes":64})";
+    const std::string open = R"({"name":"o","datatype":"FP32","shape":[-1,-1],"max_bytes":64})";
+    const std::string narrow = R"({"name":"n","datatype":"FP32","shape":[-1,2],"max_bytes":7})";
     const std::string strings = R"({"name":"s","datatype":"BYTES","shape":[1],"max_bytes":64})";
     for (const auto& [inputs, outputs, more, said] : std::vector<std::array<std::string, 4>>{
-             {open, four_floats, "", "tensor 'o' has a dimension of -1, or strings"},
-             {four_floats, strings, "", "tensor 's' has a dimension of -1, or strings"},
+             {open, four_floats, "", "input 'o' has a dimension of -1: write the length that you send"},
+             {four_floats, open, "", "tensor 'o' has several dimensions of -1"},
+             {four_floats, narrow, "", "tensor 'n': max_bytes has no room for one row"},
+             {strings, four_floats, "", "tensor 's' has strings (BYTES)"},
+             {four_floats, strings, "", "tensor 's' has strings (BYTES)"},
              {four_floats, four_floats, R"(,"decoupled":true)", "the model is decoupled"}})
         EXPECT_THAT(shapes_from(inputs, outputs, more).error().message, HasSubstr(said));
 }

@@ -80,6 +80,38 @@ TEST(serving_torch_cpu, outputs_of_another_type_or_shape_are_refused) {
     EXPECT_EQ(load_torch_file("torch-longer", longer.path(), -1).code(), status::invalid_argument);
 }
 
+/// Rows of x whose first number is positive, and their places.
+constexpr const char* find_rows = R"(
+def forward(self, x):
+    found = torch.nonzero(x[:, 0] > 0)[:, 0]
+    return x[found], found
+)";
+
+TEST(serving_torch_cpu, open_outputs_have_as_many_rows_as_the_network_finds) {
+    const network_file file("torch-finder", find_rows, R"(
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [4, 2]}],
+        "outputs": [{"name": "rows", "datatype": "FP32", "shape": [-1, 2], "max_bytes": 24},
+                    {"name": "places", "datatype": "INT64", "shape": [-1], "max_bytes": 24}])");
+    auto loaded = load_torch_file("torch-finder", file.path(), -1);
+    ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+    const model_shapes& shapes = (*loaded)->shapes();
+    std::vector<std::byte> out(payload_bytes(shapes.outputs));
+    for (std::uint32_t found = 0; found <= 4; ++found) {
+        std::vector<float> x(8, -1);
+        for (std::uint32_t i = 0; i < found; ++i) x[2 * i] = static_cast<float>(i + 1);
+        std::vector<tensor> said = shapes.outputs;
+        const model_job job{std::as_bytes(std::span(x)), out, said};
+        const auto done = (*loaded)->infer(nullptr, {&job, 1});
+        ASSERT_EQ(done.ok(), found < 4) << "there is room for three rows";
+        if (!done) continue;
+        EXPECT_EQ(said[0].shape[0], found);
+        EXPECT_EQ(said[1].shape[0], found);
+        EXPECT_EQ(said[1].offset, found == 0 ? 0U : 64U);
+        const auto rows = bytes_of(said[0], std::span<const std::byte>{out});
+        EXPECT_EQ(std::memcmp(rows.data(), x.data(), rows.size()), 0);
+    }
+}
+
 TEST(serving_torch_cpu, a_batch_is_answered_as_its_requests_are) {
     const network_file file("torch-sums", "def forward(self, x):\n    return x.sum(1, keepdim=True)\n", R"(
         "inputs": [{"name": "x", "datatype": "INT32", "shape": [1, 3]}],
