@@ -144,7 +144,9 @@ class ACCEL_API exchange {
     /// `message_too_large`: no answer was sent. `peer_lost`: the client has disconnected.
     status reply(std::size_t length) noexcept;
     /// Answers with `payload` in place. Increments `leases` now, and decrements it when the transport has released the
-    /// payload. `unsupported`: the payload is on a GPU, the handler's memory is not, and the transport cannot read it.
+    /// payload; over `local` when the client has released the response, even if this server has ended. Until then both
+    /// must stay valid.
+    /// `unsupported`: the payload is on a GPU, the handler's memory is not, and the transport cannot read it.
     status reply(slice payload, std::atomic<std::uint32_t>& leases) noexcept;
     /// Answers with a failure: a status other than ok, the handler's own code, and a short message for people.
     status fail(status reason, std::uint32_t code = 0, std::string_view message = {}) noexcept;

@@ -9,6 +9,7 @@
 #include <accel_transport/memory.hpp>
 #include <accel_transport/status.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -91,6 +92,10 @@ class link : public connection {
     /// Server, if `backend::shares_memory`, on the polling thread after `close`: true once, when the client
     /// wants back the memory that handlers work in.
     [[nodiscard]] virtual recall recalled() noexcept { return recall::none; }
+    /// Likewise, for a lent answer that its client has not released: true: the link decrements `leases` when it has.
+    [[nodiscard]] virtual bool leave_lease(std::uint32_t /*slot*/, std::atomic<std::uint32_t>& /*leases*/) noexcept {
+        return false;
+    }
 
     // Data path: no allocation, lock or log line.
     /// Sends a message. `ok`: it will arrive, or the link will be lost. Header and payload must not change

@@ -33,7 +33,8 @@ void local_link::enter(side& mine, side& peer) noexcept {
 local_link::~local_link() {
     (void)close();
     if (!pair_) return;
-    mine_->gone.store(true, std::memory_order_release);
+    mine_->gone.store(true, std::memory_order_seq_cst);
+    for (std::uint32_t slot = 0; slot < peer_->left_leases.size(); ++slot) peer_->end_left_lease(slot);
     if (peer_->owner) peer_->owner->notify();
 }
 
@@ -62,10 +63,6 @@ void local_link::activate() {
     owner_.add(*this);
 }
 
-bool local_link::flushed() noexcept {
-    return pair_ == nullptr || mine_->lent.load(std::memory_order_acquire) == 0;
-}
-
 bool local_link::close() noexcept {
     if (!pair_) return true;
     if (!mine_->closed.exchange(true, std::memory_order_seq_cst)) {
@@ -77,8 +74,18 @@ bool local_link::close() noexcept {
         consumed(unread->slot);
         mine_->inbox.drop();
     }
+    if (role_ == core::link_role::server) return true;  // a client that keeps lent answers has their leases
     const bool unused = mine_->lent.load(std::memory_order_acquire) == 0 || peer_->gone.load(std::memory_order_acquire);
     return unused || waits_no_longer();
+}
+
+/// The client looks for the lease after it has released the answer, and this end for the release after it has left the
+/// lease: so at least one of them finds both.
+bool local_link::leave_lease(std::uint32_t slot, std::atomic<std::uint32_t>& leases) noexcept {
+    mine_->left_leases[slot].store(&leases, std::memory_order_seq_cst);
+    const bool kept = mine_->lent_slots[slot].load(std::memory_order_seq_cst);
+    if (!kept || peer_->gone.load(std::memory_order_seq_cst)) mine_->end_left_lease(slot);
+    return true;
 }
 
 /// Client: the server's worker copies what its handlers still use, unless the worker does not get to it.

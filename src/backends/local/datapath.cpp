@@ -48,8 +48,10 @@ void local_link::consumed(std::uint32_t slot) noexcept {
 }
 
 [[gnu::noinline]] void local_link::release_peer_memory(std::uint32_t slot) noexcept {
-    peer_->lent_slots[slot].store(false, std::memory_order_release);
-    if (role_ == link_role::client && !peer_->closed.load(std::memory_order_relaxed)) {
+    peer_->lent_slots[slot].store(false, std::memory_order_seq_cst);
+    if (peer_->closed.load(std::memory_order_seq_cst)) {
+        peer_->end_left_lease(slot);
+    } else if (role_ == link_role::client) {
         peer_->inbox.push(event_kind::buffer_released, false, slot, {}, {});
         peer_->owner->notify();
     }
@@ -102,12 +104,11 @@ inline std::size_t local_link::take(std::span<core::link_event> out) noexcept {
     return count;
 }
 
-/// Takes what a peer sent before it closed. Memory that it lent may be gone; an answer in our own slot is still valid.
+/// Takes what a peer sent before it closed. A client still reads answers, lent or not; a server drops requests.
 [[gnu::noinline]] std::size_t local_link::take_last(std::span<core::link_event> out) noexcept {
     std::size_t count = 0;
     for (const entry* next = nullptr; count < out.size() && (next = mine_->inbox.front()) != nullptr;) {
-        const bool lent = peer_->lent_slots[next->slot].load(std::memory_order_relaxed);
-        if (role_ == link_role::client && !lent)
+        if (role_ == link_role::client)
             fill(out[count++], *next);
         else
             consumed(next->slot);

@@ -23,10 +23,9 @@ class local_link final : public core::link {
     [[nodiscard]] result<void> attach(const core::link_grant& grant, core::nanoseconds deadline) override;
     void activate() override;
     void peer_left() noexcept override;
-    /// Lent answers are given back.
-    [[nodiscard]] bool flushed() noexcept override;
     [[nodiscard]] bool close() noexcept override;
     [[nodiscard]] core::recall recalled() noexcept override;
+    [[nodiscard]] bool leave_lease(std::uint32_t slot, std::atomic<std::uint32_t>& leases) noexcept override;
     [[nodiscard]] status deliver(const core::outgoing& message) noexcept override;
     [[nodiscard]] status deliver_plain(std::uint32_t slot, std::span<const std::byte> payload) noexcept override;
     [[nodiscard]] bool retract(std::uint32_t slot) noexcept override;

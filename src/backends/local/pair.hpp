@@ -88,7 +88,13 @@ enum class recalling : std::uint8_t {
 /// One end of a connection as the other end sees it.
 struct side {
     side(std::uint32_t slots, std::shared_ptr<core::slot_memory> to_peer)
-        : inbox(slots), outgoing(std::move(to_peer)), lent_slots(slots) {}
+        : inbox(slots), outgoing(std::move(to_peer)), lent_slots(slots), left_leases(slots) {}
+
+    /// If nobody has done so before.
+    void end_left_lease(std::uint32_t slot) noexcept {
+        auto* const leases = left_leases[slot].exchange(nullptr, std::memory_order_seq_cst);
+        if (leases != nullptr) leases->fetch_sub(1, std::memory_order_release);
+    }
 
     ring inbox;
     std::shared_ptr<wakeup> owner;  ///< set before the peer may write
@@ -101,6 +107,8 @@ struct side {
     std::shared_ptr<core::slot_memory> outgoing;     ///< slots that this end writes and its peer reads
     /// By slot: something was lent. Written by this end before delivery, cleared by its peer.
     std::vector<std::atomic<bool>> lent_slots;
+    /// By slot: the lease of an answer that the client has not released when this end, its server, closes.
+    std::vector<std::atomic<std::atomic<std::uint32_t>*>> left_leases;
 };
 
 /// The state that the two links of a connection share.

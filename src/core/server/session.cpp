@@ -70,7 +70,10 @@ bool session::close() {
 
 void session::end_leases() noexcept {
     if (path_ == nullptr) return;
-    for (std::uint32_t i = 0; i < exchanges_.size(); ++i) end_lease(i);
+    for (exchange_state& each : exchanges_) {
+        if (each.leases_out != nullptr && path_->leave_lease(each.slot, *each.leases_out)) each.leases_out = nullptr;
+        end_lease(each.slot);
+    }
 }
 
 /// The client wants its memory back: handlers continue with copies, and their answers go nowhere. Spans that
