@@ -160,6 +160,7 @@ class channel_core {
 
     // The end of a connection (loss.cpp).
     [[nodiscard]] bool doubt(status why) noexcept;
+    [[nodiscard]] bool doubt_unsent(status why) noexcept;
     void lose(status why) noexcept;
     void end_all() noexcept;
     void settle(nanoseconds at) noexcept;

@@ -24,6 +24,12 @@ bool channel_core::doubt(status why) noexcept {
     return true;
 }
 
+/// The same when the link takes no message. Answers that came before the end may not have been read.
+bool channel_core::doubt_unsent(status why) noexcept {
+    if (life_.watch().ended() != status::ok) (void)leave_session({});
+    return life_.has_link() && doubt(why);
+}
+
 /// Ends the connection. Calls whose memory nobody touches complete at once, the others when the link has closed.
 void channel_core::lose(status why) noexcept {
     if (life_.lose(why)) end_all();

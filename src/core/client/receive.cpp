@@ -158,7 +158,7 @@ void channel_core::on_late_response(channel_slot& slot, const slot_header& heade
     if (staging_.active()) failure = staging_.poll(link_takes_calls() ? &life_.path() : nullptr, life_.epoch());
     if (failure == status::ok && life_.has_link() && !life_.in_doubt())
         failure = backlog_.send(life_.path(), life_.epoch(), slots_);
-    if (failure != status::ok) (void)doubt(failure);
+    if (failure != status::ok) (void)doubt_unsent(failure);
     if (life_.in_doubt() && now() >= life_.doubt_ends()) lose(status::peer_lost);
     detours_ = staging_.active() || !backlog_.empty() || life_.in_doubt();
 }

@@ -192,7 +192,7 @@ status channel_core::submit(call_id id, std::size_t length, const submit_options
 /// A message that the link has no room for waits in the backlog, as does every later one.
 [[gnu::noinline]] status channel_core::hold_back(channel_slot& slot, const outgoing& message, status unsent,
                                                  const submit_options& options) noexcept {
-    if (unsent != status::again && !doubt(unsent)) return life_.loss();
+    if (unsent != status::again && !doubt_unsent(unsent)) return life_.loss();
     slot.owed = slot.staged = false;
     slot.lent = !message.ranges.empty();  // the link may have sent some of them
     backlog_.push(message);
@@ -392,7 +392,7 @@ status channel_core::submit_in_parts(channel_slot& slot, const outgoing& message
         staging_.copy_out(slot);
     } else {
         const status sent = link_takes_calls() ? staging_.deliver(slot, life_.path(), life_.epoch()) : status::again;
-        if (sent != status::ok && sent != status::again && !doubt(sent)) return life_.loss();
+        if (sent != status::ok && sent != status::again && !doubt_unsent(sent)) return life_.loss();
         if (sent != status::ok) staging_.wait_for_link(slot);
     }
     slot.staged = true;

@@ -283,6 +283,27 @@ TEST_P(stopping, busy_clients_do_not_delay_a_stop) {
     }
 }
 
+/// Else the answered call looks as if no handler had seen it, and goes to the next server, too.
+TEST_P(stopping, a_submit_after_a_stop_drops_no_answer) {
+    rig r(GetParam());
+    auto client = r.connect();
+    client.send_seed(10, 1);
+    call_view late;
+    ASSERT_EQ(client.begin(late), status::ok);
+    ASSERT_TRUE(eventually([&] { return r.served().statistics().replies == 1; }));
+    r.served().stop();
+    const status said = client.submit(late.id, 10, {.trace_id = 2});
+    if (said != status::ok) {
+        EXPECT_EQ(said, status::closed);
+        EXPECT_EQ(client.release(late.id), status::ok);
+    }
+    while (client.open_calls() > 0) {
+        const completion c = client.next();
+        EXPECT_EQ(c.status, c.trace_id == 2 ? status::closed : status::ok) << c.trace_id;
+        EXPECT_EQ(client.release(c.id), status::ok);
+    }
+}
+
 TEST_P(stopping, a_handler_can_stop_its_own_server) {
     server* own = nullptr;
     std::atomic<bool> returned{false};
