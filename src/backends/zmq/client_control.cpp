@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,6 +18,9 @@ namespace accel::zmq {
 namespace {
 
 constexpr int slots_overhead = 8;
+/// Never, but not -1: with that, libzmq 4.3 drops unread answers when the connection ends, and aborts the process if it
+/// hears of the end between two frames of an answer.
+constexpr int reconnect_ms = std::numeric_limits<int>::max();
 
 error explain(const monitor_event& event, const std::string& endpoint) {
     // ZeroMQ does not report that it had no descriptor for the connection.
@@ -191,7 +195,7 @@ result<void> client_link::connect(const std::string& endpoint, core::nanoseconds
     const auto largest = static_cast<std::int64_t>(config_.geometry.response_bytes) + frame_overhead;
     const int patience_ms = std::max(1, milliseconds_until(deadline));
     // The handshake's end is later than our deadline, so that a timeout reported by ZeroMQ is the server's.
-    const bool set = socket_.set(ZMQ_RECONNECT_IVL, -1) && socket_.set(ZMQ_SNDHWM, 0) &&
+    const bool set = socket_.set(ZMQ_RECONNECT_IVL, reconnect_ms) && socket_.set(ZMQ_SNDHWM, 0) &&
                      socket_.set(ZMQ_RCVHWM, static_cast<int>(config_.geometry.slots) + slots_overhead) &&
                      socket_.set(ZMQ_MAXMSGSIZE, largest) && socket_.set(ZMQ_RCVTIMEO, received_asleep_ms) &&
                      socket_.set(ZMQ_CONNECT_TIMEOUT, patience_ms) &&
@@ -210,6 +214,8 @@ result<void> client_link::connect(const std::string& endpoint, core::nanoseconds
     }
     if (auto made = wait_for_handshake(*monitor, endpoint, config_.pacing, deadline); !made) return made;
     monitor_ = std::move(*monitor);
+    // ZeroMQ signals an event only to whoever has found that there was none.
+    check_connection();
     return {};
 }
 

@@ -283,6 +283,35 @@ TEST_P(stopping, busy_clients_do_not_delay_a_stop) {
     }
 }
 
+/// Over zmq each of these answers has two frames, and the connection ends while they are unread.
+TEST_P(stopping, answers_before_a_stop_can_be_read_after_it) {
+    with_enough_time(20ms, [](nanoseconds time) {
+        std::atomic<std::uint32_t> leases{0};
+        held_exchanges held;
+        rig r(GetParam(), held.keeper());
+        const region memory = r.ctx().allocate(2000).value();
+        fill(memory.whole().bytes(), 42);
+        channel_options options = calm_client();
+        options.slots = 64;
+        options.response_bytes = 2000;
+        auto client = r.connect(options);
+        for (std::uint32_t i = 0; i < options.slots; ++i) client.send_seed(10, i);
+        for (std::uint32_t i = 0; i < options.slots; ++i)
+            EXPECT_EQ(held.take().reply(memory.whole(), leases), status::ok);
+        std::this_thread::sleep_for(time);  // ZeroMQ does not say when they have arrived
+        r.destroy_server();
+        std::this_thread::sleep_for(time);
+        std::uint32_t came = 0;
+        for (std::uint32_t i = 0; i < options.slots; ++i) {
+            const completion c = client.next();
+            came += c.status == status::ok && matches(c.response, 42) ? 1U : 0U;
+            EXPECT_EQ(client.release(c.id), status::ok);
+        }
+        EXPECT_TRUE(eventually([&] { return leases == 0; })) << leases << " leases were not given back";
+        return came == options.slots;
+    });
+}
+
 /// Else the answered call looks as if no handler had seen it, and goes to the next server, too.
 TEST_P(stopping, a_submit_after_a_stop_drops_no_answer) {
     rig r(GetParam());
