@@ -50,6 +50,9 @@ class rig {
     std::string uri_;
 };
 
+/// Of this process.
+[[nodiscard]] std::size_t open_descriptors();
+
 /// The same place for a child that was forked, which has no GPU: `rdma`, whose wire `gdr` shares.
 [[nodiscard]] inline std::string without_gpu(const std::string& uri) {
     return uri.starts_with("gdr:") ? "rdma" + uri.substr(3) : uri;

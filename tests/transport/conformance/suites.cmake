@@ -76,6 +76,18 @@ function(accel_conformance_entry line scheme)
     set_tests_properties(${name} PROPERTIES PROCESSORS 2)
   endif()
 
+  # Many seeds.
+  if(file STREQUAL random)
+    if(scheme IN_LIST on_nic)
+      accel_nic_launcher(launcher ${name}.seeds)
+    endif()
+    add_test(NAME ${name}.seeds
+      COMMAND ${launcher} $<TARGET_FILE:conformance_tests> --gtest_filter=backends/${suite}.each_*/${scheme})
+    set_tests_properties(${name}.seeds PROPERTIES LABELS "${labels};slow" TIMEOUT 3600 SKIP_RETURN_CODE 77
+      ENVIRONMENT "ACCEL_TEST_SEEDS=200;ACCEL_TEST_MEMORY=${memory};${test_environment}")
+    accel_weekly(${name}.seeds)
+  endif()
+
   # AddressSanitizer looks at the transports whose memory and bytes differ, ThreadSanitizer at one of each kind: in one
   # process, by shared memory, by sockets, by a device. What takes long, and faults, are counted in the release build.
   if("slow" IN_LIST labels)

@@ -8,7 +8,6 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,11 +20,6 @@ namespace accel::faults {
 namespace {
 
 using namespace tests;
-
-std::ptrdiff_t open_descriptors() {
-    const std::filesystem::directory_iterator all("/proc/self/fd");
-    return std::distance(begin(all), end(all));
-}
 
 class failing_calls : public on_every_backend {
   protected:
