@@ -56,8 +56,8 @@ class TheList(unittest.TestCase):
         self.assertEqual(("unit_tests", "kernels_unit_tests"), mutants.targets_of(r"^unit_tests\.some\.test$"))
         self.assertEqual(("replay_channel",), mutants.targets_of(r"^fuzz\.replay\.channel$"))
         self.assertEqual(("softnic_replay_wqe",), mutants.targets_of(r"^softnic\.replay\.wqe$"))
-        self.assertEqual(("conformance_tests",), mutants.targets_of(r"^conformance\.tcp\.slots$"))
-        self.assertIn("softnic_cli", mutants.targets_of(r"^conformance\.rdma\.slots$"))
+        self.assertEqual(("conformance_tests",), mutants.targets_of(r"^conformance\.tcp\.sizes$"))
+        self.assertIn("softnic_cli", mutants.targets_of(r"^conformance\.rdma\.sizes$"))
         self.assertEqual(("replay_uri", "unit_tests", "kernels_unit_tests"),
                          mutants.targets_of(r"^fuzz\.replay\.uri$|^unit_tests\.uri\."))
 

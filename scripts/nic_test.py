@@ -299,9 +299,9 @@ def suites(scheme, names):
     return ":".join(f"backends/{each}.*/{scheme}" for each in names.split())
 
 
-ALL_SUITES = ("sizes slots random_calls deadlines cancelling lending closing readers stopping limits answers blocking "
+ALL_SUITES = ("sizes random_calls deadlines cancelling lending closing readers stopping limits answers blocking "
               "waiting listening timelines targets described death reconnecting security")
-QUICK_SUITES = "sizes slots deadlines"
+QUICK_SUITES = "sizes random_calls deadlines"
 
 
 def host_checks(context, gpu):
@@ -312,7 +312,7 @@ def host_checks(context, gpu):
     no_gpu = "" if gpu or context.emulated else "there is no GPU, or this build is without CUDA"
     by_library = {"ACCEL_TEST_DIRECT": "0"}
     wanted = QUICK_SUITES if quick else ALL_SUITES
-    fewer = "sizes" if quick else "sizes slots random_calls answers waiting deadlines cancelling reconnecting"
+    fewer = "sizes" if quick else "sizes random_calls answers waiting deadlines cancelling reconnecting"
     yield tests(context, "rdma", "conformance over rdma, queues driven directly where they are mlx5's",
                 "conformance_tests", suites("rdma", wanted), seconds=900)
     yield tests(context, "rdma-libibverbs", "conformance over rdma by way of libibverbs", "conformance_tests",
@@ -323,7 +323,7 @@ def host_checks(context, gpu):
     yield tests(context, "gpu", "conformance over gpu, threads of the host in the kernels' place", "conformance_tests",
                 suites("gpu", fewer), seconds=600)
     yield tests(context, "gpu-proxy", "the same by the proxy", "conformance_tests",
-                suites("gpu", "sizes" if quick else "sizes slots random_calls answers"), environment=by_library)
+                suites("gpu", "sizes" if quick else "sizes random_calls answers"), environment=by_library)
     yield tests(context, "services", "services and their queues, threads of the host in the kernels' place",
                 "service_tests",
                 "on/service_sequences*:*engine_that_was_asked_for*" if quick else "-by_owners/*:*device_faults*")

@@ -56,27 +56,6 @@ TEST_P(deadlines, late_answer_is_dropped_and_the_slot_comes_back) {
     });
 }
 
-TEST_P(deadlines, release_may_follow_the_late_answer) {
-    with_enough_time(brief, [](nanoseconds timeout) {
-        held_exchanges held;
-        rig r(GetParam(), held.keeper());
-        auto client = r.connect(one_slot());
-        client.send_seed(8, 1, {.timeout = timeout});
-        const completion c = client.next(timeout + until_hung());
-        EXPECT_EQ(c.status, status::timed_out);
-        const bool in_time = reaches_its_handler(r, held);
-        if (in_time) echo(held.take());
-        EXPECT_TRUE(eventually(until_hung(), [&] {
-            completion none;
-            EXPECT_EQ(client.poll({&none, 1}), 0U);
-            return client->statistics().stale == 1;
-        }));
-        EXPECT_EQ(client.release(c.id), status::ok);
-        EXPECT_TRUE(client.slot_comes_back());
-        return in_time;
-    });
-}
-
 TEST_P(deadlines, lent_memory_is_never_touched_after_its_completion) {
     with_enough_time(brief, [](nanoseconds timeout) {
         held_exchanges held;
@@ -164,27 +143,12 @@ TEST_P(deadlines, call_timeout_of_the_channel_is_the_default) {
     options.call_timeout = brief;
     auto client = r.connect(options);
     client.send({});
-    EXPECT_EQ(client.next(soon()).status, status::timed_out);
+    const completion c = client.next(soon());
+    EXPECT_EQ(c.status, status::timed_out);
+    EXPECT_GE(c.timeline.total, brief);
+    EXPECT_EQ(c.timeline.server, 0ns);
     (void)reaches_its_handler(r, held);
     held.clear();
-}
-
-TEST_P(deadlines, calls_with_hopeless_deadlines_complete_exactly_once) {
-    rig r(GetParam());
-    channel_options options = calm_client();
-    auto client = r.connect(options);
-    const int rounds = effort(2000);
-    for (int i = 0; i < rounds; ++i) {
-        call_view call;
-        if (!client.slot_comes_back()) FAIL() << "no slot came back in round " << i;
-        ASSERT_EQ(client.begin(call), status::ok);
-        const nanoseconds timeout{1 + static_cast<std::int64_t>(mix(static_cast<std::uint64_t>(i)) % 100'000)};
-        ASSERT_EQ(client.submit(call.id, 64, {.timeout = timeout}), status::ok);
-        const completion c = client.next();
-        EXPECT_TRUE(c.status == status::timed_out || c.status == status::ok) << to_string(c.status);
-        EXPECT_EQ(client.release(c.id), status::ok);
-    }
-    EXPECT_TRUE(client.all_slots_free());
 }
 
 ACCEL_INSTANTIATE(deadlines, all_backends);

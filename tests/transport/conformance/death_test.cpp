@@ -46,9 +46,12 @@ void expect_dead(checked_channel& client) {
     EXPECT_EQ(client.wait({&none, 1}, patience(1s)), 0U);
 }
 
-TEST_P(death, a_killed_server_ends_calls_in_flight) {
+/// In flight, lent, begun, in parts; and whoever has none hears of it too.
+TEST_P(death, a_killed_server_ends_each_call_once) {
     server_process server(GetParam().listen_uri(), "hold", calm());
     connected_client c(server.uri(), client_options());
+    connected_client streaming(server.uri(), client_options());
+    connected_client idle(server.uri(), client_options());
     auto memory = c.ctx.allocate(64 << 10);
     ASSERT_TRUE(memory);
     for (std::uint64_t i = 0; i < 6; ++i) c.client.send_seed(1000 * i, i);
@@ -57,14 +60,28 @@ TEST_P(death, a_killed_server_ends_calls_in_flight) {
     ASSERT_EQ(c.client.submit(lent.id, memory->whole(), {.response_into = memory->whole()}), status::ok);
     call_view begun;
     ASSERT_EQ(c.client.begin(begun), status::ok);
-    ASSERT_TRUE(eventually(patience(5s), [&] { return server.requests() == 7; }));
+    std::vector<completion> unread;
+    for (std::uint64_t i = 0; i < 3; ++i) streaming.client.send_seed(100, i, {.parts = 1});
+    for (int i = 0; i < 3; ++i) unread.push_back(streaming.client.next());
+    EXPECT_EQ(streaming.client.release(unread.back().id), status::ok) << "the server has room for one";
+    unread.pop_back();
+    ASSERT_TRUE(eventually(patience(5s), [&] { return server.requests() == 10; }));
     const auto start = std::chrono::steady_clock::now();
     server.kill();
     EXPECT_EQ(c.client.finish(status::peer_lost, bound()), 7U);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, bound());
+    EXPECT_EQ(streaming.client.finish(status::peer_lost, bound()), 3U) << "exactly one last completion each";
+    completion none;
+    EXPECT_EQ(idle.client.wait({&none, 1}, bound() + patience(5s)), 0U);
+    EXPECT_LT(std::chrono::steady_clock::now() - start, bound()) << "wait has to return when the channel is lost";
+    for (const completion& each : unread) {
+        EXPECT_TRUE(each.more);
+        EXPECT_EQ(each.response.size(), 16U);
+        EXPECT_EQ(streaming.client.release(each.id), status::ok)
+            << "it is the application's, though its server is gone";
+    }
     EXPECT_EQ(c.client->submit(begun.id, 1), status::peer_lost);
     EXPECT_EQ(c.client.release(begun.id), status::ok);
-    expect_dead(c.client);
+    for (connected_client* each : {&c, &streaming, &idle}) expect_dead(each->client);
 }
 
 TEST_P(death, a_server_killed_in_mid_message_ends_calls) {
@@ -94,59 +111,18 @@ TEST_P(death, a_server_killed_in_mid_message_ends_calls) {
     }
 }
 
-TEST_P(death, a_server_killed_between_parts_ends_calls) {
-    server_process server(GetParam().listen_uri(), "hold", calm());
-    connected_client c(server.uri(), client_options());
-    std::vector<completion> unread;
-    for (std::uint64_t i = 0; i < 3; ++i) c.client.send_seed(100, i, {.parts = 1});
-    for (int i = 0; i < 3; ++i) unread.push_back(c.client.next());
-    EXPECT_EQ(c.client.release(unread.back().id), status::ok) << "the server has room for one";
-    unread.pop_back();
-    const auto start = std::chrono::steady_clock::now();
-    server.kill();
-    EXPECT_EQ(c.client.finish(status::peer_lost, bound()), 3U) << "exactly one last completion each";
-    EXPECT_LT(std::chrono::steady_clock::now() - start, bound());
-    for (const completion& each : unread) {
-        EXPECT_TRUE(each.more);
-        EXPECT_EQ(each.response.size(), 16U);
-        EXPECT_EQ(c.client.release(each.id), status::ok) << "it is the application's, though its server is gone";
-    }
-    expect_dead(c.client);
-}
-
-TEST_P(death, a_silent_server_ends_calls) {
+TEST_P(death, a_server_is_lost_when_it_is_silent_and_not_when_it_works) {
     server_process server(GetParam().listen_uri(), "hold", silence());
     connected_client c(server.uri(), client_options(silence()));
     for (std::uint64_t i = 0; i < 3; ++i) c.client.send_seed(100, i);
     ASSERT_TRUE(eventually(patience(5s), [&] { return server.requests() == 3; }));
+    completion none;
+    EXPECT_EQ(c.client.wait({&none, 1}, 3 * silence()), 0U) << "heartbeats have to keep an idle session alive";
+    EXPECT_TRUE(c.client->connected());
     const auto start = std::chrono::steady_clock::now();
     server.signal(SIGSTOP);
     EXPECT_EQ(c.client.finish(status::peer_lost, bound()), 3U);
     EXPECT_LT(std::chrono::steady_clock::now() - start, bound());
-    expect_dead(c.client);
-}
-
-TEST_P(death, a_peer_that_only_works_is_not_lost) {
-    server_process server(GetParam().listen_uri(), "hold", silence());
-    connected_client c(server.uri(), client_options(silence()));
-    c.client.send_seed(10, 1);
-    completion none;
-    EXPECT_EQ(c.client.wait({&none, 1}, 3 * silence()), 0U) << "heartbeats have to keep an idle session alive";
-    EXPECT_TRUE(c.client->connected());
-    server.kill();
-    EXPECT_EQ(c.client.finish(status::peer_lost, bound()), 1U);
-}
-
-TEST_P(death, an_idle_client_notices_a_killed_server) {
-    server_process server(GetParam().listen_uri(), "echo", calm());
-    connected_client c(server.uri(), client_options());
-    c.client.send_seed(10, 1);
-    EXPECT_EQ(c.client.finish(status::ok), 1U);
-    server.kill();
-    completion none;
-    const auto start = std::chrono::steady_clock::now();
-    EXPECT_EQ(c.client.wait({&none, 1}, bound() + patience(5s)), 0U);
-    EXPECT_LT(std::chrono::steady_clock::now() - start, bound()) << "wait has to return when the channel is lost";
     expect_dead(c.client);
 }
 

@@ -17,7 +17,7 @@ namespace {
 using clock = std::chrono::steady_clock;
 
 class lending : public on_every_backend {
-  protected:
+  public:
     static constexpr std::size_t room = 16 << 10;
 
     static nanoseconds brief() { return patience(300ms); }
@@ -65,59 +65,66 @@ void expect_end(checked_channel& client, status why, clock::time_point since, na
     EXPECT_EQ(client.release(c.id), status::ok);
 }
 
-TEST_P(lending, an_expired_call_completes_though_no_answer_comes) {
-    held_exchanges held;
-    rig r(GetParam(), held.keeper());
-    auto memory = r.ctx().allocate(2 * room);
-    ASSERT_TRUE(memory);
-    auto client = r.connect(client_options());
-    const auto start = clock::now();
-    (void)lend(client, *memory, brief());
-    (void)reaches_its_handler(r, held);
-    expect_end(client, status::timed_out, start, brief() + bound());
-    expect_untouched(*memory, held);
-}
+enum class ending { by_deadline, by_cancel, by_cancel_after_deadline, while_asleep, in_a_blocking_call };
 
-TEST_P(lending, a_cancelled_call_completes_though_no_answer_comes) {
-    held_exchanges held;
-    rig r(GetParam(), held.keeper());
-    auto memory = r.ctx().allocate(2 * room);
-    ASSERT_TRUE(memory);
-    auto client = r.connect(client_options());
-    const call_id id = lend(client, *memory, patience(60s));
-    ASSERT_TRUE(held.wait_for(1));
-    const auto start = clock::now();
-    EXPECT_EQ(client.cancel(id), status::ok);
+/// The completion of a call whose deadline is over, which may have to wait for its memory. A cancel changes nothing.
+void expect_cancel_in_vain(checked_channel& client, call_id id, nanoseconds settling, nanoseconds bound) {
     completion c;
-    if (client.poll({&c, 1}) == 0) {
-        EXPECT_EQ(client.cancel(id), status::ok) << "it has been cancelled, and completes in time";
-        expect_end(client, status::cancelled, start, bound());
-    } else {
-        EXPECT_EQ(c.status, status::cancelled);
-        EXPECT_EQ(client.release(c.id), status::ok);
-    }
-    expect_untouched(*memory, held);
-}
-
-TEST_P(lending, an_expired_call_may_be_cancelled) {
-    held_exchanges held;
-    rig r(GetParam(), held.keeper());
-    auto memory = r.ctx().allocate(2 * room);
-    ASSERT_TRUE(memory);
-    auto client = r.connect(client_options());
-    const call_id id = lend(client, *memory, brief());
-    (void)reaches_its_handler(r, held);
-    completion c;
-    if (client.wait({&c, 1}, brief() + silence() / 4) == 0) {
+    if (client.wait({&c, 1}, settling) == 0) {
         const auto start = clock::now();
         EXPECT_EQ(client.cancel(id), status::ok);
-        expect_end(client, status::timed_out, start, bound());
-    } else {
-        EXPECT_EQ(c.status, status::timed_out);
-        EXPECT_EQ(client.cancel(id), status::invalid_state) << "it has completed";
-        EXPECT_EQ(client.release(c.id), status::ok);
+        return expect_end(client, status::timed_out, start, bound);
     }
-    expect_untouched(*memory, held);
+    EXPECT_EQ(c.status, status::timed_out);
+    EXPECT_EQ(client.cancel(id), status::invalid_state) << "it has completed";
+    EXPECT_EQ(client.release(c.id), status::ok);
+}
+
+/// Sleeps as an application's own loop does, until there is a completion, which it leaves there.
+void sleep_on_descriptor(channel& client, nanoseconds bound) {
+    const auto until = clock::now() + bound;
+    while (client.arm() && clock::now() < until) {
+        pollfd ready{client.event_fd(), POLLIN, 0};
+        (void)::poll(&ready, 1, static_cast<int>(bound / 1ms));
+        (void)client.poll({});
+    }
+}
+
+void expect_end_in_time(rig& r, held_exchanges& held, ending how, region& memory, checked_channel& client) {
+    const nanoseconds brief = lending::brief();
+    const auto start = clock::now();
+    if (how == ending::in_a_blocking_call) {
+        const std::vector<std::byte> request(100);
+        const slice into = memory.part(lending::room, lending::room).value();
+        EXPECT_EQ(client->call(request, {.timeout = brief, .response_into = into}).code(), status::timed_out);
+        EXPECT_LT(clock::now() - start, brief + lending::bound());
+        return;
+    }
+    const call_id id = lending::lend(client, memory, how == ending::by_cancel ? patience(60s) : brief);
+    (void)reaches_its_handler(r, held);
+    if (how == ending::by_cancel_after_deadline)
+        return expect_cancel_in_vain(client, id, brief + lending::silence() / 4, lending::bound());
+    if (how == ending::while_asleep) sleep_on_descriptor(client.raw(), until_hung());
+    if (how != ending::by_cancel) return expect_end(client, status::timed_out, start, brief + lending::bound());
+    const auto cancelled = clock::now();
+    EXPECT_EQ(client.cancel(id), status::ok);
+    expect_end(client, status::cancelled, cancelled, lending::bound());
+}
+
+TEST_P(lending, a_call_ends_in_time_though_no_answer_comes) {
+    for (const ending how : {ending::by_deadline, ending::by_cancel, ending::by_cancel_after_deadline,
+                             ending::while_asleep, ending::in_a_blocking_call}) {
+        SCOPED_TRACE(static_cast<int>(how));
+        held_exchanges held;
+        rig r(GetParam(), held.keeper());
+        auto memory = r.ctx().allocate(2 * room);
+        ASSERT_TRUE(memory);
+        channel_options options = client_options();
+        if (how == ending::while_asleep) options.poll = poll_mode::block;
+        auto client = r.connect(options);
+        expect_end_in_time(r, held, how, *memory, client);
+        expect_untouched(*memory, held);
+    }
 }
 
 TEST_P(lending, other_calls_end_with_the_session_or_go_on) {
@@ -142,41 +149,6 @@ TEST_P(lending, other_calls_end_with_the_session_or_go_on) {
     expect_untouched(*memory, held);
     const std::size_t left = client.open_calls();
     EXPECT_EQ(client.finish(goes_on ? status::ok : status::peer_lost), left);
-}
-
-TEST_P(lending, a_blocking_call_with_lent_memory_returns_in_time) {
-    held_exchanges held;
-    rig r(GetParam(), held.keeper());
-    auto memory = r.ctx().allocate(2 * room);
-    ASSERT_TRUE(memory);
-    auto client = r.connect(client_options());
-    const auto start = clock::now();
-    const std::vector<std::byte> request(100);
-    const auto answer = client->call(request, {.timeout = brief(), .response_into = memory->part(room, room).value()});
-    EXPECT_LT(clock::now() - start, brief() + bound());
-    EXPECT_EQ(answer.code(), status::timed_out);
-    expect_untouched(*memory, held);
-}
-
-/// Sleepers on the descriptor are woken in time as well.
-TEST_P(lending, the_event_descriptor_wakes_at_the_end_of_a_call) {
-    held_exchanges held;
-    rig r(GetParam(), held.keeper());
-    auto memory = r.ctx().allocate(2 * room);
-    ASSERT_TRUE(memory);
-    channel_options options = client_options();
-    options.poll = poll_mode::block;
-    auto client = r.connect(options);
-    const auto start = clock::now();
-    (void)lend(client, *memory, brief());
-    completion c;
-    while (client.poll({&c, 1}) == 0 && clock::now() - start < until_hung()) {
-        pollfd ready{client->event_fd(), POLLIN, 0};
-        if (client->arm()) (void)::poll(&ready, 1, 10'000);
-    }
-    EXPECT_LT(clock::now() - start, brief() + bound());
-    EXPECT_EQ(c.status, status::timed_out);
-    expect_untouched(*memory, held);
 }
 
 TEST_P(lending, the_channel_connects_again_after_the_end_of_its_session) {

@@ -7,78 +7,78 @@ namespace {
 
 class limits : public on_every_backend {};
 
-void expect_refusal(const result<channel>& connected, status expected) {
-    ASSERT_FALSE(connected);
-    EXPECT_EQ(connected.code(), expected) << connected.error().message;
-    EXPECT_GT(connected.error().message.size(), 20U) << "a sentence, please: " << connected.error().message;
-}
-
-TEST_P(limits, max_request_and_response_bytes_refuse_longer_messages) {
+TEST_P(limits, a_channel_gets_what_it_asks_for_or_a_typed_refusal) {
     server_options options = calm_server();
+    options.max_slots = 4;
     options.max_request_bytes = 10'000;
     options.max_response_bytes = 20'000;
     rig r(GetParam(), echo, options);
-    channel_options client = calm_client();
-    client.request_bytes = 10'001;
-    client.response_bytes = 20'000;
-    expect_refusal(r.try_connect(client), status::message_too_large);
-    client.request_bytes = 10'000;
-    client.response_bytes = 20'001;
-    expect_refusal(r.try_connect(client), status::message_too_large);
-    client.response_bytes = 20'000;
-    auto connected = r.connect(client);
-    EXPECT_EQ(connected->max_request_bytes(), 10'000U);
-    EXPECT_EQ(connected->max_response_bytes(), 20'000U);
-    EXPECT_EQ(r.served().statistics().sessions_refused, 2U);
+    constexpr std::size_t most = std::size_t{1} << 30;
+    struct wish {
+        std::uint32_t slots;
+        std::size_t request_bytes;
+        std::size_t response_bytes;
+        status answer;
+    };
+    std::uint64_t refused = 0;
+    for (const wish& each :
+         {wish{4, 10'000, 20'000, status::ok}, wish{5, 10'000, 20'000, status::overloaded},
+          wish{4, 10'001, 20'000, status::message_too_large}, wish{4, 10'000, 20'001, status::message_too_large},
+          wish{1, 1, 1, status::ok}, wish{65'536, 1, 1, status::overloaded},
+          wish{1, most, 1, status::message_too_large}, wish{1, 1, most, status::message_too_large},
+          wish{0, 1, 1, status::invalid_argument}, wish{65'537, 1, 1, status::invalid_argument},
+          wish{1, most + 1, 1, status::invalid_argument}, wish{1, 1, most + 1, status::invalid_argument},
+          wish{1, 1, ~std::size_t{0}, status::invalid_argument}}) {
+        SCOPED_TRACE(::testing::Message() << each.slots << ' ' << each.request_bytes << ' ' << each.response_bytes);
+        channel_options client = calm_client();
+        client.slots = each.slots;
+        client.request_bytes = each.request_bytes;
+        client.response_bytes = each.response_bytes;
+        auto connected = r.try_connect(client);
+        ASSERT_EQ(connected.code(), each.answer);
+        if (!connected) {
+            EXPECT_GT(connected.error().message.size(), 20U) << connected.error().message;
+            refused += each.answer == status::invalid_argument ? 0U : 1U;
+            continue;
+        }
+        EXPECT_EQ(connected->slots(), each.slots);
+        EXPECT_EQ(connected->max_request_bytes(), each.request_bytes);
+        EXPECT_EQ(connected->max_response_bytes(), each.response_bytes);
+    }
+    EXPECT_EQ(r.served().statistics().sessions_refused, refused);
 }
 
-TEST_P(limits, max_slots_refuses_more_slots) {
-    server_options options = calm_server();
-    options.max_slots = 4;
-    rig r(GetParam(), echo, options);
-    channel_options client = calm_client();
-    client.slots = 5;
-    expect_refusal(r.try_connect(client), status::overloaded);
-    client.slots = 4;
-    auto connected = r.connect(client);
-    EXPECT_EQ(connected->slots(), 4U);
-    EXPECT_TRUE(connected.all_slots_free());
-}
-
+/// Of all clients together. What is refused is not counted, and each answer gives room for one more.
 TEST_P(limits, max_exchanges_refuses_more_requests) {
     held_exchanges held;
     server_options options = calm_server();
     options.max_exchanges = 3;
     rig r(GetParam(), held.keeper(), options);
-    auto client = r.connect();
-    for (std::uint64_t i = 0; i < 5; ++i) client.send_seed(10, i);
-    for (int i = 0; i < 2; ++i) {
-        const completion refused = client.next();
-        EXPECT_EQ(refused.status, status::overloaded);
-        EXPECT_GE(refused.trace_id, 3U);
-        EXPECT_EQ(client.release(refused.id), status::ok);
-    }
-    EXPECT_EQ(r.served().statistics().overloaded, 2U);
-    for (int i = 0; i < 3; ++i) echo(held.take());
-    EXPECT_EQ(client.finish(status::ok), 3U);
-    for (std::uint64_t i = 0; i < 3; ++i) client.send_seed(10, i);
-    for (int i = 0; i < 3; ++i) echo(held.take());
-    EXPECT_EQ(client.finish(status::ok), 3U);
-}
-
-TEST_P(limits, senseless_options_are_refused) {
-    rig r(GetParam());
-    const auto refused = [&](auto change) {
-        channel_options options = calm_client();
-        change(options);
-        const auto connected = r.try_connect(options);
-        return connected.code();
+    auto first = r.connect();
+    auto second = r.connect();
+    first.send_seed(10, 0);
+    ASSERT_TRUE(held.wait_for(1));
+    for (std::uint64_t i = 1; i < 5; ++i) second.send_seed(10, i);
+    const auto expect_end = [](checked_channel& of, status why) {
+        const completion ended = of.next();
+        EXPECT_EQ(ended.status, why);
+        EXPECT_EQ(of.release(ended.id), status::ok);
+        return ended.trace_id;
     };
-    EXPECT_EQ(refused([](channel_options& o) { o.slots = 0; }), status::invalid_argument);
-    EXPECT_EQ(refused([](channel_options& o) { o.slots = 65'537; }), status::invalid_argument);
-    EXPECT_EQ(refused([](channel_options& o) { o.request_bytes = (std::size_t{1} << 30) + 1; }),
-              status::invalid_argument);
-    EXPECT_EQ(refused([](channel_options& o) { o.response_bytes = ~std::size_t{0}; }), status::invalid_argument);
+    for (int i = 0; i < 2; ++i) EXPECT_GE(expect_end(second, status::overloaded), 3U);
+    for (std::uint64_t round = 1; round <= 3; ++round) {
+        exchange one = held.take();
+        checked_channel& whose = one.trace_id() == 0 || one.trace_id() > 4 ? first : second;
+        echo(std::move(one));
+        (void)expect_end(whose, status::ok);
+        first.send_seed(10, 4 + round);
+        ASSERT_TRUE(held.wait_for(3));
+        second.send_seed(10, 10);
+        (void)expect_end(second, status::overloaded);
+        EXPECT_EQ(r.served().statistics().overloaded, 2 + round);
+    }
+    for (int i = 0; i < 3; ++i) echo(held.take());
+    EXPECT_EQ(first.finish(status::ok) + second.finish(status::ok), 3U);
 }
 
 TEST_P(limits, connect_fails_soon_when_nothing_listens) {

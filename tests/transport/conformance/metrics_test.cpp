@@ -2,9 +2,13 @@
 // What a context counts is what was called, at both ends.
 #include "rig.hpp"
 
+#include <array>
 #include <atomic>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -51,125 +55,172 @@ constexpr label at_client{"role", "client"};
 constexpr label at_server{"role", "server"};
 constexpr label ok{"status", "ok"};
 
-TEST_P(counting, calls_bytes_and_stages_are_those_that_were_called) {
-    listen({{}, echo});
-    auto client = connect();
-    double bytes = 0;
-    for (const std::size_t length : {0U, 1U, 64U, 1000U, 60'000U}) {
-        for (int i = 0; i < 4; ++i) ASSERT_EQ(call(client, length), status::ok);
-        bytes += 4.0 * static_cast<double>(length);
+/// What one end should have counted of a target.
+struct expected_series {
+    std::map<status, double> calls;
+    double request_bytes = 0;
+    double response_bytes = 0;
+    double parts = 0;
+    void add(status ended, std::size_t request, std::size_t response, int parts_before = 0) {
+        calls[ended] += 1;
+        request_bytes += static_cast<double>(request);
+        response_bytes += static_cast<double>(response);
+        parts += parts_before;
     }
-    for (const label& role : {at_client, at_server}) {
-        EXPECT_TRUE(comes_to("accel_calls_total", {role, scheme(), ok}, 20)) << role.second;
-        EXPECT_EQ(sum("accel_calls_total", {role}), 20) << "of no other status or scheme";
-        EXPECT_TRUE(comes_to("accel_request_bytes_total", {role}, bytes)) << role.second;
-        EXPECT_TRUE(comes_to("accel_response_bytes_total", {role}, bytes)) << role.second;
+};
+
+/// Calls of every kind, one after another, by channels that come and go; and what both ends should count.
+class counted_calls {
+  public:
+    using target_series = std::map<std::string_view, expected_series>;
+    static constexpr std::array<std::string_view, 4> names{"", "resnet", "quotes\"and\\more", "fails"};
+
+    explicit counted_calls(held_exchanges& held) : held_(held) {}
+    [[nodiscard]] service_table services() const {
+        const auto three_parts = [](exchange one) {
+            for (int i = 0; i < 3; ++i) {
+                EXPECT_FALSE(one.part().empty());
+                EXPECT_EQ(one.send(100), status::ok);
+            }
+            (void)one.reply(std::size_t{7});
+        };
+        const auto fails = [](exchange one) { (void)one.fail(status::application_error, 3, "no"); };
+        return {{{"resnet", echo},
+                 {"quotes\"and\\more", echo},
+                 {"fails", fails},
+                 {"tokens", three_parts},
+                 {"held", held_.keeper()}},
+                echo};
     }
-    for (const char* stage : {"total", "request", "response"})
-        EXPECT_EQ(sum("accel_stage_seconds", {at_client, {"stage", stage}}), 20) << stage;
-    for (const char* stage : {"queue", "server"})
-        EXPECT_TRUE(comes_to("accel_stage_seconds", {at_server, {"stage", stage}}, 20)) << stage;
+    void call(checked_channel& client, std::uint64_t random) {
+        const std::size_t length = mix(random) % (random % 5 == 0 ? 60'000 : 300);
+        switch (random % 7) {
+            case 0:
+                return stream(client, length);
+            case 1:
+                return hold(client, length, random / 7 % 2 == 0);
+            case 2:
+                return refuse(client);
+            case 3:
+                EXPECT_TRUE(client->call(std::vector<std::byte>(length)).ok());
+                return add("", status::ok, length, length);
+            case 4:
+                finish(client, length, {.target = target_of("nobody")}, status::not_found);
+                ++not_found;
+                return at_server["(unknown)"].add(status::not_found, length, 0);
+            default:
+                const std::string_view name = names.at(random / 7 % names.size());
+                const bool fails = name == "fails";
+                const status ends = fails ? status::application_error : status::ok;
+                finish(client, length, {.target = name.empty() ? target{} : target_of(name)}, ends);
+                add(name, ends, length, fails ? 2 : length);
+        }
+    }
+    target_series at_client, at_server;
+    double not_found = 0;
+
+  private:
+    void add(std::string_view name, status ended, std::size_t request, std::size_t response, int parts = 0) {
+        for (target_series* each : {&at_client, &at_server}) (*each)[name].add(ended, request, response, parts);
+    }
+    static void finish(checked_channel& client, std::size_t length, const submit_options& options, status ends) {
+        client.send_seed(length, 1, options);
+        EXPECT_EQ(client.finish(ends), 1U) << to_string(ends);
+    }
+    void stream(checked_channel& client, std::size_t length) {
+        client.send_seed(length, 1, {.target = target_of("tokens"), .parts = 3});
+        EXPECT_EQ(client.finish(status::ok), 4U);
+        add("tokens", status::ok, length, 307, 3);
+    }
+    /// Ends early at the client, or does not; the server answers.
+    void hold(checked_channel& client, std::size_t length, bool cancels) {
+        const call_id id = client.send_seed(length, 1, {.target = target_of("held")});
+        exchange one = held_.take();
+        if (cancels) {
+            EXPECT_EQ(client.cancel(id), status::ok);
+        }
+        (void)one.reply(std::size_t{5});
+        const status ends = cancels ? status::cancelled : status::ok;
+        EXPECT_EQ(client.finish(ends), 1U);
+        at_client["held"].add(ends, length, cancels ? 0 : 5);
+        at_server["held"].add(status::ok, length, 5);
+    }
+    static void refuse(checked_channel& client) {
+        call_view call;
+        ASSERT_EQ(client.begin(call), status::ok);
+        const tensor beyond{{}, 1, 0, {1000}};
+        EXPECT_EQ(client.submit(call.id, 10, {.tensors = {&beyond, 1}}), status::invalid_argument);
+        EXPECT_EQ(client.submit(call.id, 1 << 20), status::message_too_large);
+        EXPECT_EQ(client.release(call.id), status::ok);
+    }
+    held_exchanges& held_;
+};
+
+TEST_P(counting, both_ends_count_what_was_called) {
+    held_exchanges held;
+    counted_calls calls(held);
+    listen(calls.services());
+    std::optional<checked_channel> client;
+    for (std::uint64_t i = 0; i < 200; ++i) {
+        if (i % 50 == 0) {
+            if (client) {
+                ASSERT_TRUE(client->all_slots_free()) << "answers are on their way";
+            }
+            client.reset();
+            client.emplace(connect());
+            for (const char* name : {"resnet", "quotes\"and\\more", "fails", "tokens", "held"})
+                ASSERT_TRUE((*client)->resolve(name).ok());
+        }
+        calls.call(*client, mix(i));
+    }
+    ASSERT_TRUE(client->all_slots_free());
+    for (const auto& [role, all] : {std::pair{at_client, &calls.at_client}, std::pair{at_server, &calls.at_server}}) {
+        double ok_calls = 0;
+        for (const auto& [name, wanted] : *all) {
+            SCOPED_TRACE(::testing::Message() << role.second << " of '" << name << "'");
+            const label of{"target", name};
+            for (const auto& [ended, count] : wanted.calls)
+                EXPECT_TRUE(comes_to("accel_calls_total", {role, scheme(), of, {"status", to_string(ended)}}, count))
+                    << to_string(ended);
+            ok_calls += wanted.calls.contains(status::ok) ? wanted.calls.at(status::ok) : 0;
+            EXPECT_TRUE(comes_to("accel_request_bytes_total", {role, of}, wanted.request_bytes));
+            EXPECT_TRUE(comes_to("accel_response_bytes_total", {role, of}, wanted.response_bytes));
+            EXPECT_TRUE(comes_to("accel_response_parts_total", {role, of}, wanted.parts));
+        }
+        for (const char* stage : {"total", "request", "response", "queue", "server"}) {
+            const bool at_this_end = (std::string_view(stage) == "queue" || std::string_view(stage) == "server") ==
+                                     (role.second == at_server.second);
+            EXPECT_TRUE(comes_to("accel_stage_seconds", {role, {"stage", stage}}, at_this_end ? ok_calls : 0)) << stage;
+        }
+    }
+    EXPECT_EQ(sum("accel_calls_total", {at_client, {"status", "not_found"}}), calls.not_found);
     EXPECT_EQ(sum("accel_stage_seconds", {at_server, {"stage", "preprocessing"}}), 0) << "nobody has recorded it";
-    EXPECT_EQ(sum("accel_calls_in_flight"), 0);
-    EXPECT_EQ(sum("accel_channels"), 1);
-    EXPECT_EQ(sum("accel_sessions"), 1);
-    EXPECT_EQ(sum("accel_servers"), 1);
+    const std::string text = prometheus_text(context_.metrics());
+    EXPECT_NE(text.find("target=\"quotes\\\"and\\\\more\""), std::string::npos) << text;
 }
 
-TEST_P(counting, gauges_of_calls_in_flight_return_to_zero) {
+/// Of calls that are open now, and of answers that have nobody to go to.
+TEST_P(counting, gauges_return_to_zero_also_when_clients_are_lost) {
     held_exchanges held;
     listen({{}, held.keeper()});
-    auto client = connect();
-    for (int i = 0; i < 5; ++i) client.send_seed(10, 1);
+    std::optional<checked_channel> client(connect());
+    for (int i = 0; i < 5; ++i) client->send_seed(10, 1);
     ASSERT_TRUE(held.wait_for(5));
     EXPECT_EQ(sum("accel_calls_in_flight", {scheme()}), 5);
     EXPECT_EQ(sum("accel_exchanges_open"), 5);
-    for (int i = 0; i < 5; ++i) (void)held.take().reply(0);
-    EXPECT_EQ(client.finish(status::ok), 5U);
-    EXPECT_EQ(sum("accel_calls_in_flight"), 0);
-    EXPECT_TRUE(comes_to("accel_exchanges_open", {}, 0));
-}
-
-TEST_P(counting, failures_are_counted_by_their_status) {
-    listen({{}, [](exchange one) { (void)one.fail(status::application_error, 3, "no"); }});
-    auto client = connect();
-    for (int i = 0; i < 3; ++i) EXPECT_EQ(call(client, 10), status::application_error);
-    EXPECT_EQ(call(client, 10, {.target = target_of("nobody")}), status::not_found);
-    for (const label& role : {at_client, at_server}) {
-        EXPECT_TRUE(comes_to("accel_calls_total", {role, {"status", "application_error"}}, 3)) << role.second;
-        EXPECT_TRUE(comes_to("accel_calls_total", {role, {"status", "not_found"}}, 1)) << role.second;
-        EXPECT_EQ(sum("accel_calls_total", {role, ok}), 0) << role.second;
-        EXPECT_TRUE(comes_to("accel_request_bytes_total", {role}, 40)) << role.second;
-    }
-    EXPECT_EQ(sum("accel_calls_total", {at_server, {"target", "(unknown)"}, {"status", "not_found"}}), 1);
-    EXPECT_EQ(sum("accel_stage_seconds"), 0) << "stages are of calls that ended well";
-}
-
-TEST_P(counting, calls_that_end_early_are_counted_once) {
-    held_exchanges held;
-    listen({{}, held.keeper()});
-    auto client = connect();
-    const call_id cancelled = client.send_seed(10, 1);
-    EXPECT_EQ(client.cancel(cancelled), status::ok);
-    completion c = client.next();
-    EXPECT_EQ(client.release(c.id), status::ok);
-    client.send_seed(10, 1, {.timeout = patience(20ms)});
-    c = client.next();
-    EXPECT_EQ(client.release(c.id), status::ok);
-    EXPECT_EQ(sum("accel_calls_total", {at_client, {"status", "cancelled"}}), 1);
-    EXPECT_EQ(sum("accel_calls_total", {at_client, {"status", "timed_out"}}), 1);
-    EXPECT_EQ(sum("accel_calls_total", {at_client}), 2);
-    EXPECT_EQ(sum("accel_calls_in_flight"), 0);
-    held.clear();
-}
-
-TEST_P(counting, answers_to_lost_clients_are_counted) {
-    held_exchanges held;
-    listen({{}, held.keeper()});
-    {
-        auto client = connect();
-        client.send_seed(10, 1);
-        ASSERT_TRUE(held.wait_for(1));
-        client.forget();
-    }
+    for (const char* gauge : {"accel_channels", "accel_sessions", "accel_servers"}) EXPECT_EQ(sum(gauge), 1) << gauge;
+    for (int i = 0; i < 3; ++i) (void)held.take().reply(0);
+    while (client->open_calls() > 2) EXPECT_EQ(client->release(client->next().id), status::ok);
+    EXPECT_EQ(sum("accel_calls_in_flight"), 2);
+    EXPECT_TRUE(comes_to("accel_exchanges_open", {}, 2));
+    client->forget();
+    client.reset();
     ASSERT_TRUE(comes_to("accel_sessions", {}, 0));
-    (void)held.take().reply(std::size_t{0});
-    EXPECT_TRUE(comes_to("accel_calls_total", {at_server, {"status", "peer_lost"}}, 1));
-    EXPECT_TRUE(comes_to("accel_exchanges_open", {}, 0));
-    EXPECT_EQ(sum("accel_calls_total", {at_server}), 1);
-}
-
-TEST_P(counting, refused_submissions_are_not_counted) {
-    listen({{}, echo});
-    auto client = connect();
-    call_view call;
-    ASSERT_EQ(client.begin(call), status::ok);
-    const tensor beyond{{}, 1, 0, {1000}};
-    EXPECT_EQ(client.submit(call.id, 10, {.tensors = {&beyond, 1}}), status::invalid_argument);
-    EXPECT_EQ(client.submit(call.id, 1 << 20), status::message_too_large);
-    EXPECT_EQ(sum("accel_calls_in_flight"), 0);
-    EXPECT_EQ(client->statistics().submitted, 0U);
-    EXPECT_EQ(client.release(call.id), status::ok);
-}
-
-TEST_P(counting, each_target_has_its_series) {
-    listen({{{"resnet", echo}, {"bert", echo}, {"quotes\"and\\more", echo}}, echo});
-    auto client = connect();
-    for (const char* name : {"resnet", "bert", "quotes\"and\\more"}) ASSERT_TRUE(client->resolve(name).ok());
-    for (int round = 0; round < 3; ++round) {
-        EXPECT_EQ(call(client, 100, {.target = target_of("resnet")}), status::ok);
-        EXPECT_EQ(call(client, 10, {.target = target_of("bert")}), status::ok);
-        EXPECT_EQ(call(client, 1), status::ok);
-    }
-    EXPECT_EQ(call(client, 5, {.target = target_of("quotes\"and\\more")}), status::ok);
-    for (const label& role : {at_client, at_server}) {
-        EXPECT_TRUE(comes_to("accel_request_bytes_total", {role, {"target", "resnet"}}, 300)) << role.second;
-        EXPECT_TRUE(comes_to("accel_request_bytes_total", {role, {"target", "bert"}}, 30)) << role.second;
-        EXPECT_TRUE(comes_to("accel_request_bytes_total", {role, {"target", ""}}, 3)) << role.second;
-        EXPECT_TRUE(comes_to("accel_calls_total", {role, {"target", "quotes\"and\\more"}}, 1)) << role.second;
-    }
-    const std::string text = prometheus_text(context_.metrics());
-    EXPECT_NE(text.find("target=\"quotes\\\"and\\\\more\""), std::string::npos) << text;
+    for (int i = 0; i < 2; ++i) (void)held.take().reply(std::size_t{0});
+    EXPECT_TRUE(comes_to("accel_calls_total", {at_server, {"status", "peer_lost"}}, 2));
+    EXPECT_EQ(sum("accel_calls_total", {at_server}), 5);
+    for (const char* gauge : {"accel_calls_in_flight", "accel_exchanges_open", "accel_channels"})
+        EXPECT_TRUE(comes_to(gauge, {}, 0)) << gauge;
 }
 
 TEST_P(counting, more_targets_than_a_channel_counts_apart_share_a_series) {
@@ -229,38 +280,6 @@ TEST_P(counting, refused_calls_are_counted_at_their_target) {
     EXPECT_EQ(client.finish(status::ok), 1U);
 }
 
-/// A call counts once, however many parts its response has. A slot that had a part counts the next call as its own.
-TEST_P(counting, parts_are_counted_apart_from_calls) {
-    const auto three_parts = [](exchange one) {
-        for (int i = 0; i < 3; ++i) {
-            EXPECT_FALSE(one.part().empty());
-            EXPECT_EQ(one.send(100), status::ok);
-        }
-        (void)one.reply(std::size_t{7});
-    };
-    listen({{{"tokens", three_parts}, {"echo", echo}}, echo});
-    auto client = connect();
-    for (int round = 0; round < 4; ++round) {
-        call_view call;
-        ASSERT_EQ(client.begin(call), status::ok);
-        ASSERT_EQ(client.submit(call.id, 10, {.target = target_of("tokens"), .parts = 3}), status::ok);
-        EXPECT_EQ(client.finish(status::ok), 4U);
-        for (int i = 0; i < 8; ++i) EXPECT_EQ(this->call(client, 1, {.target = target_of("echo")}), status::ok);
-    }
-    for (const label& role : {at_client, at_server}) {
-        const label tokens{"target", "tokens"};
-        EXPECT_TRUE(comes_to("accel_calls_total", {role, tokens, ok}, 4)) << role.second;
-        EXPECT_TRUE(comes_to("accel_response_parts_total", {role, tokens}, 12)) << role.second;
-        EXPECT_EQ(sum("accel_response_parts_total", {role}), 12) << role.second;
-        EXPECT_TRUE(comes_to("accel_response_bytes_total", {role, tokens}, 4 * 307)) << role.second;
-        EXPECT_TRUE(comes_to("accel_request_bytes_total", {role, tokens}, 40)) << role.second;
-        EXPECT_TRUE(comes_to("accel_calls_total", {role, {"target", "echo"}, ok}, 32)) << role.second;
-    }
-    EXPECT_EQ(sum("accel_stage_seconds", {at_client, {"stage", "total"}}), 36);
-    EXPECT_EQ(sum("accel_calls_in_flight"), 0);
-    EXPECT_TRUE(comes_to("accel_exchanges_open", {}, 0));
-}
-
 /// Counters never fall: what has ended stays in the sums, gauges do not.
 TEST_P(counting, counters_keep_the_calls_of_ended_channels_and_servers) {
     for (int round = 1; round <= 3; ++round) {
@@ -311,16 +330,6 @@ TEST_P(counting, snapshots_while_calls_run_never_fall) {
     EXPECT_TRUE(comes_to("accel_calls_total", {at_server, ok}, 600));
 }
 
-TEST_P(counting, blocking_calls_count_too) {
-    listen({{}, echo});
-    auto client = connect();
-    std::vector<std::byte> request(100);
-    for (int i = 0; i < 3; ++i) EXPECT_TRUE(client->call(request).ok());
-    EXPECT_EQ(sum("accel_calls_total", {at_client, ok}), 3);
-    EXPECT_EQ(sum("accel_request_bytes_total", {at_client}), 300);
-    EXPECT_EQ(sum("accel_calls_in_flight"), 0);
-}
-
 TEST_P(counting, bytes_of_ranges_are_copied_where_the_transport_does_not_take_them) {
     constexpr std::size_t each = 1'000;
     listen({{}, echo});
@@ -342,6 +351,19 @@ TEST_P(counting, a_context_without_metrics_counts_nothing) {
     EXPECT_EQ(call(client, 10), status::ok);
     EXPECT_TRUE(r.ctx().metrics().families.empty());
     EXPECT_EQ(prometheus_text(r.ctx().metrics()), "");
+}
+
+TEST_P(counting, refused_submissions_are_not_counted) {
+    listen({{}, echo});
+    auto client = connect();
+    call_view call;
+    ASSERT_EQ(client.begin(call), status::ok);
+    const tensor beyond{{}, 1, 0, {1000}};
+    EXPECT_EQ(client.submit(call.id, 10, {.tensors = {&beyond, 1}}), status::invalid_argument);
+    EXPECT_EQ(client.submit(call.id, 1 << 20), status::message_too_large);
+    EXPECT_EQ(sum("accel_calls_in_flight"), 0);
+    EXPECT_EQ(client->statistics().submitted, 0U);
+    EXPECT_EQ(client.release(call.id), status::ok);
 }
 
 ACCEL_INSTANTIATE(counting, all_backends);

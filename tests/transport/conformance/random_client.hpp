@@ -215,7 +215,7 @@ class random_client {
         }
         if (unread_.empty()) return;
         std::swap(unread_[draw(unread_.size())], unread_.back());
-        const unread one = std::move(unread_.back());
+        const unread one = unread_.back();
         unread_.pop_back();
         EXPECT_TRUE(!one.in_place || matches(one.what.response, one.seed)) << "it was to stay until its release";
         EXPECT_TRUE(one.what.trace == nullptr || *one.what.trace == one.trace);
@@ -268,8 +268,8 @@ class random_client {
         EXPECT_EQ((*channel_)->resolve("nobody").code(), status::not_found);
     }
     void move() {
-        checked_channel elsewhere(std::move(*channel_));
-        channel_.emplace(std::move(elsewhere));
+        checked_channel moved(std::move(*channel_));
+        channel_.emplace(std::move(moved));
     }
     /// Some of its calls are answered by the thread that calls this.
     [[nodiscard]] bool needs_this_thread() const {

@@ -52,29 +52,6 @@ TEST_P(readers, a_slow_reader_does_not_delay_other_clients) {
     }
 }
 
-TEST_P(readers, a_client_that_never_reads_ends_cleanly) {
-    rig r(GetParam(), answer_length);
-    {
-        auto never = r.connect(large_client());
-        for (std::uint64_t i = 0; i < never->slots(); ++i) ask(never, large, i);
-        auto quick = r.connect();
-        ask(quick, 10, 1);
-        EXPECT_EQ(quick.finish(status::ok), 1U);
-        never.forget();
-    }
-    EXPECT_TRUE(eventually(patience(5s), [&] { return r.served().statistics().sessions == 0; }));
-}
-
-TEST_P(readers, small_answers_do_not_wait_long_for_large_answers) {
-    rig r(GetParam(), answer_length);
-    auto client = r.connect(large_client());
-    for (int round = 0; round < effort(10); ++round) {
-        for (std::uint64_t i = 0; i < client->slots() - 1; ++i) ask(client, large, i);
-        ask(client, 8, 99);
-        EXPECT_EQ(client.finish(status::ok), client->slots());
-    }
-}
-
 TEST_P(readers, a_slow_server_gets_every_request_whole) {
     std::atomic<unsigned> wrong{0};
     rig r(GetParam(), [&](exchange one) {

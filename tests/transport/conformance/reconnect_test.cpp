@@ -39,7 +39,13 @@ TEST_P(reconnecting, a_channel_reconnects_after_a_restart_on_the_same_port) {
     ASSERT_TRUE(connected) << connected.error().message;
     checked_channel client(std::move(connected).value());
     for (std::uint64_t i = 0; i < 5; ++i) client.send_seed(100, i);
-    ASSERT_TRUE(eventually(patience(5s), [&] { return first->requests() == 5; }));
+    const call_id abandoned = client.send_seed(100, 5);
+    ASSERT_TRUE(eventually(patience(5s), [&] { return first->requests() == 6; }));
+    ASSERT_EQ(client.cancel(abandoned), status::ok);
+    const completion cancelled = client.next();
+    EXPECT_EQ(cancelled.status, status::cancelled);
+    EXPECT_EQ(client.release(cancelled.id), status::ok);
+    EXPECT_EQ(client->statistics().quarantined, 1U);
     first->kill();
     EXPECT_EQ(client.finish(status::peer_lost), 5U);
     call_view call;
@@ -49,6 +55,7 @@ TEST_P(reconnecting, a_channel_reconnects_after_a_restart_on_the_same_port) {
     ASSERT_EQ(second.uri(), uri);
     ASSERT_TRUE(comes_back(client));
     EXPECT_EQ(client->statistics().reconnects, 1U);
+    EXPECT_EQ(client->statistics().quarantined, 0U) << "the late answer will never come";
     EXPECT_EQ(second.requests(), 0U) << "a request was sent again behind the application's back";
     for (std::uint64_t i = 0; i < 50; ++i) {
         client.send_seed(1000, i);
@@ -75,6 +82,7 @@ TEST_P(reconnecting, blocking_calls_alone_reconnect_a_channel) {
     EXPECT_TRUE(eventually(until_hung(), [&] { return client->call({}).ok(); }));
 }
 
+/// A response stays until its release, and a begun call begun, whatever happens meanwhile.
 TEST_P(reconnecting, a_channel_reconnects_again_and_again) {
     auto server = std::make_unique<server_process>(GetParam().listen_uri(), "echo", calm());
     const std::string uri = server->uri();
@@ -82,8 +90,13 @@ TEST_P(reconnecting, a_channel_reconnects_again_and_again) {
     auto connected = channel::connect(ctx, uri, client_options());
     ASSERT_TRUE(connected) << connected.error().message;
     checked_channel client(std::move(connected).value());
+    client.send_seed(30'000, 5);
+    const completion kept = client.next();
+    ASSERT_EQ(kept.status, status::ok);
+    call_view begun;
+    ASSERT_EQ(client.begin(begun), status::ok);
     for (std::uint64_t round = 0; round < 4; ++round) {
-        for (std::uint64_t i = 0; i < client->slots(); ++i) client.send_seed(50'000, i);
+        for (std::uint64_t i = 0; i < client->slots() - 2; ++i) client.send_seed(50'000, i);
         server->kill();
         while (client.open_calls() > 0) {
             const completion c = client.next();
@@ -98,65 +111,16 @@ TEST_P(reconnecting, a_channel_reconnects_again_and_again) {
         }));
         server = std::make_unique<server_process>(uri, "echo", calm());
         ASSERT_TRUE(comes_back(client));
-        client.send_seed(10, 1);
-        EXPECT_EQ(client.finish(status::ok), 1U);
-        EXPECT_EQ(server->requests(), 1U);
+        for (std::uint64_t i = 0; i < 20; ++i) {
+            client.send_seed(30'000, i);
+            EXPECT_EQ(client.finish(status::ok), 1U);
+        }
+        EXPECT_EQ(server->requests(), 20U);
+        EXPECT_TRUE(matches(kept.response, 5));
     }
     EXPECT_EQ(client->statistics().reconnects, 4U);
-    EXPECT_TRUE(client.all_slots_free());
-}
-
-TEST_P(reconnecting, a_response_is_readable_until_its_release_even_across_a_loss) {
-    auto server = std::make_unique<server_process>(GetParam().listen_uri(), "echo", calm());
-    const std::string uri = server->uri();
-    context ctx = quiet_context();
-    auto connected = channel::connect(ctx, uri, client_options());
-    ASSERT_TRUE(connected) << connected.error().message;
-    checked_channel client(std::move(connected).value());
-    client.send_seed(30'000, 5);
-    const completion kept = client.next();
-    ASSERT_EQ(kept.status, status::ok);
-    call_view begun;
-    ASSERT_EQ(client.begin(begun), status::ok);
-    server->kill();
-    ASSERT_TRUE(eventually(until_hung(), [&] {
-        completion none;
-        EXPECT_EQ(client.wait({&none, 1}, 1ms), 0U);
-        return !client->connected();
-    }));
-    server = std::make_unique<server_process>(uri, "echo", calm());
-    ASSERT_TRUE(comes_back(client));
-    for (std::uint64_t i = 0; i < 20; ++i) {
-        client.send_seed(30'000, i);
-        EXPECT_EQ(client.finish(status::ok), 1U);
-    }
-    EXPECT_TRUE(matches(kept.response, 5));
     EXPECT_EQ(client.release(kept.id), status::ok);
     EXPECT_EQ(client.release(begun.id), status::ok);
-    EXPECT_TRUE(client.all_slots_free());
-}
-
-TEST_P(reconnecting, a_slot_in_quarantine_is_free_on_the_next_connection) {
-    auto server = std::make_unique<server_process>(GetParam().listen_uri(), "hold", calm());
-    const std::string uri = server->uri();
-    context ctx = quiet_context();
-    auto connected = channel::connect(ctx, uri, client_options());
-    ASSERT_TRUE(connected) << connected.error().message;
-    checked_channel client(std::move(connected).value());
-    const call_id abandoned = client.send_seed(100, 1);
-    ASSERT_TRUE(eventually(patience(5s), [&] { return server->requests() == 1; }));
-    ASSERT_EQ(client.cancel(abandoned), status::ok);
-    EXPECT_EQ(client.finish(status::cancelled), 1U);
-    EXPECT_EQ(client->statistics().quarantined, 1U);
-    server->kill();
-    ASSERT_TRUE(eventually(until_hung(), [&] {
-        completion none;
-        EXPECT_EQ(client.wait({&none, 1}, 1ms), 0U);
-        return !client->connected();
-    }));
-    server = std::make_unique<server_process>(uri, "echo", calm());
-    ASSERT_TRUE(comes_back(client));
-    EXPECT_EQ(client->statistics().quarantined, 0U);
     EXPECT_TRUE(client.all_slots_free());
 }
 

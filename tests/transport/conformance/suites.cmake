@@ -3,7 +3,6 @@
 # folder plus one line below: file, suite's name in GoogleTest, label.
 set(every_backend
   "sizes         sizes          conformance"
-  "slots         slots          conformance"
   "random        random_calls   conformance"
   "deadline      deadlines      conformance"
   "cancel        cancelling     conformance"

@@ -2,9 +2,11 @@
 // Requests that name their target: each comes to the handler of that name, and others get `not_found`.
 #include "rig.hpp"
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace accel::tests {
@@ -44,86 +46,51 @@ class targets : public on_every_backend {
     std::atomic<int> served_{0};
 };
 
-TEST_P(targets, each_name_has_its_handler) {
-    listen({{{"resnet", tell(1)}, {"bert", tell(2)}, {"a/b.c:d", tell(3)}}, tell(4)});
-    auto client = connect();
-    const auto resnet = client->resolve("resnet");
-    const auto bert = client->resolve("bert");
-    const auto other = client->resolve("a/b.c:d");
-    ASSERT_TRUE(resnet.ok() && bert.ok() && other.ok());
-    EXPECT_EQ(*result<target>(resnet), target_of("resnet")) << "a kernel can compute the same";
-    for (int round = 0; round < 3; ++round) {
-        EXPECT_EQ(outcome(client, resnet.value()).code, 1U);
-        EXPECT_EQ(outcome(client, bert.value()).code, 2U);
-        EXPECT_EQ(outcome(client, other.value()).code, 3U);
-        EXPECT_EQ(outcome(client, {}).code, 4U) << "without a target";
+/// No handler sees another's request, whichever targets a server has.
+TEST_P(targets, requests_reach_the_handler_of_their_target_or_none) {
+    constexpr std::array<std::string_view, 4> names{"resnet", "bert", "a/b.c:d", ""};
+    for (std::uint32_t served = 1; served < 1U << names.size(); ++served) {
+        SCOPED_TRACE(served);
+        const auto serves = [served](std::size_t which) { return (served >> which & 1U) != 0; };
+        service_table services;
+        for (std::size_t i = 0; i < names.size(); ++i) {
+            if (!serves(i)) continue;
+            const auto code = static_cast<std::uint32_t>(10 + i);
+            if (names.at(i).empty())
+                services.unnamed = tell(code);
+            else
+                services.named.push_back({std::string(names.at(i)), tell(code)});
+        }
+        served_ = 0;
+        listen(services);
+        auto client = connect();
+        int refused = 0;
+        std::uint64_t not_found = 0;  // of the names that this server lacks
+        for (std::size_t i = 0; i < 2 * names.size(); ++i) {
+            const std::string_view name = names.at(i % names.size());
+            const completion c = outcome(client, name.empty() ? target{} : target_of(name));
+            const bool found = serves(i % names.size());
+            refused += found ? 0 : 1;
+            not_found += found || name.empty() ? 0U : 1U;
+            EXPECT_EQ(c.status, found ? status::application_error : status::not_found) << name;
+            EXPECT_EQ(c.code, found ? 10 + i % names.size() : unseen_code) << name;
+        }
+        EXPECT_EQ(served_.load(), static_cast<int>(2 * names.size()) - refused);
+        EXPECT_TRUE(eventually([&] { return server_->statistics().not_found == not_found; }));
+        EXPECT_TRUE(client.all_slots_free());
     }
-    EXPECT_EQ(served_.load(), 12);
-}
-
-TEST_P(targets, an_unknown_name_is_not_found) {
-    listen({{{"resnet", tell(1)}}, tell(2)});
-    auto client = connect();
-    const auto unknown = client->resolve("resnet50");
-    ASSERT_EQ(unknown.code(), status::not_found);
-    EXPECT_NE(unknown.error().message.find("resnet50"), std::string::npos) << unknown.error().message;
-    const completion c = outcome(client, target_of("resnet50"));
-    EXPECT_EQ(c.status, status::not_found);
-    EXPECT_TRUE(c.response.empty());
-    EXPECT_EQ(served_.load(), 0) << "no handler saw it";
-    EXPECT_TRUE(eventually(patience(5s), [&] { return server_->statistics().not_found == 1; }));
-    EXPECT_EQ(outcome(client, target_of("resnet")).code, 1U) << "the session goes on";
-    EXPECT_TRUE(client.all_slots_free());
-}
-
-TEST_P(targets, a_server_may_have_nothing_for_requests_without_a_name) {
-    listen({{{"resnet", tell(1)}}});
-    auto client = connect();
-    EXPECT_EQ(outcome(client, {}).status, status::not_found);
-    EXPECT_EQ(outcome(client, target_of("resnet")).code, 1U);
-}
-
-TEST_P(targets, a_server_with_one_handler_has_no_names) {
-    listen({{}, echo});
-    auto client = connect();
-    EXPECT_EQ(client->resolve("resnet").code(), status::not_found);
-    EXPECT_EQ(outcome(client, target_of("resnet")).status, status::not_found);
-    EXPECT_EQ(outcome(client, {}).status, status::ok);
-}
-
-TEST_P(targets, lent_memory_goes_to_its_target_too) {
-    listen({{{"echo", echo}}, tell(1)});
-    auto client = connect();
-    auto memory = context_.allocate(2000);
-    ASSERT_TRUE(memory.ok());
-    fill({memory->data(), 1000}, 7);
-    call_view call;
-    ASSERT_EQ(client.begin(call), status::ok);
-    const submit_options options{.response_into = memory->part(1000, 1000).value(), .target = target_of("echo")};
-    ASSERT_EQ(client.submit(call.id, memory->part(0, 1000).value(), options), status::ok);
-    const completion c = client.next();
-    ASSERT_EQ(c.status, status::ok);
-    EXPECT_TRUE(matches(c.response, 7));
-    EXPECT_EQ(c.response.data(), memory->data() + 1000);
-    EXPECT_EQ(client.release(c.id), status::ok);
-}
-
-TEST_P(targets, a_blocking_call_names_its_target) {
-    listen({{{"echo", echo}}});
-    auto client = connect();
-    std::vector<std::byte> request(500);
-    fill(request, 3);
-    auto answer = client->call(request, {.target = target_of("echo")});
-    ASSERT_TRUE(answer.ok()) << answer.error().message;
-    EXPECT_TRUE(matches(answer->bytes(), 3));
-    EXPECT_EQ(client->call(request, {.target = target_of("reply")}).code(), status::not_found);
 }
 
 /// Channels in all states, and names of all kinds.
 TEST_P(targets, resolving_has_typed_failures) {
     listen({{{std::string(max_target_bytes, 'n'), echo}}});
     auto client = connect();
-    EXPECT_TRUE(client->resolve(std::string(max_target_bytes, 'n')).ok());
+    const auto found = client->resolve(std::string(max_target_bytes, 'n'));
+    ASSERT_TRUE(found.ok());
+    EXPECT_EQ(*result<target>(found), target_of(std::string(max_target_bytes, 'n'))) << "a kernel can compute the same";
+    const auto unknown = client->resolve("resnet50");
+    ASSERT_EQ(unknown.code(), status::not_found);
+    EXPECT_NE(unknown.error().message.find("resnet50"), std::string::npos) << unknown.error().message;
     for (const std::string& wrong : {std::string{}, std::string("a b"), std::string("a\n"), std::string("\xc3\xa9"),
                                      std::string("a\0b", 3), std::string(max_target_bytes + 1, 'n')})
         EXPECT_EQ(client->resolve(wrong).code(), status::invalid_argument) << wrong;

@@ -20,7 +20,7 @@ tensor_list some(std::uint32_t count) {
     return out;
 }
 
-/// One behind the other from the first byte on, without room for a table. How long the payload is.
+/// One after the other from the first byte on, without room for a table. How long the payload is.
 std::size_t pack(tensor_list& list) {
     std::uint64_t end = 0;
     for (tensor& each : list) {
@@ -65,13 +65,6 @@ struct described : on_every_backend {
             answer(std::move(one));
         });
     }
-    /// Answers with a payload of so many bytes that holds these tensors, or says how describing them has failed.
-    static std::function<void(exchange)> answering(const tensor_list& list, std::size_t length) {
-        return [list, length](exchange one) {
-            const status told = one.describe(length, list);
-            (void)(told == status::ok ? one.reply(length) : one.fail(told));
-        };
-    }
     /// What a response says of its tensors.
     static reading tensors_of(checked_channel& client, const completion& c) {
         return read_all([&](std::span<tensor> out, std::size_t& count) { return client->tensors(c, out, count); });
@@ -92,7 +85,19 @@ struct described : on_every_backend {
     template <class Value>
     void set(Value& shared, Value to) {
         const std::lock_guard held(guard);
-        shared = to;
+        shared = std::move(to);
+    }
+    /// A description that fits into a header needs none of the payload. A longer one is a table there, which only the
+    /// end that has the bytes can write and read.
+    static void expect_read(const reading& got, const tensor_list& sent, bool has_bytes) {
+        const bool none = sent.empty();
+        const bool table = sent.size() > 4;
+        if (!has_bytes && (none || table)) {
+            EXPECT_EQ(got.outcome, status::unsupported);
+        } else {
+            EXPECT_EQ(got.outcome, none ? status::not_found : status::ok);
+            expect_same(got.list, sent);
+        }
     }
     std::mutex guard;  ///< of all that handlers and tests share
 
@@ -101,123 +106,78 @@ struct described : on_every_backend {
     bool on_host = true;
 };
 
-TEST_P(described, up_to_four_tensors_of_rank_six_need_no_room_in_the_payload) {
-    for (std::uint32_t count = 1; count <= 4; ++count) {
-        tensor_list asked = some(count);
-        tensor_list answered = some(5 - count);
-        const std::size_t length = pack(asked);
-        const std::size_t answer_length = pack(answered);
-        rig server = serving(answering(answered, answer_length));
-        auto client = server.connect();
-        const completion c = call(client, length, asked);
-        ASSERT_EQ(c.status, status::ok);
-        EXPECT_EQ(saw().outcome, status::ok);
-        expect_same(saw().list, asked);
-        const reading back = tensors_of(client, c);
-        EXPECT_EQ(back.outcome, status::ok);
-        expect_same(back.list, answered);
-        EXPECT_EQ(client.release(c.id), status::ok);
+/// Tensors with the payload that they lie in.
+struct described_payload {
+    tensor_list list;
+    std::size_t length;
+    explicit described_payload(std::uint64_t random) : list(some(count_of(random))) {
+        length = has_table() ? place_tensors(list) : pack(list);
+        if (list.empty()) length = random / 16 % 100;
     }
-}
-
-/// A table does, which only the end that has the bytes can write and read.
-TEST_P(described, many_tensors_travel_in_the_payload) {
-    tensor_list many = some(max_tensors);
-    const std::size_t length = place_tensors(many);
-    rig server = serving(answering(many, length));
-    auto client = server.connect();
-    const completion c = call(client, length, many);
-    if (!is_on_host()) {
-        EXPECT_EQ(saw().outcome, status::unsupported);
-        EXPECT_EQ(c.status, status::unsupported) << "the handler could not describe its answer";
-    } else {
-        EXPECT_EQ(saw().outcome, status::ok);
-        expect_same(saw().list, many);
-        ASSERT_EQ(c.status, status::ok);
-        const reading back = tensors_of(client, c);
-        EXPECT_EQ(back.outcome, status::ok);
-        expect_same(back.list, many);
+    [[nodiscard]] bool has_table() const { return list.size() > 4; }
+    static std::uint32_t count_of(std::uint64_t random) {
+        constexpr std::array<std::uint32_t, 8> counts{0, 1, 2, 3, 4, 17, 17, max_tensors};
+        return counts.at(random % counts.size());
     }
-    EXPECT_EQ(client.release(c.id), status::ok);
-}
+};
 
-TEST_P(described, payload_follows_its_description) {
-    tensor_list list = some(2);
-    const std::size_t length = pack(list);
-    rig server = serving([&](exchange one) {
-        const std::size_t sent = one.request().size();
-        copy(one.response(), one.request());
-        (void)one.describe(sent, list);
-        (void)one.reply(sent);
-    });
-    auto client = server.connect();
-    for (std::uint64_t seed = 0; seed < 20; ++seed) {
-        client.send_seed(length, seed, {.tensors = list});
-        const completion c = client.next();
-        ASSERT_EQ(c.status, status::ok);
-        EXPECT_TRUE(matches(c.response, seed));
-        expect_same(tensors_of(client, c).list, list);
-        EXPECT_EQ(client.release(c.id), status::ok);
-    }
-}
-
-TEST_P(described, lent_memory_is_described_too) {
-    constexpr std::size_t size = 8000;
-    tensor_list list = some(3);
-    (void)pack(list);
-    list[2] = {{}, 2, 800, {30, 60}};
+/// Whatever call was in the slot before, wherever the payload and the response lie, and however many there are.
+TEST_P(described, tensors_travel_with_their_message_and_no_other) {
     std::atomic<std::uint32_t> leases{0};
-    slice answer;
+    region lent;
     rig server = serving([&](exchange one) {
-        (void)one.describe(answer, list);
-        (void)one.reply(answer, leases);
+        const described_payload answer(mix(one.trace_id()));
+        const slice from = one.trace_id() % 2 == 0 ? slice{} : lent.part(0, answer.length).value();
+        std::array<tensor, 1> small;
+        std::size_t told = 0;
+        const described_payload asked(one.trace_id());
+        if (asked.list.size() > 1 && asked.list.size() <= 4) {
+            EXPECT_EQ(one.tensors(small, told), status::message_too_large);
+            EXPECT_EQ(told, asked.list.size());
+        }
+        EXPECT_TRUE(asked.has_table() || matches(one.request(), one.trace_id()));
+        fill(from.empty() ? one.response().first(answer.length) : from.bytes(), ~one.trace_id());
+        status said = status::ok;
+        if (!answer.list.empty())
+            said = from.empty() ? one.describe(answer.length, answer.list) : one.describe(from, answer.list);
+        if (said != status::ok) return static_cast<void>(one.fail(said));
+        (void)(from.empty() ? one.reply(answer.length) : one.reply(from, leases));
     });
-    auto memory = server.ctx().allocate(3 * size);
+    auto memory = server.ctx().allocate(48 << 10);
     ASSERT_TRUE(memory.ok());
-    set(answer, memory->part(size, size).value());
-    fill(memory->part(size, size).value().bytes(), 5);
-    {
-        auto client = server.connect();
-        for (const bool placed : {true, false}) {
-            call_view view;
-            ASSERT_EQ(client.begin(view), status::ok);
-            submit_options options{.tensors = list};
-            if (placed) options.response_into = memory->part(2 * size, size).value();
-            ASSERT_EQ(client.submit(view.id, memory->part(0, size).value(), options), status::ok);
-            const completion c = client.next();
-            ASSERT_EQ(c.status, status::ok);
-            EXPECT_EQ(saw().outcome, status::ok);
-            expect_same(saw().list, list);
-            EXPECT_TRUE(matches(c.response, 5));
-            expect_same(tensors_of(client, c).list, list);
+    set(lent, server.ctx().allocate(16 << 10).value());
+    channel_options few_slots = calm_client();
+    few_slots.slots = 2;
+    auto client = server.connect(few_slots);
+    for (std::uint64_t i = 1; i <= 200; ++i) {
+        SCOPED_TRACE(i);
+        const described_payload asked(i), answer(mix(i));
+        submit_options options{.trace_id = i, .tensors = asked.list};
+        if (mix(i) / 8 % 2 == 0) options.response_into = memory->part(0, 16 << 10).value();
+        call_view view;
+        ASSERT_EQ(client.begin(view), status::ok);
+        const bool lends = mix(i) / 16 % 2 == 0;
+        const slice payload = memory->part(16 << 10, asked.length).value();
+        fill(lends ? payload.bytes() : view.request.first(asked.length), i);
+        ASSERT_EQ(lends ? client.submit(view.id, payload, options) : client.submit(view.id, asked.length, options),
+                  status::ok);
+        const completion c = client.next();
+        expect_read(saw(), asked.list, is_on_host());
+        if (answer.list.size() > 4 && !is_on_host() && c.status == status::unsupported) {
             EXPECT_EQ(client.release(c.id), status::ok);
+            continue;
         }
-        EXPECT_TRUE(eventually(patience(5s), [&] { return leases.load() == 0; }));
+        ASSERT_EQ(c.status, status::ok);
+        EXPECT_EQ(c.response.size(), answer.length);
+        EXPECT_TRUE(answer.has_table() || matches(c.response, ~i));
+        expect_read(tensors_of(client, c), answer.list, true);
+        std::size_t count = 0;
+        EXPECT_EQ(client->tensors(c, {}, count), answer.list.empty() ? status::not_found : status::message_too_large);
+        EXPECT_EQ(count, answer.list.size());
+        EXPECT_EQ(client.release(c.id), status::ok);
     }
-}
-
-TEST_P(described, a_description_belongs_to_one_message) {
-    tensor_list list = some(1);
-    const std::size_t length = pack(list);
-    bool describes = true;
-    rig server = serving([&](exchange one) {
-        if (describes) (void)one.describe(length, list);
-        (void)one.reply(length);
-    });
-    channel_options one_slot = calm_client();
-    one_slot.slots = 1;
-    auto client = server.connect(one_slot);
-    for (int round = 0; round < 3; ++round) {
-        for (const bool tells : {true, false}) {
-            set(describes, tells);
-            client.send_seed(length, 1, tells ? submit_options{.tensors = list} : submit_options{});
-            const completion c = client.next();
-            const status nothing = is_on_host() ? status::not_found : status::unsupported;
-            EXPECT_EQ(saw().outcome, tells ? status::ok : nothing);
-            EXPECT_EQ(tensors_of(client, c).outcome, tells ? status::ok : status::not_found);
-            EXPECT_EQ(client.release(c.id), status::ok);
-        }
-    }
+    EXPECT_TRUE(client.all_slots_free());
+    EXPECT_TRUE(eventually([&] { return leases.load() == 0; }));
 }
 
 TEST_P(described, the_last_description_is_sent_and_a_failure_carries_none) {
@@ -237,6 +197,13 @@ TEST_P(described, the_last_description_is_sent_and_a_failure_carries_none) {
     completion c = call(client, length, first);
     expect_same(tensors_of(client, c).list, last);
     EXPECT_EQ(client.release(c.id), status::ok);
+    {
+        const auto blocking = client->call(std::vector<std::byte>(length), {.tensors = first});
+        ASSERT_TRUE(blocking.ok());
+        expect_same(
+            read_all([&](std::span<tensor> out, std::size_t& n) { return blocking.value().tensors(out, n); }).list,
+            last);
+    }
     set(fails, true);
     c = call(client, length, first);
     EXPECT_EQ(c.status, status::application_error);
@@ -271,44 +238,6 @@ TEST_P(described, wrong_descriptions_send_nothing) {
     expect_same(saw().list, good);
     EXPECT_EQ(client.release(c.id), status::ok);
     EXPECT_EQ(tensors_of(client, c).outcome, status::invalid_state) << "after its release";
-}
-
-TEST_P(described, a_reader_with_too_little_room_learns_the_number_of_tensors) {
-    tensor_list list = some(4);
-    const std::size_t length = pack(list);
-    std::size_t told = 0;
-    status outcome = status::again;
-    rig server = serving([&](exchange one) {
-        std::array<tensor, 3> out;
-        outcome = one.tensors(out, told);
-        (void)one.describe(length, list);
-        (void)one.reply(length);
-    });
-    auto client = server.connect();
-    const completion c = call(client, length, list);
-    {
-        const std::lock_guard held(guard);
-        EXPECT_EQ(outcome, status::message_too_large);
-        EXPECT_EQ(told, 4U);
-    }
-    std::size_t count = 0;
-    EXPECT_EQ(client->tensors(c, {}, count), status::message_too_large);
-    EXPECT_EQ(count, 4U);
-    EXPECT_EQ(client.release(c.id), status::ok);
-}
-
-TEST_P(described, a_blocking_call_has_tensors) {
-    tensor_list list = some(2);
-    std::vector<std::byte> request(pack(list));
-    rig server = serving(answering(list, request.size()));
-    auto client = server.connect();
-    auto answer = client->call(request, {.tensors = list});
-    ASSERT_TRUE(answer.ok()) << answer.error().message;
-    expect_same(saw().list, list);
-    std::array<tensor, 2> out;
-    std::size_t count = 0;
-    EXPECT_EQ(answer->tensors(out, count), status::ok);
-    expect_same({out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count)}, list);
 }
 
 ACCEL_INSTANTIATE(described, all_backends);

@@ -72,19 +72,6 @@ TEST_P(timelines, time_in_the_queue_is_reported) {
     EXPECT_GE(longest, 20ms) << "the last of four waits for the other three";
 }
 
-TEST_P(timelines, a_call_without_an_answer_reports_its_total_time) {
-    held_exchanges held;
-    rig r(GetParam(), held.keeper());
-    auto client = r.connect();
-    client.send_seed(10, 1, {.timeout = 100ms});
-    const completion c = client.next();
-    EXPECT_EQ(c.status, status::timed_out);
-    EXPECT_GE(c.timeline.total, 100ms);
-    EXPECT_EQ(c.timeline.server, 0ns);
-    (void)reaches_its_handler(r, held);
-    held.clear();
-}
-
 TEST_P(timelines, senseless_records_do_no_harm) {
     rig r(GetParam(), [](exchange one) {
         one.record(stage::copy, -5ms);

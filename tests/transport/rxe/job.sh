@@ -103,7 +103,7 @@ if [[ ${ACCEL_TEST_SCOPE:-} != weekly ]]; then
     ((failed == 0))
     exit
 fi
-of_calls=(sizes slots random_calls answers deadlines cancelling reconnecting)
+of_calls=(sizes random_calls answers deadlines cancelling reconnecting)
 run_tests conformance conformance_tests "*/rdma:-backends/leaks.*:backends/faults.*" 900
 # This kernel encrypts what is sent.
 run_tests tcp_tls_links unit_tests "tcp_tls.*:kernel_tls*.*" 200
