@@ -46,6 +46,7 @@ std::vector<std::string> shared_arguments(const settings& chosen) {
     };
     for (const std::string& each : chosen.models) add("--model", each);
     for (const std::string& each : chosen.shapes) add("--shapes", each);
+    if (chosen.resident_raw) out.emplace_back("--resident-raw");
     add("--graphs", chosen.graphs ? "on" : "off");
     if (chosen.streams.per_client) add("--streams", "client");
     if (chosen.streams.number > 0) add("--streams", fmt::format("{}", chosen.streams.number));

@@ -328,20 +328,31 @@ TEST_P(faulty_batches, wrong_values_of_one_member_spare_the_others_and_errors_of
     }
 }
 
+TEST(served_model_options, a_model_has_no_larger_batches_than_it_takes) {
+    context ctx = context::open({.log = log_level::off}).value();
+    serving_options options;
+    options.max_batch = 9;
+    const auto refused = served_model::create(ctx, std::make_unique<failing_model>(status::ok), options);
+    EXPECT_EQ(refused.code(), status::invalid_argument);
+    EXPECT_EQ(refused.error().message, "'digits' takes batches of at most 8");
+    options.max_batch = 8;
+    EXPECT_TRUE(served_model::create(ctx, std::make_unique<failing_model>(status::ok), options));
+}
+
 class batched_models : public model_rig {};
 
 /// The batches wait until each of the clients has a request in them.
 TEST_P(batched_models, each_member_of_a_batch_gets_its_own_answer) {
-    constexpr std::uint32_t members = 4;
+    constexpr std::uint32_t callers = 4;
     constexpr std::uint32_t rounds = 10;
     serving_options options;
-    options.max_batch = members;
+    options.max_batch = callers;
     options.max_wait = 1h;
     serve({"mobilenet_v3"}, options);
     const model_shapes& shapes = *find_model("mobilenet_v3");
     std::atomic<int> wrong{0};
     std::vector<std::thread> clients;
-    for (std::uint32_t client = 0; client < members; ++client) {
+    for (std::uint32_t client = 0; client < callers; ++client) {
         clients.emplace_back([&, client] {
             auto to = connect();
             for (std::uint32_t i = 0; i < rounds; ++i) {
@@ -356,9 +367,13 @@ TEST_P(batched_models, each_member_of_a_batch_gets_its_own_answer) {
     for (std::thread& each : clients) each.join();
     EXPECT_EQ(wrong, 0);
     const auto seen = [this] { return registry->statistics()[0].seen.batches; };
-    // A batch is counted once its members are answered.
-    EXPECT_TRUE(eventually(patience(20s), [&] { return seen().requests == members * rounds; })) << seen().requests;
+    // A batch is counted once its callers are answered.
+    EXPECT_TRUE(eventually(patience(20s), [&] { return seen().requests == callers * rounds; })) << seen().requests;
     EXPECT_EQ(seen().batches, rounds);
+    registry->forget_statistics();
+    EXPECT_EQ(seen().batches + seen().requests + seen().refused + seen().given_up, 0U);
+    ASSERT_TRUE(registry->unload("mobilenet_v3"));
+    EXPECT_EQ(seen().batches + seen().requests, 0U) << "also once its model is gone";
 }
 
 ACCEL_MODELS_OVER_LOCAL_AND_TCP(batches);

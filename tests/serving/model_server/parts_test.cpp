@@ -2,7 +2,6 @@
 #include "model_rig.hpp"
 #include "serving/model_server/contexts.hpp"
 #include "serving/model_server/control.hpp"
-#include "serving/model_server/output.hpp"
 #include "serving/model_server/settings.hpp"
 #include "serving/model_server/warm_up.hpp"
 #include "serving/models/digits_model.hpp"
@@ -217,6 +216,78 @@ TEST(request_check, several_tensors_must_lie_consecutively_aligned_to_64_bytes) 
     EXPECT_THAT(std::string{why.text()}, HasSubstr("align them to 8 bytes"));
 }
 
+TEST(request_check, each_refusal_says_what_is_wrong_and_what_the_model_takes) {
+    const model_shapes shapes{"mine",
+                              0,
+                              {2, 3},
+                              {{{}, 1, 0, {3}}, {{}, 2, 0, {5, 7}}, {{type_code::signed_integer, 8, 1}, 0, 0, {}}},
+                              {{{}, 1, 0, {4}}}};
+    const request_check check(shapes);
+    alignas(64) const std::array<std::byte, 512> payload{};
+    const std::vector<tensor> good = inputs_of(shapes);
+    request_form form;
+    const auto said = [&](const request_parts& request) {
+        refusal why;
+        const bool taken = check.look(request, form, why);
+        EXPECT_EQ(taken, why.code() == status::ok);
+        EXPECT_EQ(taken, why.text().empty());
+        return std::string{to_string(why.code())} + ": " + std::string{why.text()};
+    };
+    const auto of = [&](const std::vector<tensor>& given) {
+        return said({status::ok, given.size(), given, payload.data(), 16});
+    };
+    const auto with = [&](std::size_t index, const auto& change) {
+        std::vector<tensor> given = good;
+        change(given[index]);
+        return of(given);
+    };
+    EXPECT_EQ(of(good), "ok: ");
+    EXPECT_FALSE(form.raw);
+    EXPECT_EQ(form.length, 64U + 192 + 1);
+    const std::string none =
+        "invalid_argument: the request describes no tensors: 'mine' takes float32 3 and 2 more, or an image of uint8 "
+        "2x3x3";
+    EXPECT_EQ(of({}), none);
+    EXPECT_EQ(said({status::not_found, 0, {}, payload.data(), 16}), none);
+    EXPECT_EQ(said({status::peer_lost, 0, {}, payload.data(), 16}), "peer_lost: the client has disconnected");
+    EXPECT_EQ(said({status::message_too_large, 70, {}, payload.data(), 16}),
+              "invalid_argument: 'mine' takes 3 tensors, but the request has 70");
+    EXPECT_EQ(of({good[0], good[1]}), "invalid_argument: 'mine' takes 3 tensors, but the request has 2");
+    EXPECT_EQ(said({status::ok, 3, good, payload.data(), 15}),
+              "message_too_large: the answer of 'mine' has 16 bytes, but the call has room for 15: connect with "
+              "response_bytes=16");
+    for (const auto& [type, name] :
+         std::initializer_list<std::pair<data_type, const char*>>{{{type_code::signed_integer, 16, 1}, "int16"},
+                                                                  {{type_code::unsigned_integer, 64, 1}, "uint64"},
+                                                                  {{type_code::floating, 16, 1}, "float16"},
+                                                                  {{type_code::floating, 32, 4}, "float32x4"},
+                                                                  {{type_code::bfloat, 16, 1}, "bfloat16"},
+                                                                  {{type_code::complex, 64, 1}, "complex64"},
+                                                                  {{type_code::boolean, 8, 1}, "bool8"},
+                                                                  {{type_code::opaque_handle, 8, 1}, "type8"}})
+        EXPECT_EQ(
+            with(0, [type = type](tensor& one) { one.type = type; }),
+            "invalid_argument: tensor 0 is " + std::string{name} + ": 'mine' takes float32, or uint8 as a raw image");
+    EXPECT_EQ(with(2, [](tensor& one) { one.type = {}; }),
+              "invalid_argument: tensor 2 is float32: 'mine' takes int8, or uint8 as a raw image");
+    EXPECT_EQ(with(2, [](tensor& one) { one.shape[one.rank++] = 1; }),
+              "invalid_argument: tensor 2 has 1 dimensions: 'mine' takes 0, as in scalar");
+    EXPECT_EQ(with(1, [](tensor& one) { one.shape[1] = 8; }),
+              "invalid_argument: tensor 1 has the shape 5x8: 'mine' takes 5x7");
+    EXPECT_EQ(with(2, [](tensor& one) { one.offset = 320; }),
+              "invalid_argument: tensor 2 is at 320: 'mine' takes its tensors consecutively, this one at 256");
+    tensor image = image_of(shapes);
+    image.offset = 7;
+    EXPECT_EQ(of({image}), "ok: ");
+    EXPECT_TRUE(form.raw);
+    EXPECT_EQ(form.offset, 7U);
+    EXPECT_EQ(form.length, 18U);
+    EXPECT_EQ(of({image, image}), "invalid_argument: 'mine' takes 1 image, but the request has 2");
+    refusal cut;
+    cut.set(status::ok, std::string(241, 'x'));
+    EXPECT_EQ(cut.text(), std::string(240, 'x'));
+}
+
 /// Settings that are good but for one.
 settings changed(void (*change)(settings&)) {
     settings out;
@@ -263,23 +334,6 @@ TEST(contexts, contexts_listen_at_consecutive_ports) {
     EXPECT_EQ(port_stride({"tcp://h:1", "zmq://h:2"}), 2U);
 }
 
-TEST(model_server_output, summaries_of_contexts_are_added_up) {
-    summary sum, one;
-    one.requests = 3;
-    one.cpu_user = 2s;
-    one.models = {{"digits", {3, 1, {1, 3, 0, 0}, {2, 4, 100}}}};
-    add_to(sum, one);
-    add_to(sum, one);
-    EXPECT_EQ(sum.requests, 6U);
-    EXPECT_EQ(sum.cpu_user, 4s);
-    ASSERT_EQ(sum.models.size(), 1U);
-    EXPECT_EQ(sum.models[0].seen.errors, 2U);
-    EXPECT_EQ(sum.models[0].seen.batches.requests, 6U);
-    EXPECT_EQ(sum.models[0].seen.replays.replays, 4U);
-    EXPECT_EQ(sum.models[0].seen.replays.copies, 8U);
-    EXPECT_EQ(sum.models[0].seen.replays.copied_bytes, 200U);
-}
-
 class model_control : public model_rig {};
 
 TEST_P(model_control, control_lines_load_and_unload_models) {
@@ -294,16 +348,62 @@ TEST_P(model_control, control_lines_load_and_unload_models) {
 }
 
 TEST_P(model_control, warm_up_requests_are_not_counted) {
-    serve({"digits", "mobilenet_v3"});
+    serve({"digits", "mobilenet_v3", "super_resolution"});
     const std::string where = running->endpoints().front() + "?insecure=true";
-    const auto warmed = warm_up(ctx, GetParam() == "tcp" ? where : running->endpoints().front(), registry->names(), 12);
-    ASSERT_TRUE(warmed) << warmed.error().message;
-    EXPECT_GE(registry->statistics()[0].seen.requests, 12U);
+    for (const std::uint32_t count : {10U, 11U}) {
+        const auto warmed =
+            warm_up(ctx, GetParam() == "tcp" ? where : running->endpoints().front(), registry->names(), count);
+        ASSERT_TRUE(warmed) << warmed.error().message;
+    }
+    for (const auto& each : registry->statistics()) {
+        const bool takes_images = each.name != "super_resolution";
+        EXPECT_EQ(each.seen.requests, takes_images ? 21U + 1 + 2 : 21U) << "tensors, and a tenth as many images";
+        EXPECT_EQ(each.seen.errors, each.name == "digits" ? 3U : 0U) << "an image of zeros has no digit";
+    }
     registry->forget_statistics();
     for (const auto& each : registry->statistics()) {
         EXPECT_EQ(each.seen.requests, 0U) << each.name;
         EXPECT_EQ(each.seen.errors, 0U) << each.name;
     }
+}
+
+TEST_P(model_control, a_warm_up_that_fails_says_why) {
+    serve({"digits"});
+    const std::string where = running->endpoints().front() + (GetParam() == "tcp" ? "?insecure=true" : "");
+    const auto warmed = warm_up(ctx, where, {"digits", "resnet50"}, 1);
+    EXPECT_EQ(warmed.code(), status::not_found);
+    EXPECT_EQ(warmed.error().message, "the warm-up failed: the model 'resnet50' is not loaded");
+    EXPECT_FALSE(warm_up(ctx, "local://nobody", {"digits"}, 1));
+}
+
+/// Written to the control's descriptor in these pieces.
+TEST_P(model_control, lines_are_obeyed_in_order_however_they_arrive) {
+    serve({"digits"});
+    std::array<int, 2> ends{};
+    ASSERT_EQ(::pipe(ends.data()), 0);
+    const auto write = [&](std::string_view text) {
+        ASSERT_EQ(::write(ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    };
+    const auto has = [&](std::size_t models) { return eventually([&] { return registry->names().size() == models; }); };
+    ::testing::internal::CaptureStdout();
+    {
+        const control commands(*registry, ends[0]);
+        write("load res");
+        write("net50\nlist\n\nunlo");
+        EXPECT_TRUE(has(2));
+        write("ad resnet50\r\nload resnet50" + std::string(4096 - 13, ' '));
+        EXPECT_TRUE(has(1));
+        write("\n");
+        EXPECT_TRUE(has(2)) << "a line of 4096 bytes";
+        write("nothing\nunload resnet50\n" + std::string(4097, 'x'));
+        EXPECT_TRUE(has(1));
+        write("\nload resnet50\n");  // after the end
+    }
+    EXPECT_EQ(::testing::internal::GetCapturedStdout(),
+              "loaded resnet50\nmodels: resnet50, digits\nunloaded resnet50\nloaded resnet50\n"
+              "error: 'nothing' is not a valid command: write 'load NAME[=SPEC]', 'unload NAME' or 'list'\n"
+              "unloaded resnet50\nerror: a line is longer than 4096 bytes, so the control ends here\n");
+    for (const int each : ends) ::close(each);
 }
 
 ACCEL_MODELS_OVER_LOCAL_AND_TCP(model_control);
