@@ -4,6 +4,7 @@
 #include "serving/load/inputs.hpp"
 #include "serving/load/output.hpp"
 #include "serving/load/run.hpp"
+#include "serving/models/digits_model.hpp"
 #include "serving/models/shapes_file.hpp"
 #include "serving/models/synthetic.hpp"
 
@@ -13,6 +14,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -288,60 +290,6 @@ TEST(load_peak, one_call_in_a_hundred_may_be_late_or_unsent) {
     EXPECT_FALSE(keeps_slo({})) << "nothing was due";
 }
 
-/// Calls of 1, 2, … `calls` us in each stage, longer by a stage's number in all of them.
-measured known_times(int calls) {
-    measured out;
-    for (std::size_t stage = 0; stage < stage_count; ++stage)
-        for (int i = 1; i <= calls; ++i) out.stages[stage].record((i + static_cast<int>(stage) * 10'000) * 1us);
-    out.answered = static_cast<std::uint64_t>(calls);
-    out.wrong = 3;
-    out.within_slo = 5;
-    out.unsent = 2;
-    for (int i = 0; i < 4; ++i) out.add_error(status::timed_out, "late");
-    out.delay.record(7us);
-    return out;
-}
-
-TEST(load_output, figures_of_known_times_are_right) {
-    load_settings chosen = with_slo();
-    chosen.clients = 2;
-    chosen.priority_clients = 1;
-    chosen.rate = 100;
-    load_outcome outcome;
-    outcome.wall = 2s;
-    outcome.cpu = {.user = 2014us, .kernel = 1007us};
-    outcome.high = known_times(1000);
-    outcome.normal = known_times(1000);
-    outcome.normal.add_error(status::peer_lost, "");
-    const auto document = load_json(chosen, outcome);
-    EXPECT_EQ(document["requests"], 2009);
-    EXPECT_EQ(document["wrong"], 6);
-    EXPECT_EQ(document["unsent"], 4);
-    EXPECT_EQ(document["within_slo"], 10);
-    EXPECT_EQ(document["errors"], (nlohmann::json{{"timed_out", 8}, {"peer_lost", 1}}));
-    EXPECT_EQ(document["first_error"], "timed_out: late");
-    EXPECT_EQ(document["classes"]["high"]["requests"], 1004);
-    EXPECT_EQ(document["classes"]["normal"]["errors"]["peer_lost"], 1);
-    EXPECT_DOUBLE_EQ(document["rate"].get<double>(), 2009 / 2.0);
-    EXPECT_DOUBLE_EQ(document["goodput"].get<double>(), 5);
-    EXPECT_NEAR(document["cpu_user_us_per_request"].get<double>(), 2014.0 / 2009, 1e-9);
-    std::size_t number = 0;
-    for (const stage_name& each : stage_names()) {
-        const double more = 10'000.0 * static_cast<double>(number++);
-        const auto& figures = document[std::string{each.name} + "_us"];
-        for (const auto& [name, value] : std::initializer_list<std::pair<const char*, double>>{
-                 {"mean", 500.5}, {"p50", 500}, {"p90", 900}, {"p99", 990}, {"p999", 999}, {"max", 1000}})
-            EXPECT_NEAR(figures[name].get<double>(), value + more, (value + more) / 500) << each.name << ' ' << name;
-        EXPECT_NEAR(figures["cov"].get<double>(), 288.675 / (500.5 + more), 1e-3) << each.name;
-    }
-    EXPECT_NEAR(document["total_distribution_us"][4][1].get<double>(), 250, 1) << "25 %";
-    const std::string csv = load_csv(chosen, outcome);
-    EXPECT_EQ(std::ranges::count(csv, '\n'), 1 + 2 * static_cast<int>(stage_count));
-    EXPECT_NE(csv.find("digits,,0,2,high,1004,3,4,total,500."), std::string::npos) << csv;
-    EXPECT_NE(load_table(chosen, outcome).find("2009 calls in 2.00 s (1004/s), 6 wrong, 9 failed"), std::string::npos)
-        << load_table(chosen, outcome);
-}
-
 /// A detector's shapes: token ids, masks and halves in, up to three rows out.
 model_shapes detector() {
     return shapes_of(oip::read_description(R"({"name":"detector",
@@ -443,6 +391,84 @@ TEST(load_input, inputs_follow_their_seed_and_raw_images_are_one_tensor_of_bytes
         EXPECT_EQ(size_bytes(one.tensors().front()), one.request().size());
         EXPECT_EQ(one.tensors().front().type == (data_type{type_code::unsigned_integer, 8, 1}), raw);
     }
+}
+
+/// Of digits, whose scores may differ a little between processors.
+TEST(load_input, an_answer_is_right_if_it_has_the_shapes_and_the_values_of_the_model) {
+    auto ctx = context::open().value();
+    for (const bool raw : {false, true}) {
+        load_settings wanted = with_slo();
+        wanted.raw = raw;
+        wanted.expect = expectation::digits;
+        const auto input = load_input::make(ctx, wanted, 5).value();
+        const auto model = make_digits().value();
+        std::vector<std::byte> tensors(256), answer(40 + 64);
+        const std::span<const std::byte> sent = input.request().bytes();
+        if (raw)
+            ASSERT_TRUE(model->preprocess(nullptr, sent, tensors));
+        else
+            std::ranges::copy(sent, tensors.begin());
+        const model_job job{tensors, std::span{answer}.first(40)};
+        ASSERT_TRUE(model->infer(nullptr, {&job, 1}));
+        const tensor good = wanted.model->outputs.front();
+        EXPECT_TRUE(input.is_right({&good, 1}, answer));
+        for (const std::size_t at : {0U, 9U})
+            for (const auto& [by, right] :
+                 {std::pair{0.9e-4F, true}, {-0.9e-4F, true}, {1.2e-4F, false}, {-1.2e-4F, false}, {NAN, false}}) {
+                std::vector<std::byte> changed = answer;
+                float score = 0;
+                std::memcpy(&score, changed.data() + at * sizeof score, sizeof score);
+                score += by;
+                std::memcpy(changed.data() + at * sizeof score, &score, sizeof score);
+                EXPECT_EQ(input.is_right({&good, 1}, changed), right) << "score " << at << " by " << by;
+            }
+        const auto changed = [&](const auto& change) {
+            tensor one = good;
+            change(one);
+            return input.is_right({&one, 1}, answer);
+        };
+        EXPECT_FALSE(changed([](tensor& one) { one.type.code = type_code::signed_integer; }));
+        EXPECT_FALSE(changed([](tensor& one) { --one.rank; }));
+        EXPECT_FALSE(changed([](tensor& one) { ++one.shape[0]; }));
+        EXPECT_FALSE(changed([](tensor& one) { --one.shape[1]; }));
+        EXPECT_FALSE(changed([](tensor& one) { one.offset = 64; })) << "there are zeros";
+        std::copy_n(answer.begin(), 40, answer.begin() + 64);
+        EXPECT_TRUE(changed([](tensor& one) { one.offset = 64; }));
+        EXPECT_FALSE(input.is_right({}, answer));
+        EXPECT_FALSE(input.is_right(std::array{good, good}, answer));
+        EXPECT_EQ(input.undescribed(std::span{answer}.first(40)).size(), 1U);
+        for (const std::size_t bytes : {39U, 41U})
+            EXPECT_TRUE(input.undescribed(std::span{answer}.first(bytes)).empty());
+        wanted.expect = expectation::shape;
+        EXPECT_TRUE(load_input::make(ctx, wanted, 5).value().is_right({&good, 1}, std::vector<std::byte>(40)));
+    }
+}
+
+TEST(load_input, every_byte_of_every_output_of_a_synthetic_model_counts) {
+    auto ctx = context::open().value();
+    load_settings wanted = with_slo();
+    wanted.model = find_model("yolo_v4");
+    wanted.expect = expectation::synthetic;
+    const auto input = load_input::make(ctx, wanted, 1).value();
+    std::vector<std::byte> answer(payload_bytes(wanted.model->outputs));
+    synthetic_answer(input.request().bytes(), answer);
+    const auto outputs = input.undescribed(answer);
+    ASSERT_EQ(outputs.size(), 3U);
+    EXPECT_TRUE(input.is_right(outputs, answer));
+    for (const tensor& each : outputs)
+        for (const std::size_t at : {std::size_t{0}, std::size_t{size_bytes(each)} - 1}) {
+            answer[each.offset + at] ^= std::byte{1};
+            EXPECT_FALSE(input.is_right(outputs, answer)) << each.offset << ", " << at;
+            answer[each.offset + at] ^= std::byte{1};
+        }
+}
+
+TEST(load_input, what_answers_are_compared_with_follows_from_the_option_and_the_model) {
+    EXPECT_EQ(expectation_of("auto", "digits"), expectation::digits);
+    EXPECT_EQ(expectation_of("auto", "resnet50"), expectation::shape);
+    EXPECT_EQ(expectation_of("digits", "resnet50"), expectation::digits);
+    EXPECT_EQ(expectation_of("synthetic", "digits"), expectation::synthetic);
+    EXPECT_EQ(expectation_of("shape", "digits"), expectation::shape);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -254,6 +255,87 @@ TEST(load_summary, a_run_is_valid_only_if_it_keeps_every_constraint) {
             EXPECT_EQ(mlperf_value(folder, name) == "NO", late || name == each.broken) << name;
         }
     }
+    std::filesystem::remove_all(folder);
+}
+
+/// The whole file.
+std::string summary_in(const std::string& folder) {
+    std::ifstream file(folder + "/mlperf_log_summary.txt");
+    return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+std::string heading(const std::string& title) {
+    const std::string rule(48, '=');
+    return rule + '\n' + title + '\n' + rule + '\n';
+}
+
+TEST(load_summary, a_log_has_every_figure_of_its_run) {
+    const std::string folder = std::filesystem::temp_directory_path() / ("load-written-" + std::to_string(::getpid()));
+    load_settings chosen;
+    chosen.model = find_model("digits");
+    chosen.slo = 10ms;
+    chosen.seed = 3;
+    load_outcome outcome;
+    outcome.scheme = "tcp";
+    outcome.start = 5s;
+    outcome.wall = 2s;
+    outcome.normal.answered = 10;
+    outcome.normal.wrong = 1;
+    outcome.normal.within_slo = 8;
+    outcome.normal.unsent = 1;
+    outcome.normal.last_due = 9s;
+    for (const auto time : {1000ns, 2000ns}) outcome.normal.stages[0].record(time);
+    outcome.normal.add_error(status::timed_out, "late");
+    ASSERT_TRUE(write_mlperf_summary({folder, scenario::server, 1000, 5s, 500}, chosen, outcome));
+    const std::string latencies =
+        "Min latency (ns)                : 1000\nMax latency (ns)                : 2000\n"
+        "Mean latency (ns)               : 1500\n50.00 percentile latency (ns)   : 1000\n"
+        "90.00 percentile latency (ns)   : 2000\n95.00 percentile latency (ns)   : 2000\n"
+        "97.00 percentile latency (ns)   : 2000\n99.00 percentile latency (ns)   : 2000\n"
+        "99.90 percentile latency (ns)   : 2000\n\n";
+    const std::string unused =
+        "qsl_rng_seed : 3\nsample_index_rng_seed : 3\nschedule_rng_seed : 3\naccuracy_log_rng_seed : 0\n"
+        "accuracy_log_probability : 0\naccuracy_log_sampling_target : 0\nprint_timestamps : 0\n"
+        "performance_issue_unique : 0\nperformance_issue_same : 0\nperformance_issue_same_index : 0\n"
+        "performance_sample_count : 1\naccuracy_sample_count : 1\n\nNo warnings encountered during test.\n\n";
+    EXPECT_EQ(summary_in(folder),
+              heading("MLPerf Results Summary") +
+                  "SUT name : digits over tcp\nScenario : Server\nMode     : PerformanceOnly\n"
+                  "Completed samples per second    : 5.00\nResult is : INVALID\n"
+                  "  Performance constraints satisfied : NO\n  Min duration satisfied : NO\n"
+                  "  Min queries satisfied : NO\n  Early stopping satisfied: NO\nRecommendations:\n"
+                  " * Reduce target QPS to improve latency.\n"
+                  " * Increase the target QPS so the loadgen pre-generates more queries.\n"
+                  " * The test exited early, before enough queries were issued.\n"
+                  "   See the detailed log for why this may have occurred.\nEarly Stopping Result:\n"
+                  " * Run unsuccessful.\n * Processed 12 queries.\n * Would need to run at least " +
+                  std::to_string(calls_for_early_stopping(4) - 12) +
+                  " more queries,\n with the run being successful if every additional\n query were under latency.\n\n" +
+                  heading("Additional Stats") + "Scheduled samples per second : 3.00\n" + latencies +
+                  heading("Test Parameters Used") +
+                  "samples_per_query : 1\ntarget_qps : 500\ntarget_latency (ns): 10000000\nmax_async_queries : 0\n"
+                  "min_duration (ms): 5000\nmax_duration (ms): 0\nmin_query_count : 1000\nmax_query_count : 0\n" +
+                  unused + "2 ERRORS encountered. The first failure: timed_out: late\n");
+    outcome.normal.wrong = 0;
+    outcome.normal.errors = {};
+    ASSERT_TRUE(write_mlperf_summary({folder, scenario::offline, 11, 2s, 500}, chosen, outcome));
+    EXPECT_EQ(summary_in(folder),
+              heading("MLPerf Results Summary") +
+                  "SUT name : digits over tcp\nScenario : Offline\nMode     : PerformanceOnly\n"
+                  "Samples per second: 5\nResult is : VALID\n  Min duration satisfied : Yes\n"
+                  "  Min queries satisfied : Yes\n  Early stopping satisfied: Yes\n\n" +
+                  heading("Additional Stats") + latencies + heading("Test Parameters Used") +
+                  "samples_per_query : 11\ntarget_qps : 1\ntarget_latency (ns): 0\nmax_async_queries : 1\n"
+                  "min_duration (ms): 2000\nmax_duration (ms): 0\nmin_query_count : 1\nmax_query_count : 0\n" +
+                  unused + "No errors encountered during test.\n");
+    outcome.normal.answered = outcome.normal.within_slo = 2000;
+    ASSERT_TRUE(write_mlperf_summary({folder, scenario::peak, 1, 0s, 500}, chosen, outcome));
+    EXPECT_EQ(mlperf_value(folder, "Mode"), "FindPeakPerformance");
+    EXPECT_NE(
+        summary_in(folder).find("  Early stopping satisfied: Yes\nEarly Stopping Result:\n * Run successful.\n\n"),
+        std::string::npos);
+    EXPECT_EQ(mlperf_value(folder, "nothing"), std::nullopt);
+    EXPECT_EQ(mlperf_value("/no/folder", "Mode"), std::nullopt);
     std::filesystem::remove_all(folder);
 }
 
