@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/tcp/send_queue.hpp"
 #include "backends/tcp/stream_reader.hpp"
 #include "backends/tcp/wire.hpp"
 #include "tcp_bytes.hpp"
@@ -17,7 +16,7 @@
 
 #include <gtest/gtest.h>
 
-/// The parser and the queue of messages to send, without sockets.
+/// The parser, without sockets.
 namespace accel::tcp {
 namespace {
 
@@ -292,89 +291,6 @@ TEST(tcp_stream, requests_in_any_pieces_arrive_until_a_client_goes_too_far) {
 
 TEST(tcp_stream, responses_in_any_pieces_arrive_until_a_server_goes_too_far) {
     play_and_offend(message_kind::response, offences_of_servers);
-}
-
-/// What a socket would take of a plan, appended to `stream`.
-void take(send_queue& queue, bytes& stream, std::size_t most, std::vector<std::uint32_t>& finished) {
-    send_batch batch;
-    queue.plan(batch, 1 << 20);
-    std::size_t total = 0;
-    bytes planned;
-    for (std::size_t i = 0; i < batch.count; ++i) {
-        const auto* from = static_cast<const std::byte*>(batch.pieces[i].iov_base);
-        planned.insert(planned.end(), from, from + batch.pieces[i].iov_len);
-        total += batch.pieces[i].iov_len;
-    }
-    ASSERT_EQ(total, batch.bytes);
-    ASSERT_GT(total, 0U);
-    std::size_t count = std::min(most, total);
-    stream.insert(stream.end(), planned.begin(), planned.begin() + static_cast<std::ptrdiff_t>(count));
-    for (std::uint32_t slot = queue.book(count); slot != send_queue::none; slot = queue.book(count))
-        finished.push_back(slot);
-    ASSERT_EQ(count, 0U);
-}
-
-TEST(tcp_queue, messages_sent_in_pieces_are_read_unchanged) {
-    constexpr std::size_t large = 3 * fragment_bytes + 5;
-    for (std::uint32_t seed = 0; seed < 30; ++seed) {
-        std::minstd_rand random(seed + 1);
-        const auto from = make_slots(slots, large);
-        stream_reader reader(message_kind::request, make_slots(slots, large));
-        send_queue queue(slots);
-        std::vector<bytes> lent(slots);
-        std::vector<bytes> expected(slots);
-        std::vector<std::uint32_t> finished;
-        bytes stream;
-        for (std::uint32_t slot = 0; slot < slots; ++slot) {
-            const std::size_t size = random() % 3 == 0 ? random() % 200 : random() % (large + 1);
-            expected[slot] = random_bytes(size, seed * 100 + slot);
-            slot_header h = request(slot, seed, size);
-            h.extension_bytes = random() % 2 == 0 ? 16 : 0;
-            std::memcpy(from->header(slot), &h, sizeof h);
-            const bool is_lent = random() % 2 == 0;
-            if (is_lent) lent[slot] = expected[slot];
-            if (!is_lent && size > 0) std::memcpy(from->payload(slot), expected[slot].data(), size);
-            const std::byte* at = is_lent ? lent[slot].data() : from->payload(slot);
-            queue.push(slot, from->header(slot), {at, size}, is_lent, is_lent && random() % 2 == 0);
-            for (auto i = random() % 3; i > 0 && !queue.empty(); --i)
-                take(queue, stream, 1 + random() % (random() % 2 == 0 ? 50 : 2 * fragment_bytes), finished);
-            if (is_lent && random() % 2 == 0) {
-                queue.unlend(slot, from->payload(slot));
-                EXPECT_FALSE(queue.lends(slot));
-                std::fill(lent[slot].begin(), lent[slot].end(), std::byte{0xee});
-            }
-        }
-        while (!queue.empty()) take(queue, stream, 1 + random() % (2 * fragment_bytes), finished);
-        EXPECT_EQ(finished.size(), slots);
-        const feed_result got = feed(reader, stream, 1 + random() % 100'000);
-        ASSERT_FALSE(got.violation) << seed;
-        ASSERT_EQ(got.messages.size(), slots) << seed;
-        for (std::size_t i = 0; i < slots; ++i) {
-            EXPECT_EQ(got.messages[i].header.slot, finished[i]);
-            EXPECT_EQ(got.messages[i].payload, expected[finished[i]]);
-        }
-    }
-}
-
-TEST(tcp_queue, short_messages_overtake_long_ones) {
-    constexpr std::size_t large = 16 * fragment_bytes;
-    const auto from = make_slots(slots, large);
-    send_queue queue(slots);
-    bytes stream;
-    std::vector<std::uint32_t> finished;
-    const auto push = [&](std::uint32_t slot, std::size_t size) {
-        const slot_header h = request(slot, 1, size);
-        std::memcpy(from->header(slot), &h, sizeof h);
-        queue.push(slot, from->header(slot), {from->payload(slot), size}, false, false);
-    };
-    push(0, large);
-    push(1, large);
-    take(queue, stream, 1000, finished);
-    push(2, 64);
-    const std::size_t before = stream.size();
-    while (finished.empty()) take(queue, stream, 1 << 20, finished);
-    EXPECT_EQ(finished.front(), 2U);
-    EXPECT_LE(stream.size() - before, 4 * fragment_bytes);
 }
 
 }  // namespace
