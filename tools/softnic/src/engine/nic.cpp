@@ -121,7 +121,7 @@ inbox::entry* nic::next_arrival() {
     return nullptr;
 }
 
-/// As receive_packets(), but nothing is delivered before the link has brought it.
+/// As receive_packets(), but nothing is delivered before the link has brought it. True also while memory takes time.
 bool nic::receive_over_link() {
     if (state.wire_clock != nullptr) state.wire_now = state.wire_clock();
     bool moved = false;
@@ -129,13 +129,14 @@ bool nic::receive_over_link() {
         take_arrivals();
         if (arrived_.empty()) break;
         place_due(arrived_.front());
-        if (waits_for_more(arrived_.front()) || !ahead::is_in_memory(arrived_.front().placed)) break;
+        if (waits_for_more(arrived_.front())) break;
+        if (!ahead::is_in_memory(arrived_.front().placed)) return true;
         deliver_arrival(arrived_.front());
         arrived_.front() = {};
         arrived_.pop_front();
         moved = true;
     }
-    return moved || !arrived_.empty();
+    return moved;
 }
 
 /// A last piece waits a little for the next one, such as the header behind a payload: then one look of the copy kernel
@@ -297,7 +298,7 @@ queue_pair* nic::create_qp(int device, queue_pair_options options) {
 }
 
 void nic::destroy_qp(queue_pair& qp) {
-    memory::flush_posted(state, qp);
+    memory::drain(state, qp);
     dynamic::forget_connections(state, qp);
     state.unschedule(qp);
     if (uar_page* page = find_uar(qp.options.uar_page)) page->remove(qp);

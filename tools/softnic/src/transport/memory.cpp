@@ -189,6 +189,12 @@ bool settle(hca& nic) {
     return arrived;
 }
 
+void drain(hca& nic, queue_pair& qp) {
+    flush_posted(nic, qp);
+    for (const auto& each : nic.early) note_deferring(nic, each.engine);
+    static_cast<void>(settle(nic));
+}
+
 void quiesce(hca& nic, const memory_region& region) {
     static_cast<void>(region.engine->flush());
     std::erase(nic.deferring, region.engine);

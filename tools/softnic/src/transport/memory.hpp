@@ -57,6 +57,9 @@ void write_posted(hca& nic, queue_pair& qp);
 /// False: some of the data was lost.
 [[nodiscard]] bool settle(hca& nic);
 
+/// Nothing that came for a queue pair is written any more: it has ended, and its memory is the program's again.
+void drain(hca& nic, queue_pair& qp);
+
 /// Nothing reads or writes the region any more.
 void quiesce(hca& nic, const memory_region& region);
 
