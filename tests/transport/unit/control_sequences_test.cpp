@@ -84,7 +84,7 @@ struct control_sequences : control_test {
         } else {
             pollfd wakes{which->second->event_fd(), POLLIN, 0};
             EXPECT_TRUE(eventually([&] { return which->second->ended() == why; }));
-            EXPECT_EQ(::poll(&wakes, 1, 0), 1);
+            EXPECT_EQ(::poll(&wakes, 1, 30'000), 1);
         }
         of.sessions.erase(which);
     }
