@@ -62,7 +62,7 @@ void send_queue::unlend(std::uint32_t slot, std::byte* room) noexcept {
     if (e.gathered)
         gathered_[slot].at.copy_out(gathered_[slot].ranges, room + e.sent, e.length - e.sent);
     else
-        std::memcpy(room + e.sent, e.payload + e.sent, e.length - e.sent);
+        std::copy_n(e.payload + e.sent, e.length - e.sent, room + e.sent);
     e.payload = room;
     e.gathered = false;
     e.lent = false;
