@@ -44,8 +44,8 @@ void staged_exchanges::serve(exchange_state& request) noexcept {
     else
         work.departure = request.response_room;
     work.text = work.departure;
-    // The transport takes the response from the GPU.
-    if (work.departure.data() == request.response_room.data())
+    // The transport takes the response from the GPU, or it goes into memory that its client may take back at any time.
+    if (work.departure.data() == request.response_room.data() || request.is_wanted_in(work.departure))
         work.text = {request.header + header_bytes, std::min(slot_memory::text_room, work.departure.size())};
     stream_lane* lane = streams_->take(request);
     if (lane != nullptr) work_on(request, *lane);
