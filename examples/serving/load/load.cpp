@@ -65,12 +65,12 @@ std::string find_chosen_model(load_command& chosen) {
         if (!added) return added.error().message;
         if (chosen.model.empty()) chosen.model = std::move(added).value();
     }
-    if (chosen.model.empty()) return "no model is given: give --model NAME, or describe it (--shapes FILE)";
+    if (chosen.model.empty()) return "no model is given: give --model NAME, or describe one with --shapes FILE";
     chosen.load.model = find_model(chosen.model);
     if (chosen.load.model != nullptr) return {};
     std::string known;
     for (const model_shapes& each : known_models()) known += (known.empty() ? "" : ", ") + each.name;
-    return "there is no model '" + chosen.model + "': choose from " + known + ", or describe it (--shapes FILE)";
+    return "there is no model '" + chosen.model + "': choose from " + known + ", or describe yours with --shapes FILE";
 }
 
 void add_time(CLI::App& app, const char* name, std::optional<std::chrono::nanoseconds>& into, const char* what) {

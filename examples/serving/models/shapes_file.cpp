@@ -11,7 +11,7 @@ namespace {
 using oip::named_tensor;
 
 error unsupported(const std::string& what) {
-    return {status::unsupported, 0, what + "; only a gateway takes it, with a server of your own"};
+    return {status::unsupported, 0, what + "; only a gateway passes it on, to a server that you write"};
 }
 
 /// The dimension of -1, else `max_tensor_rank`.

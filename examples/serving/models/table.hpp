@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "serving/models/image_size.hpp"
+#include "serving/doors/oip/image_size.hpp"
 
 #include <accel_transport/status.hpp>
 #include <accel_transport/tensor.hpp>

@@ -463,7 +463,7 @@ TEST(load_input, every_byte_of_every_output_of_a_synthetic_model_counts) {
         }
 }
 
-TEST(load_input, what_answers_are_compared_with_follows_from_the_option_and_the_model) {
+TEST(load_input, the_expected_answer_depends_on_the_option_and_the_model) {
     EXPECT_EQ(expectation_of("auto", "digits"), expectation::digits);
     EXPECT_EQ(expectation_of("auto", "resnet50"), expectation::shape);
     EXPECT_EQ(expectation_of("digits", "resnet50"), expectation::digits);

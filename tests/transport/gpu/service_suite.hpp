@@ -77,6 +77,25 @@ TEST_P(gpu_service, a_copy_that_its_worker_waits_for_is_no_time_in_the_queue) {
     server_.reset();
 }
 
+TEST_P(gpu_service, a_failure_after_its_client_has_gone_leaves_the_client_s_memory_alone) {
+    std::optional<exchange> held;
+    std::atomic<bool> arrived{false};
+    serve([&](exchange one) {
+        held = std::move(one);
+        arrived = true;
+    });
+    region target = context_->allocate(4096).value();
+    {
+        channel client = connect();
+        send(client, 100, 1, {.response_into = target.whole()});
+        ASSERT_TRUE(eventually(patience(10s), [&] { return arrived.load(); }));
+    }
+    fill(target.whole().bytes(), 7);
+    (void)held->fail(status::application_error, 1, "too late");  // sent, where the server has not yet noticed
+    EXPECT_TRUE(matches(target.whole().bytes(), 7));
+    server_.reset();
+}
+
 TEST_P(gpu_service, several_requests_run_at_once_and_the_others_queue) {
     std::atomic<int> at_once{0};
     std::atomic<int> most{0};

@@ -27,7 +27,7 @@ void work(nanoseconds user, nanoseconds kernel) {
 }
 
 /// Its name has all that its line in /proc is parted by.
-TEST(thread_times, what_the_os_says_of_a_thread_lies_between_its_own_readings) {
+TEST(thread_times, the_os_reports_times_between_a_thread_s_own_readings) {
     std::thread busy([] {
         constexpr nanoseconds tick = 10ms;
         ::pthread_setname_np(::pthread_self(), "a) b (c 1 2 3");

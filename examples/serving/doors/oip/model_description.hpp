@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/doors/oip/image_size.hpp"
 #include "serving/doors/oip/object_reader.hpp"
-#include "serving/models/image_size.hpp"
 
 #include <accel_transport/status.hpp>
 #include <accel_transport/tensor.hpp>
