@@ -3,6 +3,7 @@
 
 #include "serving/model_server/model_registry.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -70,11 +71,12 @@ void control::run(model_registry& models, int descriptor) const {
         const ssize_t length = ::read(descriptor, bytes.data(), bytes.size());
         if (length <= 0) return;
         unread.append(bytes.data(), static_cast<std::size_t>(length));
-        for (std::size_t end = unread.find('\n'); end != std::string::npos; end = unread.find('\n')) {
+        std::size_t end = unread.find('\n');
+        for (; end <= longest_line; end = unread.find('\n')) {
             say(obey(models, std::string_view{unread}.substr(0, end)));
             unread.erase(0, end + 1);
         }
-        if (unread.size() > longest_line)
+        if (std::min(end, unread.size()) > longest_line)
             return say("error: a line is longer than 4096 bytes, so the control ends here");
     }
 }

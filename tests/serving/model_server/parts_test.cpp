@@ -18,6 +18,7 @@
 #include <utility>
 
 #include <gmock/gmock.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace accel::tests {
@@ -384,6 +385,11 @@ TEST_P(model_control, lines_are_obeyed_in_order_however_they_arrive) {
     const auto write = [&](std::string_view text) {
         ASSERT_EQ(::write(ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
     };
+    const auto unread = [&] {
+        int bytes = 0;
+        EXPECT_EQ(::ioctl(ends[0], FIONREAD, &bytes), 0);
+        return static_cast<std::size_t>(bytes);
+    };
     const auto has = [&](std::size_t models) { return eventually([&] { return registry->names().size() == models; }); };
     ::testing::internal::CaptureStdout();
     {
@@ -395,9 +401,11 @@ TEST_P(model_control, lines_are_obeyed_in_order_however_they_arrive) {
         EXPECT_TRUE(has(1));
         write("\n");
         EXPECT_TRUE(has(2)) << "a line of 4096 bytes";
-        write("nothing\nunload resnet50\n" + std::string(4097, 'x'));
+        write("nothing\nunload resnet50\n");
         EXPECT_TRUE(has(1));
-        write("\nload resnet50\n");  // after the end
+        const std::string after_the_end = "\nload resnet50\n";
+        write(std::string(4097, 'x') + after_the_end);
+        EXPECT_TRUE(eventually([&] { return unread() <= after_the_end.size(); }));
     }
     EXPECT_EQ(::testing::internal::GetCapturedStdout(),
               "loaded resnet50\nmodels: resnet50, digits\nunloaded resnet50\nloaded resnet50\n"
