@@ -85,12 +85,22 @@ __device__ unsigned long long pair_of(const unsigned* words) {
     return words[0] | static_cast<unsigned long long>(words[1]) << 32;
 }
 
+/// Again each time, which a weak load such as ld.cv need not: the compiler may take it out of a loop.
+__device__ uint4 look_at(const uint4* at) {
+    uint4 seen;
+    asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(seen.x), "=r"(seen.y), "=r"(seen.z), "=r"(seen.w)
+                 : "l"(at)
+                 : "memory");
+    return seen;
+}
+
 /// Waits for job `number`, with the first warp. False: nothing has come for too long.
 __device__ bool await(const lane_memory* lane, unsigned number, unsigned long long until, unsigned* content) {
     const unsigned quad = threadIdx.x % quad_words;
     const auto* line = reinterpret_cast<const uint4*>(lane->ring[(number - 1) % lane_depth]);
     while (true) {
-        const uint4 seen = __ldcv(line + quad);
+        const uint4 seen = look_at(line + quad);
         if (__all_sync(whole_warp, seen.x == number)) {
             if (threadIdx.x < line_words / quad_words) {
                 content[quad * 3] = seen.y;
