@@ -131,11 +131,11 @@ void connection::write_answer(int http_status, std::string_view more) {
     if (head_only_) body_ = {};
     if (body_.tensors.empty()) abandon();  // the answer is a copy: no slow reader keeps the slot
     // TLS makes a record of each piece.
-    const bool joined = stream_.encrypted();
-    if (joined) header_ += body_.head;
+    const bool in_one_piece = stream_.encrypted();
+    if (in_one_piece) header_ += body_.head;
     pieces_.clear();
     pieces_.emplace_back(header_.data(), header_.size());
-    if (!joined && !body_.head.empty()) pieces_.emplace_back(body_.head.data(), body_.head.size());
+    if (!in_one_piece && !body_.head.empty()) pieces_.emplace_back(body_.head.data(), body_.head.size());
     for (const auto& each : body_.tensors) pieces_.emplace_back(each.data(), each.size());
     enter(stage::write, door_.settings().write_timeout);
     write_pieces();
