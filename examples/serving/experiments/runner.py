@@ -54,7 +54,8 @@ class Runner:
             return row_of(cell, number, **known, **figures, cost=time.monotonic() - begin)
         except (Failed, OSError, ValueError, KeyError) as error:
             problem = " ".join(str(error).split())[:200]
-            failures.append(problem)
+            if len(failures) < FAILURES:
+                failures.append(problem)
             self.servers.stop(server_of(cell))
             return row_of(cell, number, **known, problem=problem, cost=time.monotonic() - begin)
 
