@@ -543,6 +543,15 @@ TEST(oip_documents, health_and_errors_are_documents) {
     EXPECT_TRUE(json::parse(error_document("a\"b\xff\n")).contains("error")) << "also of bytes that are not UTF-8";
 }
 
+TEST(oip_documents, metadata_is_a_description) {
+    const auto model = two_inputs();
+    const auto read = read_description(model_metadata(model));
+    ASSERT_TRUE(read) << read.error().message;
+    EXPECT_EQ(model_metadata(read.value()), model_metadata(model));
+    EXPECT_EQ(read.value().input_bytes, model.input_bytes);
+    EXPECT_EQ(read.value().output_bytes, model.output_bytes);
+}
+
 TEST(oip_errors, each_status_has_a_code_of_http) {
     const std::map<status, int> codes{
         {status::ok, 200},          {status::invalid_argument, 400}, {status::not_found, 404},
