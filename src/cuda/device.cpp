@@ -122,10 +122,10 @@ result<core::unique_fd> device::share(const std::byte* memory) {
     return shared_memory::export_descriptor(memory);
 }
 
-result<std::byte*> device::map_shared(int fd, std::size_t bytes) {
+result<std::byte*> device::map_shared(int fd, std::size_t bytes, core::shared_of whose) {
     const current_device current(ordinal_);
     if (current.code() != cudaSuccess) return call_failed(name_, current.code());
-    auto mapped = shared_memory::map(ordinal_, fd, bytes);
+    auto mapped = shared_memory::map(ordinal_, fd, bytes, whose);
     if (!mapped)
         return error{mapped.error().code, mapped.error().native, fmt::format("{}: {}", name_, mapped.error().message)};
     keep(mapped->data, mapped->bytes, true);

@@ -29,7 +29,7 @@ class device final : public core::accelerator_device {
     void release(std::byte* memory) noexcept override;
     [[nodiscard]] result<std::byte*> allocate_shareable(std::size_t bytes) override;
     [[nodiscard]] result<core::unique_fd> share(const std::byte* memory) override;
-    [[nodiscard]] result<std::byte*> map_shared(int fd, std::size_t bytes) override;
+    [[nodiscard]] result<std::byte*> map_shared(int fd, std::size_t bytes, core::shared_of whose) override;
     [[nodiscard]] result<std::unique_ptr<core::device_stream>> open_stream(stream_priority priority) override;
     [[nodiscard]] result<core::dma_buf> export_memory(const std::byte* memory, std::size_t bytes) override;
     [[nodiscard]] result<void> watch() override;

@@ -20,6 +20,7 @@ struct driver_calls {
         find<decltype(&::cuMemGetAllocationGranularity)>("cuMemGetAllocationGranularity");
     decltype(&::cuMemCreate) create = find<decltype(&::cuMemCreate)>("cuMemCreate");
     decltype(&::cuMemRelease) release = find<decltype(&::cuMemRelease)>("cuMemRelease");
+    decltype(&::cuDeviceCanAccessPeer) reaches = find<decltype(&::cuDeviceCanAccessPeer)>("cuDeviceCanAccessPeer");
     decltype(&::cuMemAddressReserve) reserve = find<decltype(&::cuMemAddressReserve)>("cuMemAddressReserve");
     decltype(&::cuMemAddressFree) free = find<decltype(&::cuMemAddressFree)>("cuMemAddressFree");
     decltype(&::cuMemMap) map = find<decltype(&::cuMemMap)>("cuMemMap");
@@ -37,7 +38,8 @@ struct driver_calls {
     [[nodiscard]] bool complete() const noexcept {
         return attribute != nullptr && granularity != nullptr && create != nullptr && release != nullptr &&
                reserve != nullptr && free != nullptr && map != nullptr && unmap != nullptr && set_access != nullptr &&
-               retain != nullptr && export_handle != nullptr && import_handle != nullptr && properties != nullptr;
+               reaches != nullptr && retain != nullptr && export_handle != nullptr && import_handle != nullptr &&
+               properties != nullptr;
     }
 
   private:
@@ -118,6 +120,13 @@ result<mapping> map_all(int ordinal, const handle& memory, std::size_t bytes) {
     return refused("the CUDA driver does not allow access to this memory", code);
 }
 
+bool may_map(int ordinal, const CUmemAllocationProp& of, core::shared_of whose) noexcept {
+    if (of.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return false;
+    if (whose == core::shared_of::device) return of.location.id == ordinal;
+    int able = 0;
+    return of.location.id != ordinal && driver().reaches(&able, ordinal, of.location.id) == CUDA_SUCCESS && able != 0;
+}
+
 std::size_t whole_steps(std::size_t bytes, std::size_t step) noexcept {
     return (bytes + step - 1) / step * step;
 }
@@ -151,9 +160,8 @@ result<core::unique_fd> export_descriptor(const std::byte* data) {
     return made;
 }
 
-result<mapping> map(int ordinal, int fd, std::size_t bytes) {
-    const auto step = granularity_of(ordinal);
-    if (!step) return step.error();
+result<mapping> map(int ordinal, int fd, std::size_t bytes, core::shared_of whose) {
+    if (const auto able = granularity_of(ordinal); !able) return able.error();
     CUmemGenericAllocationHandle found{};
     auto* const named = std::bit_cast<void*>(std::intptr_t{fd});
     const CUresult code = driver().import_handle(&found, named, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
@@ -161,8 +169,10 @@ result<mapping> map(int ordinal, int fd, std::size_t bytes) {
     const handle owned(found);
     CUmemAllocationProp of{};
     const bool known = driver().properties(&of, owned.get()) == CUDA_SUCCESS;
-    if (!known || of.location.type != CU_MEM_LOCATION_TYPE_DEVICE || of.location.id != ordinal)
-        return error{status::unsupported, 0, "the passed memory is on another GPU"};
+    if (!known || !may_map(ordinal, of, whose))
+        return error{status::unsupported, 0, "the passed memory is on a GPU that this one does not reach directly"};
+    const auto step = granularity_of(of.location.id);
+    if (!step) return step.error();
     return map_all(ordinal, owned, whole_steps(bytes, step.value()));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/net/unique_fd.hpp"
+#include "staging/accelerator.hpp"
 
 #include <accel_transport/status.hpp>
 
@@ -23,8 +24,8 @@ struct mapping {
 [[nodiscard]] result<mapping> create(int ordinal, std::size_t bytes);
 /// For other processes; closed when a program is executed. `data` as `create` gave it.
 [[nodiscard]] result<core::unique_fd> export_descriptor(const std::byte* data);
-/// Another process's memory of this device. Errors: it is something else, or has fewer bytes.
-[[nodiscard]] result<mapping> map(int ordinal, int fd, std::size_t bytes);
+/// Another process's memory, for this device. Errors: it is something else, or has fewer bytes.
+[[nodiscard]] result<mapping> map(int ordinal, int fd, std::size_t bytes, core::shared_of whose);
 /// Takes memory that `create` or `map` gave.
 void unmap(std::byte* data, std::size_t bytes) noexcept;
 

@@ -64,6 +64,9 @@ struct dma_buf {
     std::uint64_t offset = 0;  ///< of the memory within it, bytes
 };
 
+/// Whose memory is mapped: the device's own, or that of others which it reaches without the host (NVLink, PCIe).
+enum class shared_of : std::uint8_t { device, peers };
+
 /// One device. Lives as long as its `accelerator`. Thread-safe.
 class accelerator_device {
   public:
@@ -80,9 +83,9 @@ class accelerator_device {
     [[nodiscard]] virtual result<std::byte*> allocate_shareable(std::size_t bytes) = 0;
     /// A descriptor by which other processes of this host map such an allocation, whole. `memory` is its begin.
     [[nodiscard]] virtual result<unique_fd> share(const std::byte* memory) = 0;
-    /// Maps what another process has shared, until `release`. Errors: it is no memory of this device, or has fewer
-    /// bytes. It stays what it is after its owner has released it or has ended.
-    [[nodiscard]] virtual result<std::byte*> map_shared(int fd, std::size_t bytes) = 0;
+    /// Maps what another process has shared, until `release`, for this device's copies. Errors: it is no such memory,
+    /// or has fewer bytes. It stays what it is after its owner has released it or has ended.
+    [[nodiscard]] virtual result<std::byte*> map_shared(int fd, std::size_t bytes, shared_of whose) = 0;
     [[nodiscard]] virtual result<std::unique_ptr<device_stream>> open_stream(stream_priority priority) = 0;
     /// `range` as a dma-buf; `unsupported` with what is missing.
     [[nodiscard]] virtual result<dma_buf> export_memory(const std::byte* memory, std::size_t bytes) = 0;

@@ -37,11 +37,12 @@ gpu_copies::~gpu_copies() {
 }
 
 /// No sizes are told: both ends compute them, and the driver maps no more than there is.
-result<void> gpu_copies::map_slots(const passed_descriptors& passed, const core::link_geometry& geometry) {
-    auto requests = gpu_.map_shared(passed[gpu_requests].get(), geometry.slots * request_stride_);
+result<void> gpu_copies::map_slots(const passed_descriptors& passed, const core::link_geometry& geometry,
+                                   core::shared_of whose) {
+    auto requests = gpu_.map_shared(passed[gpu_requests].get(), geometry.slots * request_stride_, whose);
     if (!requests) return requests.error();
     requests_ = *requests;
-    auto responses = gpu_.map_shared(passed[gpu_responses].get(), geometry.slots * response_stride_);
+    auto responses = gpu_.map_shared(passed[gpu_responses].get(), geometry.slots * response_stride_, whose);
     if (!responses) return responses.error();
     responses_ = *responses;
     return {};
@@ -51,16 +52,18 @@ result<std::unique_ptr<gpu_copies>> gpu_copies::map(const std::shared_ptr<core::
                                                     const passed_descriptors& passed,
                                                     const core::link_geometry& geometry, core::slot_memory& own) {
     std::string why = "this context uses no GPU";
-    for (core::accelerator_device* each : gpus->opened()) {
-        std::unique_ptr<gpu_copies> made(new gpu_copies(*each, geometry));
-        if (auto mapped = made->map_slots(passed, geometry); !mapped) {
-            why = mapped.error().message;
-            continue;
+    for (const core::shared_of whose : {core::shared_of::device, core::shared_of::peers}) {
+        for (core::accelerator_device* each : gpus->opened()) {
+            std::unique_ptr<gpu_copies> made(new gpu_copies(*each, geometry));
+            if (auto mapped = made->map_slots(passed, geometry, whose); !mapped) {
+                why = mapped.error().message;
+                continue;
+            }
+            const auto pinned = own.pin(gpus);
+            if (!pinned) core::log().warn("shm: large requests go over the host: {}", pinned.error().message);
+            made->own_pinned_ = pinned.ok();
+            return made;
         }
-        const auto pinned = own.pin(gpus);
-        if (!pinned) core::log().warn("shm: large requests go over the host: {}", pinned.error().message);
-        made->own_pinned_ = pinned.ok();
-        return made;
     }
     return error{status::unsupported, 0, std::move(why)};
 }

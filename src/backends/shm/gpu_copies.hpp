@@ -38,7 +38,8 @@ class gpu_copies {
         std::unique_ptr<core::device_stream> stream;
     };
 
-    /// Maps what the server has passed, on whichever open GPU it lies. `own`: slots that requests come from.
+    /// Maps what the server has passed: for the open GPU that it lies on, or else for one that reaches it directly.
+    /// `own`: slots that requests come from.
     [[nodiscard]] static result<std::unique_ptr<gpu_copies>> map(const std::shared_ptr<core::accelerator>& gpus,
                                                                  const passed_descriptors& passed,
                                                                  const core::link_geometry& geometry,
@@ -86,7 +87,8 @@ class gpu_copies {
 
   private:
     gpu_copies(core::accelerator_device& gpu, const core::link_geometry& geometry);
-    [[nodiscard]] result<void> map_slots(const passed_descriptors& passed, const core::link_geometry& geometry);
+    [[nodiscard]] result<void> map_slots(const passed_descriptors& passed, const core::link_geometry& geometry,
+                                         core::shared_of whose);
     [[nodiscard]] status start(copy& made) noexcept;
     [[nodiscard]] core::stream_progress go_on(copy& each) noexcept;
     void feed(copy& each) noexcept;

@@ -68,14 +68,16 @@ class fake_device : public core::accelerator_device {
             return error{status::unsupported, 0, "this memory was not made to be shared"};
         return core::unique_fd(::fcntl(found->second.shared.get(), F_DUPFD_CLOEXEC, 0));
     }
-    [[nodiscard]] result<std::byte*> map_shared(int fd, std::size_t bytes) override {
+    [[nodiscard]] result<std::byte*> map_shared(int fd, std::size_t bytes, core::shared_of whose) override {
         struct stat file {};
         const std::size_t size = (bytes + share_step - 1) / share_step * share_step;
         std::array<char, 64> name{};
         const std::string link = "/proc/self/fd/" + std::to_string(fd);
-        const bool own = ::readlink(link.c_str(), name.data(), name.size() - 1) > 0 &&
-                         std::string(name.data()) == "/memfd:" + shared_name() + " (deleted)";
-        if (!own || ::fstat(fd, &file) != 0 || static_cast<std::size_t>(file.st_size) < size)
+        const bool known = ::readlink(link.c_str(), name.data(), name.size() - 1) > 0;
+        const bool own = known && std::string(name.data()) == "/memfd:" + shared_name() + " (deleted)";
+        const bool of_peer = known && !own && std::string(name.data()).starts_with("/memfd:fake GPU ");
+        if (!(whose == core::shared_of::device ? own : of_peer && reaches_peers) || ::fstat(fd, &file) != 0 ||
+            static_cast<std::size_t>(file.st_size) < size)
             return error{status::system_error, 0, "the passed memory is not on this fake GPU, or too short"};
         return map(core::unique_fd(::fcntl(fd, F_DUPFD_CLOEXEC, 0)), size);
     }
@@ -122,6 +124,7 @@ class fake_device : public core::accelerator_device {
     std::atomic<bool> watched{false};
     std::atomic<bool> ordered{true};  ///< kernels see what arrives in its order
     std::atomic<bool> shares{true};   ///< memory between processes
+    std::atomic<bool> reaches_peers{true};
     std::atomic<int> at_work{0};
     std::atomic<std::size_t> capacity{std::size_t{4} << 30};
     /// Of shared memory: what is mapped at once.

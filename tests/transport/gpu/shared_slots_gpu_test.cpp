@@ -158,10 +158,10 @@ completion next(channel& from) {
     return one[0];
 }
 
-/// A client with memory of the GPU, and of the host.
+/// A client with memory of a GPU, and of the host.
 struct gpu_client {
-    explicit gpu_client(const std::string& uri) {
-        auto allocated = ctx.allocate(2 * most, memory_kind::cuda(0));
+    explicit gpu_client(const std::string& uri, std::int16_t gpu = 0) {
+        auto allocated = ctx.allocate(2 * most, memory_kind::cuda(gpu));
         if (!allocated) return;
         on_gpu.emplace(std::move(*allocated));
         on_host.emplace(ctx.allocate(2 * most).value());
@@ -223,13 +223,7 @@ bool echoes(gpu_client& client, std::size_t length, place from, place to, std::u
     return back == sent;
 }
 
-TEST(shared_slots_gpu, payloads_of_every_place_arrive_in_the_servers_slots_and_come_back) {
-    NEED_SHARING();
-    const std::string uri = name_for_test();
-    other_process server([&](int to, int from) { return be_server(uri, to, from); });
-    ASSERT_EQ(server.hear(), 'y');
-    gpu_client client(uri);
-    ASSERT_TRUE(client.line);
+void expect_every_place(gpu_client& client) {
     std::uint64_t seed = 0;
     for (const std::size_t length : {std::size_t{64}, std::size_t{4096}, std::size_t{1} << 20, most})
         for (const place from : {place::slot, place::host, place::gpu})
@@ -241,6 +235,29 @@ TEST(shared_slots_gpu, payloads_of_every_place_arrive_in_the_servers_slots_and_c
                     // Neither end has copied anything over the host.
                     EXPECT_TRUE(from != place::gpu || to != place::gpu || copied.count() == 0) << length << " bytes";
                 }
+}
+
+TEST(shared_slots_gpu, payloads_of_every_place_arrive_in_the_servers_slots_and_come_back) {
+    NEED_SHARING();
+    const std::string uri = name_for_test();
+    other_process server([&](int to, int from) { return be_server(uri, to, from); });
+    ASSERT_EQ(server.hear(), 'y');
+    gpu_client client(uri);
+    ASSERT_TRUE(client.line);
+    expect_every_place(client);
+}
+
+TEST(shared_slots_gpu, payloads_cross_from_and_to_another_gpu_that_reaches_the_slots) {
+    NEED_SHARING();
+    const std::string uri = name_for_test();
+    other_process server([&](int to, int from) { return be_server(uri, to, from); });
+    ASSERT_EQ(server.hear(), 'y');
+    int reaches = 0;
+    if (gpu_count() < 2 || cudaDeviceCanAccessPeer(&reaches, 1, 0) != cudaSuccess || reaches == 0)
+        GTEST_SKIP() << "there are no two GPUs of which one reaches the other";
+    gpu_client client(uri, 1);
+    ASSERT_TRUE(client.line);
+    expect_every_place(client);
 }
 
 TEST(shared_slots_gpu, many_ranges_of_the_gpu_are_one_request) {
@@ -347,17 +364,17 @@ TEST(shared_slots_gpu, only_shared_gpu_memory_of_the_right_size_is_mapped) {
     std::byte* const owned = gpu.allocate_shareable(size).value();
     auto passed = gpu.share(owned);
     ASSERT_TRUE(passed) << passed.error().message;
-    EXPECT_FALSE(gpu.map_shared(passed->get(), 2 * size));
-    EXPECT_FALSE(gpu.map_shared(0, size));
+    EXPECT_FALSE(gpu.map_shared(passed->get(), 2 * size, core::shared_of::device));
+    EXPECT_FALSE(gpu.map_shared(0, size, core::shared_of::device));
     std::array<int, 2> other{};
     ASSERT_EQ(::pipe(other.data()), 0);
-    EXPECT_FALSE(gpu.map_shared(other[0], size));
-    EXPECT_FALSE(gpu.map_shared(-1, size));
+    EXPECT_FALSE(gpu.map_shared(other[0], size, core::shared_of::device));
+    EXPECT_FALSE(gpu.map_shared(-1, size, core::shared_of::device));
     std::byte* const not_shared = gpu.allocate(size).value();
     EXPECT_FALSE(gpu.share(not_shared));
     gpu.release(not_shared);
 
-    std::byte* const mapped = gpu.map_shared(passed->get(), size).value();
+    std::byte* const mapped = gpu.map_shared(passed->get(), size, core::shared_of::device).value();
     bytes there(size);
     fill(there, 3);
     copy_bytes(nullptr, owned, there.data(), size);

@@ -97,9 +97,12 @@ TEST(shm_gpu_client_refused, slots_out_of_range_and_lengths_beyond_the_slot_end_
 
 TEST_F(shm_gpu_client, a_client_gets_only_the_memory_of_its_own_session) {
     auto& gpu = *client.on_gpu[0]->device();
-    EXPECT_TRUE(gpu.map_shared(client.passed_to_it[gpu_requests].get(), client.on_gpu[0]->payload_bytes()).ok());
+    EXPECT_TRUE(gpu.map_shared(client.passed_to_it[gpu_requests].get(), client.on_gpu[0]->payload_bytes(),
+                               core::shared_of::device)
+                    .ok());
     EXPECT_FALSE(gpu.map_shared(client.passed_to_it[gpu_requests].get(),
-                                client.on_gpu[0]->payload_bytes() + tests::fake_device::share_step));
+                                client.on_gpu[0]->payload_bytes() + tests::fake_device::share_step,
+                                core::shared_of::device));
 }
 
 TEST(shm_gpu_unasked, gpu_flags_end_a_session_without_slots_on_a_gpu) {
@@ -247,6 +250,30 @@ TEST_F(shm_gpu_server, memory_that_is_too_small_or_not_on_a_gpu_is_not_used) {
     expect_host(small.get(), passed[1].get());
     expect_host(server.page.fd(), server.page.fd());
     EXPECT_EQ(gpus->device().allocated(), on_gpu.size()) << "nothing stays mapped";
+}
+
+TEST_F(shm_gpu_server, slots_on_another_gpu_are_used_if_the_clients_gpu_reaches_them) {
+    auto& second = theirs->device(1);
+    const std::array slots{
+        second.allocate_shareable(geometry.slots * core::slot_memory::device_stride(geometry.request_bytes)).value(),
+        second.allocate_shareable(geometry.slots * core::slot_memory::device_stride(geometry.response_bytes)).value()};
+    const std::array fds{second.share(slots[0]).value(), second.share(slots[1]).value()};
+    for (const bool reached : {true, false}) {
+        gpus->device().reaches_peers = reached;
+        testing::hostile_server other{gpus};
+        for (const core::unique_fd& each : fds) other.passes.push_back(each.get());
+        ASSERT_TRUE(other.connect());
+        EXPECT_EQ(other.path->reaches(*on_gpu.whole().region(), false), reached);
+        if (!reached) continue;
+        std::memset(part(0, 100).bytes().data(), 5, 100);
+        send(other, 2, part(0, 100), {});
+        settle();
+        EXPECT_TRUE(other.poll().empty());
+        const std::byte* const there = slots[0] + 2 * core::slot_memory::device_stride(geometry.request_bytes);
+        EXPECT_EQ(there[0], std::byte{5});
+        EXPECT_EQ(there[99], std::byte{5});
+    }
+    for (std::byte* const each : slots) second.release(each);
 }
 
 TEST_F(shm_gpu_server, a_server_that_passes_only_one_segment_is_refused) {
