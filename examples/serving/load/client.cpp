@@ -154,6 +154,12 @@ load_client::sending load_client::send(std::uint64_t tag) {
     call_view call;
     if (const status begun = to_.begin(call); begun != status::ok)
         return begun == status::again ? sending::full : sending::lost;
+    if (auto ready = prepare(); !ready) {
+        to_.release(call.id);
+        seen_.add_error(ready.error().code, ready.error().message);
+        over_ = true;
+        return sending::full;
+    }
     submit_options options;
     options.tag = tag;
     options.target = target_;
@@ -169,6 +175,15 @@ load_client::sending load_client::send(std::uint64_t tag) {
     seen_.add_error(sent, "the call could not be submitted");
     over_ = true;
     return sending::full;
+}
+
+/// The client's own stage of the next call, and its time.
+result<void> load_client::prepare() {
+    if (!input_.is_prepared()) return {};
+    const nanoseconds begin = time_now();
+    auto ready = input_.prepare();
+    prepared_ = time_now() - begin;
+    return ready;
 }
 
 /// The channel connects again while it is polled.
@@ -210,7 +225,8 @@ void load_client::take(const completion& done) {
 
 void load_client::take_answer(const completion& done, std::optional<nanoseconds> due, nanoseconds now) {
     timeline times = done.timeline;
-    if (due) times.total = now - *due;
+    times.preprocessing += prepared_;
+    times.total = due ? now - *due : times.total + prepared_;
     for (std::size_t i = 0; i < stage_count; ++i) seen_.stages[i].record(times.*stage_names()[i].duration);
     ++seen_.answered;
     if (!is_right(done))

@@ -51,6 +51,7 @@ class load_client {
     [[nodiscard]] result<double> warm_up_once();
     void work(std::uint64_t wanted, std::atomic<std::uint64_t>& answers);
     void send_what_is_due();
+    [[nodiscard]] result<void> prepare();
     [[nodiscard]] bool is_over(std::chrono::nanoseconds due) const noexcept;
     [[nodiscard]] sending send(std::uint64_t tag);
     void send_issued(issue_queue& from);
@@ -83,6 +84,7 @@ class load_client {
     std::chrono::nanoseconds least_{};       ///< a call due from then on may be the last one
     std::chrono::nanoseconds lost_since_{};  ///< 0: connected
     std::array<completion, 16> arrived_;     ///< of the poll at hand; kept, because clearing them takes time
+    std::chrono::nanoseconds prepared_{};    ///< of the call under way: its stage at this client
     std::uint64_t warmed_up_ = 0;
     std::uint64_t wanted_ = 0;
     std::uint64_t issued_ = 0;

@@ -95,6 +95,17 @@ result<void> fill_with_digit(std::span<std::byte> out, bool raw, std::uint64_t s
     return {};
 }
 
+/// A raw image, or else the tensors.
+result<void> fill(std::span<std::byte> out, const model_shapes& shapes, bool raw, std::span<const tensor> tensors,
+                  std::uint64_t seed) {
+    if (shapes.name == "digits") return fill_with_digit(out, raw, seed);
+    if (raw)
+        fill_with_pixels(out, seed);
+    else
+        fill_with_numbers(out, shapes, tensors, seed);
+    return {};
+}
+
 result<std::unique_ptr<model>> reference_model(const load_settings& chosen) {
     if (chosen.expect == expectation::digits) return make_digits();
     return make_synthetic(*chosen.model, {1e9, synthetic_pace::wait});
@@ -124,43 +135,46 @@ bool same_shape(const tensor& one, const tensor& other) noexcept {
     return std::equal(one.shape, one.shape + one.rank, other.shape);
 }
 
-load_input::load_input(region memory, const load_settings& chosen)
+load_input::load_input(const load_settings& chosen)
     : model_(chosen.model),
-      raw_(chosen.raw),
       expect_(chosen.expect),
-      memory_(std::move(memory)),
       tensors_(tensors_to_send(chosen)),
       wanted_(placed(chosen.model->outputs)) {}
 
 result<load_input> load_input::make(context& ctx, const load_settings& chosen, std::uint32_t client) {
+    load_input made{chosen};
+    const std::uint64_t seed = chosen.seed * 1'000'003 + client;
+    if (chosen.preprocess) {
+        std::vector<std::byte> image(image_bytes(chosen.model->image));
+        if (auto filled = fill(image, *chosen.model, true, {}, seed); !filled) return filled.error();
+        auto stage = image_stage::make(ctx, *chosen.model, image, *chosen.preprocess);
+        if (!stage) return stage.error();
+        made.stage_ = std::move(stage).value();
+        if (auto known = made.answer_for(image, true, chosen); !known) return known.error();
+        return made;
+    }
     auto memory = ctx.allocate(bytes_to_send(chosen));
     if (!memory) return memory.error();
-    load_input made{std::move(memory).value(), chosen};
-    if (auto filled = made.fill(chosen.seed * 1'000'003 + client); !filled) return filled.error();
-    if (chosen.expect == expectation::shape) return made;
-    const auto reference = reference_model(chosen);
-    if (!reference) return reference.error();
-    std::vector<std::byte> input(payload_bytes(chosen.model->inputs));
+    made.memory_ = std::move(memory).value();
     const std::span<std::byte> sent = made.memory_.whole().bytes();
-    if (!chosen.raw)
-        std::ranges::copy(sent, input.begin());
-    else if (auto good = reference.value()->preprocess(nullptr, sent, input); !good)
-        return good.error();
-    made.answer_.resize(payload_bytes(chosen.model->outputs));
-    const bool open = !chosen.model->open.empty();
-    const model_job job{input, made.answer_, std::span{made.wanted_}.first(open ? made.wanted_.size() : 0)};
-    if (auto good = reference.value()->infer(nullptr, {&job, 1}); !good) return good.error();
+    if (auto filled = fill(sent, *chosen.model, chosen.raw, made.tensors_, seed); !filled) return filled.error();
+    if (auto known = made.answer_for(sent, chosen.raw, chosen); !known) return known.error();
     return made;
 }
 
-result<void> load_input::fill(std::uint64_t seed) {
-    const std::span<std::byte> out = memory_.whole().bytes();
-    if (model_->name == "digits") return fill_with_digit(out, raw_, seed);
-    if (raw_)
-        fill_with_pixels(out, seed);
-    else
-        fill_with_numbers(out, *model_, tensors_, seed);
-    return {};
+result<void> load_input::answer_for(std::span<const std::byte> source, bool raw, const load_settings& chosen) {
+    if (chosen.expect == expectation::shape) return {};
+    const auto reference = reference_model(chosen);
+    if (!reference) return reference.error();
+    std::vector<std::byte> input(payload_bytes(chosen.model->inputs));
+    if (!raw)
+        std::ranges::copy(source, input.begin());
+    else if (auto good = reference.value()->preprocess(nullptr, source, input); !good)
+        return good.error();
+    answer_.resize(payload_bytes(chosen.model->outputs));
+    const bool open = !chosen.model->open.empty();
+    const model_job job{input, answer_, std::span{wanted_}.first(open ? wanted_.size() : 0)};
+    return reference.value()->infer(nullptr, {&job, 1});
 }
 
 /// Where the bytes are not known, open dimensions are not either.

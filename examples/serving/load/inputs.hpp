@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "serving/load/image_stage.hpp"
 #include "serving/load/settings.hpp"
 
 #include <accel_transport/context.hpp>
@@ -8,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -23,7 +25,10 @@ class load_input {
   public:
     [[nodiscard]] static result<load_input> make(context& ctx, const load_settings& chosen, std::uint32_t client);
 
-    [[nodiscard]] slice request() const noexcept { return memory_.whole(); }
+    [[nodiscard]] slice request() const noexcept { return stage_ ? stage_->request() : memory_.whole(); }
+    /// Makes the request anew, where the client preprocesses; else nothing.
+    [[nodiscard]] result<void> prepare() const { return stage_ ? stage_->run() : result<void>{}; }
+    [[nodiscard]] bool is_prepared() const noexcept { return stage_ != nullptr; }
     /// Of the request; offsets are those in its payload.
     [[nodiscard]] std::span<const tensor> tensors() const noexcept { return tensors_; }
     /// The tensors of an answer of the model's size that says nothing of them: as its table has them. Else empty.
@@ -33,16 +38,16 @@ class load_input {
     [[nodiscard]] bool is_right(std::span<const tensor> described, std::span<const std::byte> answer) const noexcept;
 
   private:
-    load_input(region memory, const load_settings& chosen);
-    [[nodiscard]] result<void> fill(std::uint64_t seed);
+    explicit load_input(const load_settings& chosen);
+    [[nodiscard]] result<void> answer_for(std::span<const std::byte> source, bool raw, const load_settings& chosen);
     [[nodiscard]] bool has_shape(std::size_t index, tensor seen) const noexcept;
     [[nodiscard]] bool same_bytes(const tensor& wanted, const tensor& seen,
                                   std::span<const std::byte> answer) const noexcept;
 
     const model_shapes* model_;
-    bool raw_;
     expectation expect_;
-    region memory_;
+    region memory_;                       ///< or that of the stage
+    std::unique_ptr<image_stage> stage_;  ///< null: none
     std::vector<tensor> tensors_;
     std::vector<tensor> wanted_;     ///< of the answer; offsets are those in `answer_`
     std::vector<std::byte> answer_;  ///< empty: not known

@@ -84,7 +84,23 @@ void add_what(CLI::App& app, load_command& chosen) {
     app.add_option("--model", chosen.model, "The model to call (default: that of --shapes)")->type_name("NAME");
     app.add_option("--shapes", chosen.shapes, "Describes a model that the table does not have (JSON)")
         ->type_name("FILE");
-    app.add_flag("--raw", chosen.load.raw, "Send raw images, which the server preprocesses");
+    auto* const raw = app.add_flag("--raw", chosen.load.raw, "Send raw images, which the server preprocesses");
+    auto* const here = app.add_option_function<std::int16_t>(
+        "--preprocess-on",
+        [&](std::int16_t gpu) {
+            if (!chosen.load.preprocess) chosen.load.preprocess.emplace();
+            chosen.load.preprocess->gpu = gpu;
+        },
+        "Be the first of two stages: preprocess a raw image on this GPU before each call, and send the tensors");
+    here->check(CLI::Range(0, 255))->excludes(raw);
+    app.add_flag_callback(
+           "--from-host",
+           [&] {
+               if (!chosen.load.preprocess) chosen.load.preprocess.emplace();
+               chosen.load.preprocess->from_host = true;
+           },
+           "Copy those tensors to the host first and send them from there")
+        ->needs(here);
     app.add_option("--expect", chosen.expect,
                    "How to check answers: synthetic, digits, shape (types and shapes only), auto")
         ->check(CLI::IsMember({"auto", "synthetic", "digits", "shape"}));
@@ -196,6 +212,7 @@ std::string settle(load_command& chosen) {
     if (chosen.peak_slo) load.slo = *chosen.peak_slo;
     if (load.raw && image_bytes(load.model->image) == 0)
         return "--raw: '" + chosen.model + "' does not take raw images";
+    if (load.preprocess && load.depth != 1) return "--preprocess-on has one call in flight: give --depth 1";
     if (load.at_least > load.requests) return "--at-least is more than --requests";
     if (load.at_least > 0 && load.rate > 0) return "--at-least excludes an open loop, which ends when its time is over";
     if (waits && !chosen.mlperf_log.empty()) return "--mlperf-log needs --rate, --offline or --find-peak";

@@ -20,11 +20,18 @@ enum class expectation : std::uint8_t {
     digits,     ///< the digits network's scores
 };
 
+/// Where a client preprocesses raw images before it sends their tensors.
+struct first_stage {
+    std::int16_t gpu = 0;
+    bool from_host = false;  ///< the tensors are copied to the host and sent from there, as where only the host sends
+};
+
 /// One measurement: clients with a channel and a thread each.
 struct load_settings {
     std::vector<std::string> uris;  ///< clients are spread over them
     const model_shapes* model = nullptr;
-    bool raw = false;  ///< send raw images, which the server preprocesses
+    bool raw = false;                       ///< send raw images, which the server preprocesses
+    std::optional<first_stage> preprocess;  ///< not `raw`; with `depth` 1
     expectation expect = expectation::shape;
     std::uint32_t clients = 1;
     std::uint32_t priority_clients = 0;  ///< so many of them have channels of high priority

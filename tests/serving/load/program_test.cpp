@@ -96,6 +96,26 @@ TEST_F(load_program, options_are_followed) {
     EXPECT_EQ(document_of({"--clients", "3", "--priority-clients", "1"})["classes"]["high"]["requests"], 6);
 }
 
+/// Of a stage on a GPU, where there is one; else what is missing.
+TEST_F(load_program, a_client_preprocesses_images_on_a_gpu) {
+    for (const words& more : {words{}, words{"--from-host"}}) {
+        words all{"--preprocess-on", "0", "--expect", "synthetic"};
+        all.insert(all.end(), more.begin(), more.end());
+        const ended_program ended = serve(all);
+        if (ended.status != 0) {
+            EXPECT_TRUE(ended.errors.find("cuda:0 cannot be used") != std::string::npos ||
+                        ended.errors.find("without CUDA") != std::string::npos)
+                << ended.errors;
+            continue;
+        }
+        const auto seen = nlohmann::json::parse(ended.output, nullptr, false);
+        EXPECT_EQ(seen["requests"], 6);
+        EXPECT_EQ(seen["wrong"], 0);
+        EXPECT_TRUE(seen["checked"].get<bool>());
+        EXPECT_GT(seen["preprocessing_us"]["mean"].get<double>(), 0);
+    }
+}
+
 TEST_F(load_program, results_go_to_people_and_to_files) {
     std::filesystem::create_directories(folder_);
     const std::string csv = folder_ + "/a.csv", json = folder_ + "/a.json";
@@ -168,6 +188,9 @@ TEST_F(load_program, options_that_do_not_go_together_are_refused) {
              {{"--model", "resnet50", "--offline", "--rate", "1"}, "excludes"},
              {{"--model", "resnet50", "--find-peak", "1s", "--rate", "1"}, "excludes"},
              {{"--model", "resnet50", "--find-peak", "1s", "--offline"}, "excludes"},
+             {{"--model", "resnet50", "--preprocess-on", "0", "--raw"}, "excludes"},
+             {{"--model", "resnet50", "--preprocess-on", "0", "--depth", "2"}, "give --depth 1"},
+             {{"--model", "resnet50", "--from-host"}, "--preprocess-on"},
              {{"--model", "resnet50", "--slo", "5"}, "'5' is not a valid duration: write 500us, 10ms or 5s"},
              {{"--model", "resnet50", "--in-process", "resnet50", "--streams", "0"},
               "'0' is not a valid number of streams"},
