@@ -69,7 +69,8 @@ class Commands:
             return ["--on", "host", "--streams", str(cell.streams or CLIENTS[-1])]
         if cell.transport.split("/")[-1] == "gpu":
             return ["--on", "gpu-resident", *(["--resident-raw"] if cell.raw else [])]
-        return ["--on", "gpu", "--streams", str(cell.streams or "client")]
+        gpu = ["--gpu", str(cell.gpus - 1)] if cell.gpus > 1 else []
+        return ["--on", "gpu", *gpu, "--streams", str(cell.streams or "client")]
 
     def server(self, cell, fabric):
         server = server_of(cell)
@@ -98,5 +99,6 @@ class Commands:
                 "--expect", expect, "--clients", str(cell.clients), "--requests", str(work.requests),
                 "--duration", f"{work.duration * 1000:.0f}ms", "--at-least", str(work.at_least(cell.clients)),
                 "--warm-up", str(WARM_UP), "--settle", f"{work.settle * 1000:.0f}ms", "--json", output, *in_process,
-                *(["--raw"] if cell.raw else []),
+                *(["--raw"] if cell.raw else []), *(["--preprocess-on", "0"] if cell.gpus else []),
+                *(["--from-host"] if cell.by_host else []),
                 *(["--priority-clients", str(cell.priority_clients)] if cell.priority_clients else [])]

@@ -34,7 +34,7 @@ from runs import Runs  # noqa: E402
 from servers import Servers  # noqa: E402
 
 LINK, FAST = "25Gb/s,1us", "100Gb/s,1us"
-EVERYTHING = Machine(transports=matrix.DIRECT, gpu="H200", gateway=True, mps=True, cpu="Xeon", cores=16,
+EVERYTHING = Machine(transports=matrix.DIRECT, gpu="H200", gpus=2, gateway=True, mps=True, cpu="Xeon", cores=16,
                      models={name: "torchscript" for name in matrix.ALL_MODELS} | {"digits": "builtin"})
 NO_GPU = Machine(transports=("local", "tcp", "zmq", "shm", "rdma"), gateway=True, emulated=True, cpu="Xeon", cores=2,
                  models={name: "synthetic" for name in matrix.ALL_MODELS} | {"digits": "builtin"})
@@ -84,7 +84,7 @@ def measured(cell, total=1000.0, **changes):
 class Matrix(unittest.TestCase):
     def test_every_figure_of_the_papers_is_there_with_claims_and_a_picture(self):
         wanted = [f"F{i}" for i in range(5, 18)] + ["G1", "G2", "G6", "G7"]
-        self.assertEqual(list(FIGURES), ["overview"] + wanted)
+        self.assertEqual(list(FIGURES), ["overview"] + wanted + ["pipelines"])
         self.assertEqual(list(claims.CLAIMS), [name for name in wanted if name != "G1"])
         count = {paper: sum(len(members) for name, members in claims.CLAIMS.items() if name[0] == paper)
                  for paper in "FG"}
@@ -101,6 +101,17 @@ class Matrix(unittest.TestCase):
         self.assertEqual({cell.streams for cell in FIGURES["F15"].cells()}, {1, 2, 4, 8, 16})
         self.assertEqual({cell.sharing for cell in FIGURES["F17"].cells()}, {"streams", "contexts", "mps"})
         self.assertTrue(all(cell.priority_clients == 1 and cell.clients > 1 for cell in FIGURES["F16"].cells()))
+
+    def test_two_stages_take_every_way_on_one_gpu_and_on_two(self):
+        ways = [("shm", False), ("shm", True), ("tcp", False), ("zmq", False)]
+        for gpus in (1, 2):
+            cells = [cell for cell in FIGURES["pipelines"].cells() if (cell.model, cell.gpus) == ("resnet50", gpus)]
+            self.assertEqual([(cell.transport, cell.by_host) for cell in cells], ways)
+            self.assertEqual({cell.link_of(LINK) for cell in cells}, {""}, "they are measured, not modelled")
+            self.assertEqual(len({plan.group_of(cell) for cell in cells}), 1)
+            self.assertEqual(len({plan.server_of(cell) for cell in cells}), 3)
+        one = Machine(**{**EVERYTHING.document(), "gpus": 1})
+        self.assertEqual(matrix.cells_of([FIGURES["pipelines"]], one)[1], {"pipelines": {"needs two GPUs": 8}})
 
     def test_cells_of_several_figures_are_measured_once(self):
         cells, _ = matrix.cells_of([FIGURES["F5"], FIGURES["F6"]], EVERYTHING)
@@ -155,7 +166,7 @@ class Plan(unittest.TestCase):
         contexts = {plan.server_of(Cell("efficientnet_b0", "gdr", True, n, sharing="mps")) for n in matrix.CLIENTS}
         self.assertEqual([server.processes for server in contexts], [16])
         self.assertIsNone(plan.server_of(Cell("resnet50", "local")))
-        self.assertLess(len({plan.server_of(cell) for cell in self.cells}), 70)
+        self.assertLess(len({plan.server_of(cell) for cell in self.cells}), 85)
 
     def test_cells_that_never_leave_the_gpu_run_alone(self):
         for _, group in itertools.groupby(self.cells, plan.group_of):
@@ -735,6 +746,17 @@ class Programs(unittest.TestCase):
         self.assertIn("--clients 8 --requests 1000 --duration 2500ms --at-least 13 --warm-up 5 --settle 800ms", load)
         gateway = self.words(commands.gateway(Cell("resnet50", "tcp/gdr"), ["gdr://127.0.0.1:5"], "n"))
         self.assertIn("--listen tcp://127.0.0.1:0?insecure=true --to resnet50=rdma://127.0.0.1:5?insecure=true", gateway)
+
+    def test_two_stages_are_at_a_gpu_each(self):
+        commands = self.commands(EVERYTHING, False, "")
+        for gpus, by_host in ((1, False), (2, True)):
+            cell = Cell("resnet50", "shm", gpus=gpus, by_host=by_host)
+            server = self.words(commands.server(cell, "n"))
+            load = self.words(commands.load(cell, ["shm://n"], Work(), "out", "n"))
+            self.assertEqual("--gpu 1" in server, gpus == 2)
+            self.assertIn("--preprocess-on 0", load)
+            self.assertEqual("--from-host" in load, by_host)
+        self.assertNotIn("--preprocess-on", self.words(commands.load(Cell("resnet50", "shm"), [], Work(), "out", "n")))
 
     def test_local_is_one_process(self):
         load = self.words(self.commands().load(Cell("digits", "local"), ["local://x"], Work(), "out", ""))

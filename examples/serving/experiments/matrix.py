@@ -17,6 +17,7 @@ PAIRS = ("rdma/gdr", "rdma/rdma", "zmq/gdr", "zmq/rdma", "zmq/zmq", "tcp/gdr", "
 CLIENTS = (1, 2, 4, 8, 16)
 STREAMS = (1, 2, 4, 8, 16)
 SHARING = ("streams", "contexts", "mps")
+GPUS_TEXT = {1: "one GPU", 2: "two GPUs"}  # of two stages
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Cell:
     streams: int = 0        # 0: one for each client
     sharing: str = "streams"
     priority_clients: int = 0
+    gpus: int = 0           # not 0: clients preprocess, on the first of so many GPUs; the server infers on the last
+    by_host: bool = False   # such clients send from the host
 
     @property
     def key(self):
@@ -39,6 +42,10 @@ class Cell:
             parts.append(self.sharing)
         if self.priority_clients:
             parts.append(f"{self.priority_clients}high")
+        if self.gpus:
+            parts.append(f"{self.gpus}gpus")
+        if self.by_host:
+            parts.append("host")
         return "-".join(parts)
 
     @property
@@ -48,7 +55,12 @@ class Cell:
 
     def link_of(self, link):
         """The link that it meets; empty: none."""
-        return "" if self.links <= FREE else link
+        return "" if self.gpus or self.links <= FREE else link
+
+    @property
+    def stages_text(self):
+        """Where two stages are; empty: there is one."""
+        return (GPUS_TEXT[self.gpus] if self.gpus else "") + (", by the host" if self.by_host else "")
 
 
 @dataclass(frozen=True)
@@ -63,13 +75,16 @@ class Figure:
     streams: tuple = (0,)
     sharing: tuple = ("streams",)
     priority_clients: int = 0
+    gpus: tuple = (0,)
     gpu_only: bool = False
     shows: str = ""
 
     def cells(self):
-        return [Cell(model, transport, raw, clients, streams, sharing, self.priority_clients)
+        return [Cell(model, transport, raw, clients, streams, sharing, self.priority_clients, gpus, by_host)
                 for model in self.models for raw in self.raw for sharing in self.sharing for streams in self.streams
-                for transport in self.transports for clients in self.clients]
+                for gpus in self.gpus for transport in self.transports
+                for by_host in ((False, True) if gpus and transport == "shm" else (False,))  # others always are
+                for clients in self.clients]
 
 
 FIGURES = {figure.id: figure for figure in (
@@ -105,6 +120,9 @@ FIGURES = {figure.id: figure for figure in (
            transports=("rdma", "gdr", "gpu"), raw=(False,), gpu_only=True, shows="mediation"),
     Figure("G7", "CPU time of serving", models=("resnet50",), transports=("zmq", "tcp", "rdma", "gdr", "gpu"),
            raw=(False,), shows="cpu"),
+    Figure("pipelines", "Preprocessing on one GPU, inference there or on another",
+           models=("mobilenet_v3", "resnet50"), transports=("shm", "tcp", "zmq"), raw=(False,), gpus=(1, 2),
+           gpu_only=True, shows="pipelines"),
 )}
 
 
@@ -113,6 +131,7 @@ class Machine:
     """What can be run here."""
     transports: tuple = ("local", "tcp")
     gpu: str = ""                               # its name; empty: none
+    gpus: int = 0
     models: dict = field(default_factory=dict)  # {name: kind}; kinds: builtin, synthetic, torchscript, aoti
     gateway: bool = False
     mps: bool = False
@@ -148,6 +167,8 @@ def why_not(cell, figure, machine):
         return f"no model {cell.model}"
     if cell.sharing == "mps" and not machine.mps:
         return "no nvidia-cuda-mps-control"
+    if cell.gpus > machine.gpus:
+        return f"needs {GPUS_TEXT[cell.gpus]}"
     return ""
 
 

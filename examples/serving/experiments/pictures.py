@@ -100,6 +100,12 @@ def stages(figure, rows):
                    lambda row: (stage_parts(row), end_text(row), total_ends(row)))
 
 
+def pipelines(figure, rows):
+    return bars(figure.title, subtitle("mean of each stage", rows), [
+        (f"{row['transport']}, {row.cell.stages_text}", stage_parts(row), end_text(row), total_ends(row))
+        for row in rows])
+
+
 def mediation(figure, rows):
     """The stages of handlers on the CPU, and of services that do without it."""
     who = {True: "by the CPU", False: "GPU-resident"}
@@ -209,7 +215,7 @@ def by_model(draw):
     return several
 
 
-SEVERAL = {"clients": by_model(clients)}
+SEVERAL = {"clients": by_model(clients), "pipelines": by_model(pipelines)}
 SINGLE = {"totals": totals, "spread": spread, "stages": stages, "overhead": overhead, "shares": shares, "cpu": cpu,
           "streams": streams, "priority": priority, "sharing": sharing, "bandwidth": bandwidth,
           "distribution": distribution, "mediation": mediation}

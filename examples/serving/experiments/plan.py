@@ -19,6 +19,7 @@ class Server:
     streams: int = 0
     sharing: str = "streams"
     raw: bool = False  # GPU-resident: its requests have one form
+    gpus: int = 0      # of two stages
 
     @property
     def processes(self):
@@ -31,20 +32,21 @@ def server_of(cell):
     transport = cell.transport.split("/")[-1]
     if transport == "local":
         return None
-    return Server(cell.model, transport, cell.streams, cell.sharing, cell.raw and transport == "gpu")
+    return Server(cell.model, transport, cell.streams, cell.sharing, cell.raw and transport == "gpu",
+                  cell.gpus)
 
 
 def group_of(cell):
     """A GPU-resident service never leaves the GPU, and contexts share it by turns: each of them runs alone."""
     resident = cell.transport.split("/")[-1] == "gpu"
     alone = resident or cell.sharing != "streams"
-    return (MODELS.index(cell.model), SHARING.index(cell.sharing), cell.streams, resident,
+    return (MODELS.index(cell.model), SHARING.index(cell.sharing), cell.streams, cell.gpus, resident,
             cell.transport if alone else "", resident and cell.raw)
 
 
 def place_of(cell):
     return (*group_of(cell), "/" in cell.transport, not cell.raw, cell.clients, cell.priority_clients,
-            ORDER.index(cell.transport))
+            ORDER.index(cell.transport), cell.by_host)
 
 
 def ordered(cells):

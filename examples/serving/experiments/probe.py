@@ -23,8 +23,8 @@ def _output(command):
         return ""
 
 
-def gpu_name():
-    return (_output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]).splitlines() or [""])[0].strip()
+def gpu_names():
+    return [name.strip() for name in _output(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]).splitlines()]
 
 
 def cpu_name():
@@ -75,12 +75,13 @@ def pacing_works(programs):
 
 def machine(programs, models):
     """`programs`: the folder of the built ones."""
-    gpu = gpu_name()
+    gpus = gpu_names()
+    gpu = gpus[0] if gpus else ""
     softnic = programs / "softnic"
     emulated = not has_adapter() and softnic.is_file()
     prefix = [softnic, "run", "--"] if emulated else []
     doctor = _output(prefix + [programs / "accel_doctor", "--json"])
-    return Machine(transports=usable(doctor, gpu), gpu=gpu, models=model_kinds(models if gpu else None),
+    return Machine(transports=usable(doctor, gpu), gpu=gpu, gpus=len(gpus), models=model_kinds(models if gpu else None),
                    gateway=(programs / "gateway").is_file(), emulated=emulated,
                    mps=bool(gpu and shutil.which("nvidia-cuda-mps-control")), cpu=cpu_name(),
                    cores=len(os.sched_getaffinity(0)))

@@ -59,6 +59,8 @@ def name_of(row):
         parts.append(f"{cell.streams} stream{'s' if cell.streams > 1 else ''}")
     if cell.sharing != "streams":
         parts.append(cell.sharing)
+    if cell.gpus:
+        parts.append(cell.stages_text)
     return ", ".join(parts)
 
 

@@ -146,7 +146,8 @@ def cells_text(rows):
     lines = []
     for row in rows:
         cell = row.cell
-        what = (cell.model, cell.transport, "raw" if cell.raw else "tensors", cell.clients)
+        way = ", ".join(filter(None, (cell.transport, cell.stages_text)))
+        what = (cell.model, way, "raw" if cell.raw else "tensors", cell.clients)
         if not row["requests"]:
             lines.append((*what, 0, 0, "–", "–", "–", "–", "–", notes(row)))
             continue

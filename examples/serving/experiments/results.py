@@ -8,7 +8,7 @@ import os
 from matrix import Cell
 
 STAGES = ("request", "queue", "copy", "preprocessing", "inference", "response")
-FIXED = ["model", "transport", "raw", "clients", "streams", "sharing", "priority_clients", "round"]
+FIXED = ["model", "transport", "raw", "clients", "streams", "sharing", "priority_clients", "gpus", "by_host", "round"]
 # `round`: from 1; each measures all cells once. `device`: what computed. `run`: its number in run.json. `quick`: 1
 # where few requests were wanted.
 WORDS = ["kind", "link", "device", "run", "quick", "problem", "inference_distribution"]
@@ -30,7 +30,7 @@ class Row(dict):
     @property
     def cell(self):
         return Cell(self["model"], self["transport"], self["raw"] == "1", int(self["clients"]), int(self["streams"]),
-                    self["sharing"], int(self["priority_clients"]))
+                    self["sharing"], int(self["priority_clients"]), int(self["gpus"]), self["by_host"] == "1")
 
     @property
     def key(self):
@@ -54,7 +54,7 @@ def row_of(cell, number, **figures):
     row = Row({name: "" for name in WORDS} | {name: None for name in NUMBERS})
     row.update(model=cell.model, transport=cell.transport, raw="1" if cell.raw else "0", clients=str(cell.clients),
                streams=str(cell.streams), sharing=cell.sharing, priority_clients=str(cell.priority_clients),
-               round=str(number))
+               gpus=str(cell.gpus), by_host="1" if cell.by_host else "0", round=str(number))
     row.update(figures)
     return row
 
@@ -98,11 +98,12 @@ def _checked(values, place):
     row = Row(zip(COLUMNS, values))
     for name in NUMBERS:
         row[name] = _number(row[name], name, place)
-    for name in ("clients", "streams", "priority_clients", "round"):
+    for name in ("clients", "streams", "priority_clients", "gpus", "round"):
         if not row[name].isdigit():
             raise Malformed(f"{place}: {name} is {row[name]!r}, not a number")
-    if row["raw"] not in ("0", "1"):
-        raise Malformed(f"{place}: raw is {row['raw']!r}, not 0 or 1")
+    for name in ("raw", "by_host"):
+        if row[name] not in ("0", "1"):
+            raise Malformed(f"{place}: {name} is {row[name]!r}, not 0 or 1")
     try:
         distribution_of(row["inference_distribution"])
     except ValueError as error:

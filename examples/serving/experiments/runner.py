@@ -40,7 +40,7 @@ class Runner:
     def run(self, cell, work: Work, number, link="", mates=()):
         """The cell's row of round `number`; with a `problem` where it could not be measured. `mates`: cells of its
         group that follow."""
-        self.commands = replace(self.commands, link=link)
+        self.commands = replace(self.commands, link=cell.link_of(link))
         known = {**self.known, "kind": self.commands.machine.models[cell.model], "link": cell.link_of(link)}
         begin = time.monotonic()
         failures = self.failures.setdefault((server_of(cell), link), [])
