@@ -69,11 +69,13 @@ class [[nodiscard]] result {
 
     /// The value. If there is an error instead: prints the error and ends the process.
     [[nodiscard]] Value& value() & noexcept { return *checked(); }
-    [[nodiscard]] const Value& value() const& noexcept { return *const_cast<result*>(this)->checked(); }
+    [[nodiscard]] const Value& value() const& noexcept { return *checked(); }
     [[nodiscard]] Value&& value() && noexcept { return std::move(*checked()); }
     Value& operator*() & noexcept { return *checked(); }
+    const Value& operator*() const& noexcept { return *checked(); }
     Value&& operator*() && noexcept { return std::move(*checked()); }
     Value* operator->() noexcept { return checked(); }
+    const Value* operator->() const noexcept { return checked(); }
 
     /// The error. If there is a value instead: ends the process with a message.
     [[nodiscard]] const accel::error& error() const noexcept {
@@ -83,10 +85,11 @@ class [[nodiscard]] result {
     [[nodiscard]] status code() const noexcept { return ok() ? status::ok : error().code; }
 
   private:
-    Value* checked() noexcept {
+    const Value* checked() const noexcept {
         if (!ok()) detail::end_with(error());
         return std::get_if<0>(&content_);
     }
+    Value* checked() noexcept { return const_cast<Value*>(std::as_const(*this).checked()); }
     std::variant<Value, accel::error> content_;
 };
 

@@ -3,6 +3,8 @@
 
 #include <set>
 #include <string>
+#include <type_traits>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -52,11 +54,19 @@ TEST(result, a_result_holds_a_value_or_an_error) {
     EXPECT_EQ(failed.code(), status::closed);
 }
 
+TEST(result, a_constant_result_gives_its_value) {
+    const result<std::string> r{std::string("value")};
+    EXPECT_EQ(*r, "value");
+    EXPECT_EQ(r->size(), 5U);
+    static_assert(std::is_same_v<decltype(*r), const std::string&>);
+}
+
 TEST(result, value_of_an_error_ends_the_process_with_its_sentence) {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     result<int> r{error{status::system_error, 98, "the port is taken"}};
     EXPECT_DEATH((void)r.value(), "system_error.*the port is taken");
     EXPECT_DEATH((void)*std::move(r), "the port is taken");
+    EXPECT_DEATH((void)*std::as_const(r), "the port is taken");
 }
 
 }  // namespace
