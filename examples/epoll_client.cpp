@@ -38,11 +38,11 @@ int make_timer() {
 }
 
 accel::status ask(accel::channel& channel) {
-    accel::call_view call;
-    if (const auto begun = channel.begin(call); begun != accel::status::ok) return begun;
-    std::memcpy(call.request.data(), question.data(), question.size());
-    const auto sent = channel.submit(call.id, question.size());
-    if (sent != accel::status::ok) channel.release(call.id);
+    const auto call = channel.begin();
+    if (!call) return call.error();
+    std::memcpy(call->request.data(), question.data(), question.size());
+    const auto sent = channel.submit(call->id, question.size());
+    if (sent != accel::status::ok) channel.release(call->id);
     return sent;
 }
 

@@ -33,13 +33,13 @@ std::size_t write(std::span<std::byte> room, tensor& one, std::span<const float>
 template <class Work>
 handler model(Work work) {
     return [work](exchange request) {
-        std::array<tensor, 1> in;
-        std::size_t count = 0;
-        if (request.tensors(in, count) != status::ok || in[0].type != data_type{} || in[0].rank != 2) {
+        std::array<tensor, 1> room;
+        const auto in = request.tensors(room);
+        if (!in || room[0].type != data_type{} || room[0].rank != 2) {
             request.fail(status::invalid_argument, 0, "this model takes one matrix of 32-bit floats");
             return;
         }
-        const std::vector<float> result = work(numbers_of(in[0], request.request()), in[0].shape[1]);
+        const std::vector<float> result = work(numbers_of(room[0], request.request()), room[0].shape[1]);
         tensor out{{}, 1, 0, {static_cast<std::uint32_t>(result.size())}};
         const std::size_t length = write(request.response(), out, result);
         if (length == 0 || request.describe(length, {&out, 1}) != status::ok)
@@ -80,8 +80,7 @@ int ask(channel& client, const char* name) {
     auto answer = client.call(std::span{request}.first(length), {.target = *model, .tensors = {&in, 1}});
     if (!answer) return fail(answer.error());
     std::array<tensor, 1> out;
-    std::size_t count = 0;
-    if (answer->tensors(out, count) != status::ok) return fail({status::protocol_error, 0, "no tensors"});
+    if (!answer->tensors(out)) return fail({status::protocol_error, 0, "no tensors"});
     std::printf("%s:", name);
     for (const float each : numbers_of(out[0], answer->bytes())) std::printf(" %g", static_cast<double>(each));
     std::printf("\n");

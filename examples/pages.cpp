@@ -50,10 +50,10 @@ int move_pages(context& ctx, channel& server) {
     std::ranges::fill(cache.whole().bytes(), std::byte{41});
     const std::vector<slice> from = pages_of(cache, 5);
     const std::vector<slice> to = pages_of(other, 90);
-    call_view call;
-    if (server.begin(call) != status::ok) return 1;
+    const auto call = server.begin();
+    if (!call) return 1;
     // The lists are read now. The memory stays lent until the completion.
-    if (server.submit(call.id, from, {.response_ranges = to}) != status::ok) return 1;
+    if (server.submit(call->id, from, {.response_ranges = to}) != status::ok) return 1;
     completion c;
     if (server.wait({&c, 1}, 10s) == 0 || c.status != status::ok) return 1;
     std::printf("%zu bytes in %zu pages: %s\n", c.response.size(), to.size(),

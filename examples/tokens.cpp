@@ -107,10 +107,10 @@ std::string_view text_of(const completion& c) {
 }
 
 int ask(channel& server, std::string_view prompt) {
-    call_view call;
-    if (server.begin(call) != status::ok || prompt.size() > call.request.size()) return 1;
-    std::memcpy(call.request.data(), prompt.data(), prompt.size());
-    if (server.submit(call.id, prompt.size(), {.parts = 2, .part_timeout = 5s}) != status::ok) return 1;
+    const auto call = server.begin();
+    if (!call || prompt.size() > call->request.size()) return 1;
+    std::memcpy(call->request.data(), prompt.data(), prompt.size());
+    if (server.submit(call->id, prompt.size(), {.parts = 2, .part_timeout = 5s}) != status::ok) return 1;
     for (;;) {
         completion c;
         if (server.wait({&c, 1}, 10s) == 0) return 1;

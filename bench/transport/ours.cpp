@@ -31,8 +31,8 @@ class channel_echo final : public echo {
 
   private:
     bool start() {
-        call_view call;
-        return to_.begin(call) == status::ok && to_.submit(call.id, size_bytes_) == status::ok;
+        const auto call = to_.begin();
+        return call && to_.submit(call->id, size_bytes_) == status::ok;
     }
     bool restart() {
         ++started_;

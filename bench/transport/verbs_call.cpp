@@ -55,9 +55,9 @@ bool many(accel::bench::verbs_link& client, accel::bench::verbs_link& server, lo
 }
 
 bool round_trip(accel::channel& channel, accel::server& server, std::span<accel::completion> done) {
-    accel::call_view call;
-    if (channel.begin(call) != accel::status::ok) return false;
-    if (channel.submit(call.id, payload_bytes) != accel::status::ok) return false;
+    const auto call = channel.begin();
+    if (!call) return false;
+    if (channel.submit(call->id, payload_bytes) != accel::status::ok) return false;
     std::size_t count = 0;
     for (int tries = 0; count == 0 && tries < patience; ++tries) {
         drive_device();

@@ -89,7 +89,7 @@ class ACCEL_API response {
 
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return content_.response; }
     /// As `channel::tensors`.
-    [[nodiscard]] status tensors(std::span<tensor> out, std::size_t& count) const noexcept;
+    [[nodiscard]] result<std::span<tensor>, status> tensors(std::span<tensor> room) const noexcept;
     [[nodiscard]] const accel::timeline& timeline() const noexcept { return content_.timeline; }
 
   private:
@@ -143,7 +143,7 @@ class ACCEL_API channel {
     /// `again`: no slot is free; poll, and release some calls.
     /// `closed`: this end was closed, or the server is draining or has stopped.
     /// `peer_lost`: the server is lost.
-    [[nodiscard]] status begin(call_view& out) noexcept;
+    [[nodiscard]] result<call_view, status> begin() noexcept;
 
     /// Sends the first `length` bytes of the slot's request room. Unless `submit` returns `ok`, the call stays begun.
     /// If the transport has no room now, the call waits for room, before later calls and until its deadline at most:
@@ -183,14 +183,14 @@ class ACCEL_API channel {
     /// is in flight on a closed or lost channel.
     [[nodiscard]] std::size_t wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept;
 
-    /// The tensors that the response describes, in the header or in a table. All are within `c.response`, and valid
-    /// until `release`.
+    /// The tensors that the response describes, in the header or in a table. They are at the start of `room`, and all
+    /// are within `c.response`. Room for `max_tensors` is always enough.
     /// `not_found`: the response describes none.
     /// `protocol_error`: the description is malformed.
-    /// `message_too_large`: `out` has room for fewer than `count`.
+    /// `message_too_large`: the response describes more than `room` holds.
     /// `unsupported`: the response is in GPU memory or in `response_ranges`, which this function cannot read.
     /// `invalid_state`: `c` is not a response.
-    [[nodiscard]] status tensors(const completion& c, std::span<tensor> out, std::size_t& count) const noexcept;
+    [[nodiscard]] result<std::span<tensor>, status> tensors(const completion& c, std::span<tensor> room) const noexcept;
 
     /// Releases a completed call (or a begun call that was never submitted) and its slot. Releasing a part lets the
     /// server send another one. `invalid_state`: a stale id.

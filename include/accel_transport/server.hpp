@@ -65,30 +65,31 @@ class ACCEL_API exchange {
     /// `unsupported`: the request is not in a slot on the host (over `local`, on a GPU, and over `zmq` from 1 KiB on);
     /// copy it.
     /// `out_of_memory`.
-    [[nodiscard]] status request_slice(slice& out) const noexcept;
+    [[nodiscard]] result<slice, status> request_slice() const noexcept;
     /// `response()` likewise, for `submit_options::response_into`; `reply(length)` then answers with what has arrived.
     /// For that, the other server gets write access to all response slots of this session (rdma, gdr, gpu).
-    [[nodiscard]] status response_slice(slice& out) const noexcept;
-    /// The tensors that the request describes, in the header or in a table. All are within `request()`.
+    [[nodiscard]] result<slice, status> response_slice() const noexcept;
+    /// The tensors that the request describes, in the header or in a table. They are at the start of `room`, and all
+    /// are within `request()`. Room for `max_tensors` is always enough.
     /// `not_found`: the request describes none.
     /// `protocol_error`: the description is malformed.
-    /// `message_too_large`: `out` has room for fewer than `count`.
+    /// `message_too_large`: the request describes more than `room` holds.
     /// `unsupported`: the request is in GPU memory, which this function cannot read.
     /// `peer_lost`: the client has disconnected.
-    [[nodiscard]] status tensors(std::span<tensor> out, std::size_t& count) const noexcept;
+    [[nodiscard]] result<std::span<tensor>, status> tensors(std::span<tensor> room) const noexcept;
     [[nodiscard]] std::uint64_t trace_id() const noexcept;
     /// The trace of the request, as the parent of the handler's own spans.
     /// `not_found`: the request names none.
     /// `protocol_error`: the client sent an invalid trace, or has overwritten it.
     /// `peer_lost`: the client has disconnected.
-    [[nodiscard]] status trace(trace_context& out) const noexcept;
-    /// Copies the request's W3C Baggage to `out` and sets `length`. The bytes come from an untrusted peer. Room for
-    /// `max_baggage_bytes` is always enough.
+    [[nodiscard]] result<trace_context, status> trace() const noexcept;
+    /// Copies the request's W3C Baggage to the start of `room` and returns it. The bytes come from an untrusted peer.
+    /// Room for `max_baggage_bytes` is always enough.
     /// `not_found`: the request has none.
-    /// `message_too_large`: `out` has room for fewer than `length`.
+    /// `message_too_large`: the request has more bytes than `room`.
     /// `protocol_error`: the client's header extensions are malformed.
     /// `peer_lost`: the client has disconnected.
-    [[nodiscard]] status baggage(std::span<char> out, std::size_t& length) const noexcept;
+    [[nodiscard]] result<std::string_view, status> baggage(std::span<char> room) const noexcept;
     [[nodiscard]] std::uint64_t session_id() const noexcept;
     [[nodiscard]] std::string_view scheme() const noexcept;
     /// The caller: the client's public key ("ed25519:…"), or its certificate's first DNS name, or else the common name.

@@ -190,13 +190,14 @@ inline constexpr std::uint64_t bit_limit = std::uint64_t{1} << 60;
     return describe(payload.data(), payload.size(), list.data(), static_cast<std::uint32_t>(list.size()));
 }
 
-[[nodiscard]] inline status tensors(std::span<const std::byte> payload, std::span<tensor> out,
-                                    std::size_t& count) noexcept {
-    const std::size_t room = out.size() < max_tensors ? out.size() : max_tensors;
-    std::uint32_t found = 0;
-    const status read = tensors(payload.data(), payload.size(), out.data(), static_cast<std::uint32_t>(room), found);
-    count = found;
-    return read;
+/// Returns the tensors, which are at the start of `room`. Room for `max_tensors` is always enough.
+[[nodiscard]] inline result<std::span<tensor>, status> tensors(std::span<const std::byte> payload,
+                                                               std::span<tensor> room) noexcept {
+    const std::size_t most = room.size() < max_tensors ? room.size() : max_tensors;
+    std::uint32_t count = 0;
+    const status read = tensors(payload.data(), payload.size(), room.data(), static_cast<std::uint32_t>(most), count);
+    if (read != status::ok) return read;
+    return room.first(count);
 }
 
 /// The elements of a tensor that `tensors` has read from this payload, or that `describe` has written.

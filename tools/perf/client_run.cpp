@@ -94,18 +94,18 @@ result<client_run::sending> client_run::send_one() {
 }
 
 status client_run::submit(nanoseconds due) noexcept {
-    call_view call;
-    if (const status begun = to_.begin(call); begun != status::ok) return begun;
+    const auto call = to_.begin();
+    if (!call) return call.error();
     const std::size_t length = what_.mix.empty() ? what_.request_bytes : what_.mix.choose(random_);
-    if (what_.check) fill_pattern(call.request.first(length), ++seed_ & 0xff'ffff);
+    if (what_.check) fill_pattern(call->request.first(length), ++seed_ & 0xff'ffff);
     const std::size_t expected = what_.echoes_size ? length : what_.response_bytes;
     const command wanted{static_cast<std::uint32_t>(expected), seed_ & 0xff'ffff, what_.check, false};
     submit_options options;
     options.tag = static_cast<std::uint64_t>(due.count());
     options.trace_id = pack(wanted);
-    const status sent = to_.submit(call.id, length, options);
+    const status sent = to_.submit(call->id, length, options);
     if (sent != status::ok) {
-        to_.release(call.id);
+        to_.release(call->id);
         return sent;
     }
     request_bytes_ += length;

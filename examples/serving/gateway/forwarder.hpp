@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -52,11 +53,12 @@ class forwarder {
     void put_free(passage& done) noexcept;
     [[nodiscard]] sending send(passage& one) noexcept;
     /// `why`: of all but `taken`.
-    [[nodiscard]] offer give(passage& one, upstream& to, std::size_t described, status& why) noexcept;
+    [[nodiscard]] offer give(passage& one, upstream& to, std::span<const tensor> described, status& why) noexcept;
     [[nodiscard]] sending end(passage& one, status why, std::string_view text) noexcept;
-    [[nodiscard]] status read_tensors(const exchange& one, std::size_t& count) noexcept;
-    /// `described`: so many of `tensors_` are the request's.
-    [[nodiscard]] status submit(passage& one, line& on, const call_view& call, std::size_t described) noexcept;
+    [[nodiscard]] result<std::span<tensor>, status> read_tensors(const exchange& one) noexcept;
+    /// `described`: the request's tensors.
+    [[nodiscard]] status submit(passage& one, line& on, const call_view& call,
+                                std::span<const tensor> described) noexcept;
     [[nodiscard]] status submit_payload(const exchange& one, line& on, const call_view& call,
                                         const submit_options& options) noexcept;
     /// True: the call was given back unseen, and goes to another server. It is released.

@@ -38,15 +38,14 @@ result<void> end_one(channel& to, const series& what) {
 }
 
 result<void> begin_one(channel& to, const series& what) {
-    call_view call;
-    if (const status begun = to.begin(call); begun != status::ok)
-        return error{begun, 0, "the warm-up found no free slot"};
-    std::memset(call.request.data(), 0, what.bytes);
+    const auto call = to.begin();
+    if (!call) return error{call.error(), 0, "the warm-up found no free slot"};
+    std::memset(call->request.data(), 0, what.bytes);
     submit_options options;
     options.timeout = longest_first;
     options.target = what.model;
     options.tensors = what.tensors;
-    const status sent = to.submit(call.id, what.bytes, options);
+    const status sent = to.submit(call->id, what.bytes, options);
     if (sent != status::ok) return error{sent, 0, "the warm-up cannot send its request"};
     return {};
 }

@@ -190,7 +190,7 @@ class calls {
         return {*this, payload, options, std::move(kept)};
     }
     /// As `channel::begin`: for a request that is written in place and then sent by `submit`.
-    [[nodiscard]] status begin(call_view& out) noexcept { return channel_.begin(out); }
+    [[nodiscard]] result<call_view, status> begin() noexcept { return channel_.begin(); }
     /// Releases a begun call that will not be sent.
     void give_back(call_id begun) noexcept { release(begun); }
     /// Sends the first `length` bytes of a begun call. If that fails, the call is released.
@@ -270,18 +270,19 @@ inline void answer::reset() noexcept {
 
 /// Takes a slot, unless the call was already begun, and sends the call.
 inline operation::state operation::start() noexcept {
-    call_view view{id_, {}};
+    std::span<std::byte> room;
     if (from_ != source::begun) {
-        const bool behind_others = owner_.first_ != nullptr && owner_.first_ != this;
-        const accel::status none = behind_others ? accel::status::again : owner_.channel_.begin(view);
-        if (none == accel::status::again) return state::in_line;
-        if (none != accel::status::ok) {
-            content_.status = none;
+        if (owner_.first_ != nullptr && owner_.first_ != this) return state::in_line;
+        const auto begun = owner_.channel_.begin();
+        if (begun.code() == accel::status::again) return state::in_line;
+        if (!begun) {
+            content_.status = begun.error();
             return state::ended;
         }
+        id_ = begun->id;
+        room = begun->request;
     }
-    id_ = view.id;
-    content_.status = submit(view.request);
+    content_.status = submit(room);
     if (content_.status == accel::status::again && of_ != nullptr) {  // too few slots for the parts
         (void)owner_.channel_.release(id_);
         return state::in_line;

@@ -54,8 +54,8 @@ bool channel::arm() noexcept {
 void channel::close() noexcept {
     if (!channel_of(core_).inherited()) core_->close();
 }
-status channel::tensors(const completion& c, std::span<tensor> out, std::size_t& count) const noexcept {
-    return channel_of(core_).tensors(c, out, count);
+result<std::span<tensor>, status> channel::tensors(const completion& c, std::span<tensor> room) const noexcept {
+    return channel_of(core_).tensors(c, room);
 }
 
 std::size_t channel::max_request_bytes() const noexcept {
@@ -124,16 +124,16 @@ result<response> channel::call(std::span<const std::byte> request, const submit_
     if (channel_of(core_).inherited()) return core::made_before_fork();
     if (options.parts > 0)
         return error{status::invalid_argument, 0, "call waits for one response; submit a request that takes parts"};
-    call_view view;
-    if (const status none = begin(view); none != status::ok) return failed_call(*this, none, request.size());
-    const std::size_t fitting = std::min(request.size(), view.request.size());
-    if (fitting > 0) std::memcpy(view.request.data(), request.data(), fitting);
-    if (const status unsent = submit(view.id, request.size(), options); unsent != status::ok) {
-        release(view.id);
+    const auto begun = begin();
+    if (!begun) return failed_call(*this, begun.error(), request.size());
+    const std::size_t fitting = std::min(request.size(), begun->request.size());
+    if (fitting > 0) std::memcpy(begun->request.data(), request.data(), fitting);
+    if (const status unsent = submit(begun->id, request.size(), options); unsent != status::ok) {
+        release(begun->id);
         return failed_call(*this, unsent, request.size());
     }
     sent = true;
-    const completion content = core_->wait_for(view.id);
+    const completion content = core_->wait_for(begun->id);
     if (content.status != status::ok) {
         error failure = failed_answer(content);
         release(content.id);
@@ -156,8 +156,8 @@ response& response::operator=(response&& other) noexcept {
 response::~response() {
     reset();
 }
-status response::tensors(std::span<tensor> out, std::size_t& count) const noexcept {
-    return core::behind(owner_, "response").tensors(content_, out, count);
+result<std::span<tensor>, status> response::tensors(std::span<tensor> room) const noexcept {
+    return core::behind(owner_, "response").tensors(content_, room);
 }
 void response::reset() noexcept {
     if (auto* owner = std::exchange(owner_, nullptr); owner != nullptr) owner->release(content_.id);

@@ -43,14 +43,14 @@ class channel_core {
     channel_core& operator=(const channel_core&) = delete;
 
     // Data path.
-    status begin(call_view& out) noexcept;
+    result<call_view, status> begin() noexcept;
     status submit(call_id id, std::size_t length, const submit_options& options) noexcept;
     status submit(call_id id, slice payload, const submit_options& options) noexcept;
     status submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept;
     std::size_t poll(std::span<completion> out) noexcept;
     status cancel(call_id id) noexcept;
     status release(call_id id) noexcept;
-    status tensors(const completion& of, std::span<tensor> out, std::size_t& count) noexcept;
+    result<std::span<tensor>, status> tensors(const completion& of, std::span<tensor> room) noexcept;
     std::size_t wait(std::span<completion> out, nanoseconds timeout) noexcept;
     /// Waits for this call alone and takes its completion; it ends by its deadline at the latest.
     completion wait_for(call_id id) noexcept;
@@ -91,7 +91,10 @@ class channel_core {
     };
 
     // Sending (submit.cpp).
-    status take_late(channel_slot*& slot) noexcept;
+    [[nodiscard]] call_view view_of(const channel_slot& slot) const noexcept {
+        return {slot.content.id, {slot.header + header_bytes, request_.options.request_bytes}};
+    }
+    result<call_view, status> begin_late() noexcept;
     status make_room(const submit_options& options) noexcept;
     status make_room(std::uint32_t parts) noexcept;
     bool leave_late_answers(std::uint32_t wanted) noexcept;

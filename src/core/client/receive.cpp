@@ -211,13 +211,12 @@ bool channel_core::hold_responses(std::uint32_t epoch) const noexcept {
 }
 
 /// The header of every response lies in its slot, wherever its payload does.
-status channel_core::tensors(const completion& of, std::span<tensor> out, std::size_t& count) noexcept {
-    count = 0;
+result<std::span<tensor>, status> channel_core::tensors(const completion& of, std::span<tensor> room) noexcept {
     const channel_slot* slot = slots_.find(of.id);
     if (life_.inherited() || slot == nullptr || slot->state != slot_state::taken || of.status != status::ok)
         return status::invalid_state;
     return read_description(request_.responses->header(of.id.slot), of.id.generation, of.response,
-                            slot->elsewhere != of.id.generation, out, count);
+                            slot->elsewhere != of.id.generation, room);
 }
 
 // Calls that end without a response.

@@ -52,25 +52,21 @@ std::size_t later_extensions(const submit_options& options) noexcept {
 
 }  // namespace
 
-status channel_core::begin(call_view& out) noexcept {
+result<call_view, status> channel_core::begin() noexcept {
     channel_slot* slot = life_.connected() ? slots_.take_free() : nullptr;
-    if (slot == nullptr) [[unlikely]] {
-        if (const status none = take_late(slot); none != status::ok) return none;
-    }
-    out.id = slot->content.id;
-    out.request = {slot->header + header_bytes, request_.options.request_bytes};
-    return status::ok;
+    if (slot == nullptr) [[unlikely]]
+        return begin_late();
+    return view_of(*slot);
 }
 
-/// A slot for an application that may never poll: a late answer frees one, and a new connection has all.
-[[gnu::noinline]] status channel_core::take_late(channel_slot*& slot) noexcept {
+/// For an application that may never poll: a late answer frees a slot, and a new connection has all.
+[[gnu::noinline]] result<call_view, status> channel_core::begin_late() noexcept {
     if (!life_.inherited()) {
         completion_room none;
         progress(none);
     }
     if (!life_.connected()) return life_.why_unusable();
-    slot = slots_.take_free();
-    if (slot != nullptr) return status::ok;
+    if (const channel_slot* const slot = slots_.take_free(); slot != nullptr) return view_of(*slot);
     if (!leave_late_answers(1)) return status::again;
     return life_.why_unusable();
 }
@@ -405,8 +401,8 @@ status channel_core::submit_in_parts(channel_slot& slot, const outgoing& message
 /// The public `channel`: one hop each, which the compiler can take away here.
 namespace accel {
 
-status channel::begin(call_view& out) noexcept {
-    return core::behind(core_, "channel").begin(out);
+result<call_view, status> channel::begin() noexcept {
+    return core::behind(core_, "channel").begin();
 }
 status channel::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
     return core::behind(core_, "channel").submit(id, length, options);

@@ -21,36 +21,31 @@ bool takes_parts(const core::exchange_state& state) noexcept {
 
 }  // namespace
 
-status exchange::request_slice(slice& out) const noexcept {
+result<slice, status> exchange::request_slice() const noexcept {
     const core::exchange_state& state = core::open_state(state_);
-    out = {};
     if (core::is_inherited(state)) return status::invalid_state;
-    return state.owner->lends().find_request(state.request, out);
+    return state.owner->lends().find_request(state.request);
 }
-status exchange::response_slice(slice& out) const noexcept {
+result<slice, status> exchange::response_slice() const noexcept {
     const core::exchange_state& state = core::open_state(state_);
-    out = {};
     if (core::is_inherited(state)) return status::invalid_state;
-    return state.owner->lends().find_response(state.response_room, out);
+    return state.owner->lends().find_response(state.response_room);
 }
-status exchange::tensors(std::span<tensor> out, std::size_t& count) const noexcept {
+result<std::span<tensor>, status> exchange::tensors(std::span<tensor> room) const noexcept {
     const core::exchange_state& state = core::open_state(state_);
-    count = 0;
     if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
     const std::byte* const header = state.owner->path().receive().header(state.slot);
-    return core::read_description(header, state.generation, state.request, state.device == nullptr, out, count);
+    return core::read_description(header, state.generation, state.request, state.device == nullptr, room);
 }
-status exchange::trace(trace_context& out) const noexcept {
+result<trace_context, status> exchange::trace() const noexcept {
     const core::exchange_state& state = core::open_state(state_);
-    out = {};
     if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
-    return core::read_trace(state.owner->path().receive().header(state.slot), state.generation, out);
+    return core::read_trace(state.owner->path().receive().header(state.slot), state.generation);
 }
-status exchange::baggage(std::span<char> out, std::size_t& length) const noexcept {
+result<std::string_view, status> exchange::baggage(std::span<char> room) const noexcept {
     const core::exchange_state& state = core::open_state(state_);
-    length = 0;
     if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
-    return core::read_baggage(state.owner->path().receive().header(state.slot), state.generation, out, length);
+    return core::read_baggage(state.owner->path().receive().header(state.slot), state.generation, room);
 }
 
 std::uint64_t exchange::trace_id() const noexcept {

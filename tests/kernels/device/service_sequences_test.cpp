@@ -147,8 +147,8 @@ class service_sequence {
         numbers.clear();
     }
     void ask(guest& one) {
-        call_view call;
-        const status begun = one.is.begin(call);
+        const auto call = one.is.begin();
+        const status begun = call.code();
         if (begun != status::ok) {
             EXPECT_EQ(begun, status::again);
             return;
@@ -156,13 +156,13 @@ class service_sequence {
         EXPECT_LT(one.used(), one.slots);
         open_call made;
         submit_options with;
-        plan(one, call.id.slot, made, with);
-        std::copy(made.request.begin(), made.request.end(), call.request.begin());
-        made.id = call.id;
-        const status sent = one.is.submit(call.id, made.request.size(), with);
+        plan(one, call->id.slot, made, with);
+        std::copy(made.request.begin(), made.request.end(), call->request.begin());
+        made.id = call->id;
+        const status sent = one.is.submit(call->id, made.request.size(), with);
         if (sent == status::again) {
             EXPECT_GT(with.parts, 0U);
-            EXPECT_EQ(one.is.release(call.id), status::ok);
+            EXPECT_EQ(one.is.release(call->id), status::ok);
             return;
         }
         EXPECT_EQ(sent, status::ok) << to_string(sent);
@@ -294,14 +294,13 @@ class service_sequence {
             return one.calls.empty();
         })) << one.calls.size()
             << " calls do not end";
-        std::vector<call_view> all(one.slots);
-        std::size_t begun = 0;
+        std::vector<call_id> begun;
         EXPECT_TRUE(eventually([&] {
             EXPECT_EQ(one.is.poll({}), 0U);
-            while (begun < all.size() && one.is.begin(all[begun]) == status::ok) ++begun;
-            return begun == all.size();
-        })) << begun;
-        for (std::size_t i = 0; i < begun; ++i) EXPECT_EQ(one.is.release(all[i].id), status::ok);
+            while (const auto call = one.is.begin()) begun.push_back(call->id);
+            return begun.size() == one.slots;
+        })) << begun.size();
+        for (const call_id each : begun) EXPECT_EQ(one.is.release(each), status::ok);
     }
 
     service_rig& rig_;

@@ -162,9 +162,9 @@ TEST(cuda_regions, a_call_reads_and_writes_another_process_s_memory_in_place) {
     EXPECT_TRUE(regions.answers_in_place());
     const auto lent = regions.lend(std::array{one.model.inputs.front().what}, line->scheme());
     ASSERT_EQ(lent.size(), 1U);
-    call_view call;
-    ASSERT_EQ(line->begin(call), status::ok);
-    ASSERT_EQ(line->submit(call.id, lent.front(), options), status::ok);
+    const auto call = line->begin();
+    ASSERT_EQ(call.code(), status::ok);
+    ASSERT_EQ(line->submit(call->id, lent.front(), options), status::ok);
     const completion answer = answer_of(line.value());
     EXPECT_EQ(answer.status, status::ok);
     EXPECT_EQ(answer.response.size(), tensor_bytes);

@@ -82,10 +82,10 @@ owned ask(coro::calls& calls, std::string text, std::vector<std::string>& answer
 }
 
 owned ask_in_place(coro::calls& calls, std::string& answer_text) {
-    call_view call;
-    if (calls.begin(call) != status::ok) co_return;
-    std::memcpy(call.request.data(), "in place", 8);
-    const coro::answer got = co_await calls.submit(call.id, 8);
+    const auto call = calls.begin();
+    if (!call) co_return;
+    std::memcpy(call->request.data(), "in place", 8);
+    const coro::answer got = co_await calls.submit(call->id, 8);
     answer_text = text_of(got.bytes());
 }
 
@@ -263,8 +263,7 @@ TEST_P(awaiting, arm_is_false_while_a_call_could_have_a_slot) {
     const server there = serve(place("arm"));
     coro::calls calls = calls_to(there);
     std::vector<call_id> taken;
-    call_view call;
-    while (calls.begin(call) == status::ok) taken.push_back(call.id);
+    while (const auto call = calls.begin()) taken.push_back(call->id);
     std::vector<std::string> answers;
     const owned waiting = ask(calls, "late", answers);
     EXPECT_EQ(calls.poll(), 0U);
@@ -324,9 +323,9 @@ TEST_P(awaiting, a_destroyed_gate_lets_its_coroutines_end) {
     });
     auto client = channel::connect(ctx, where(front), client_options());
     ASSERT_TRUE(client);
-    call_view call;
-    ASSERT_EQ(client->begin(call), status::ok);
-    ASSERT_EQ(client->submit(call.id, 1), status::ok);
+    const auto call = client->begin();
+    ASSERT_EQ(call.code(), status::ok);
+    ASSERT_EQ(client->submit(call->id, 1), status::ok);
     ASSERT_TRUE(eventually(patience(5s), [&] { return arrived == 1; }));
     gate.reset();
     completion ended;
@@ -374,9 +373,8 @@ std::vector<std::string> all_parts(int count) {
 class awaiting_parts : public awaiting {
   protected:
     [[nodiscard]] static bool has_all_slots(coro::calls& calls) {
-        call_view call;
         std::vector<call_id> free;
-        while (calls.begin(call) == status::ok) free.push_back(call.id);
+        while (const auto call = calls.begin()) free.push_back(call->id);
         for (const call_id id : free) calls.give_back(id);
         return free.size() == calls.under().slots();
     }

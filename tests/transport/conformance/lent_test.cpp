@@ -38,13 +38,13 @@ class lending : public on_every_backend {
     static call_id lend(checked_channel& client, region& memory, nanoseconds timeout) {
         const slice payload = memory.part(0, room).value();
         fill(payload.bytes(), 5);
-        call_view call;
-        EXPECT_EQ(client.begin(call), status::ok);
+        const auto call = client.begin();
+        EXPECT_EQ(call.code(), status::ok);
         EXPECT_EQ(client.submit(
-                      call.id, payload,
+                      call->id, payload,
                       {.timeout = timeout, .tag = 1, .trace_id = 5, .response_into = memory.part(room, room).value()}),
                   status::ok);
-        return call.id;
+        return call->id;
     }
     /// The given-back memory holds what its owner writes into it.
     static void expect_untouched(region& memory, held_exchanges& held) {

@@ -149,15 +149,15 @@ TEST_P(parts, a_call_without_room_gets_no_parts) {
     EXPECT_EQ(client.finish(status::ok), 1U);
     EXPECT_EQ(served, 1);
 
-    call_view call;
-    call_view other;
-    ASSERT_EQ(client.begin(call), status::ok);
-    EXPECT_EQ(client.submit(call.id, 1, {.parts = 4}), status::invalid_argument) << "the call takes a slot as well";
-    EXPECT_EQ(client.submit(call.id, 1, {.parts = 1, .part_timeout = -1ns}), status::invalid_argument);
-    ASSERT_EQ(client.begin(other), status::ok);
-    EXPECT_EQ(client.submit(call.id, 1, {.parts = 3}), status::again) << "two are free";
-    EXPECT_EQ(client.release(call.id), status::ok);
-    EXPECT_EQ(client.release(other.id), status::ok);
+    const auto call = client.begin();
+    ASSERT_EQ(call.code(), status::ok);
+    EXPECT_EQ(client.submit(call->id, 1, {.parts = 4}), status::invalid_argument) << "the call takes a slot as well";
+    EXPECT_EQ(client.submit(call->id, 1, {.parts = 1, .part_timeout = -1ns}), status::invalid_argument);
+    const auto other = client.begin();
+    ASSERT_EQ(other.code(), status::ok);
+    EXPECT_EQ(client.submit(call->id, 1, {.parts = 3}), status::again) << "two are free";
+    EXPECT_EQ(client.release(call->id), status::ok);
+    EXPECT_EQ(client.release(other->id), status::ok);
     EXPECT_TRUE(client.all_slots_free());
     EXPECT_EQ(client->call({}, {.parts = 1}).code(), status::invalid_argument);
     EXPECT_EQ(served, 1);

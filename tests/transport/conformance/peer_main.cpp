@@ -70,10 +70,10 @@ int serve(context& ctx, const std::string& uri, bool hold, std::chrono::millisec
 }
 
 status send_one(channel& out, std::size_t bytes, std::uint64_t seed) {
-    call_view call;
-    if (const status outcome = out.begin(call); outcome != status::ok) return outcome;
-    tests::fill(call.request.first(bytes), seed);
-    return out.submit(call.id, bytes, {.timeout = 60s, .tag = seed, .trace_id = seed, .response_into = {}});
+    const auto call = out.begin();
+    if (!call) return call.error();
+    tests::fill(call->request.first(bytes), seed);
+    return out.submit(call->id, bytes, {.timeout = 60s, .tag = seed, .trace_id = seed, .response_into = {}});
 }
 
 int client(context& ctx, const std::string& uri, unsigned calls, std::size_t bytes, bool stream) {

@@ -102,20 +102,20 @@ class application {
     }
 
     void begin() {
-        call_view view;
-        const status got = channel_->begin(view);
+        const auto view = channel_->begin();
+        const status got = view.code();
         std::uint32_t free = 0;
         for (const call& each : calls_) free += each.at == call::phase::none && !each.quarantined ? 1 : 0;
         if (channel_->connected()) require((got == status::ok) == (free > 0), "a slot is free, or is not");
         if (got != status::ok) return;
-        require(view.id.slot < slots && view.request.size() == request_bytes, "a slot has its room");
-        call& made = calls_[view.id.slot];
+        require(view->id.slot < slots && view->request.size() == request_bytes, "a slot has its room");
+        call& made = calls_[view->id.slot];
         require(made.at == call::phase::none && !made.quarantined, "it is nobody else's");
-        require(view.id.generation != made.id.generation, "under another generation");
+        require(view->id.generation != made.id.generation, "under another generation");
         made = {};
         made.at = call::phase::begun;
-        made.id = view.id;
-        std::memset(view.request.data(), 0x5a, view.request.size());
+        made.id = view->id;
+        std::memset(view->request.data(), 0x5a, view->request.size());
     }
     /// Mostly the id of a call there is.
     call_id pick() {
@@ -233,8 +233,7 @@ class application {
         ended.holds_arrival = !got.response.empty() || (!ended.owed && link_->holds_arrival(got.id.slot));
         check_response(ended, got.response);
         std::array<tensor, 1> out;
-        std::size_t count = 0;
-        const status told = channel_->tensors(got, out, count);
+        const status told = channel_->tensors(got, out).code();
         // Bytes of a response may look like the head of a table.
         const bool nothing = told == status::not_found || told == status::protocol_error;
         require(got.status == status::ok ? nothing : told == status::invalid_state, "nobody has described a response");

@@ -219,19 +219,19 @@ class application {
     // The application.
 
     void submit() {
-        call_view view;
-        if (channel_->begin(view) != status::ok) return;
+        const auto view = channel_->begin();
+        if (!view) return;
         const std::uint8_t choice = input_.byte();
         submit_options with;
         with.parts = choice % (slots + 1);
         if (choice >= 128) with.timeout = std::chrono::milliseconds{50};
         if (choice >= 192) with.part_timeout = std::chrono::milliseconds{10};
-        const status got = channel_->submit(view.id, choice % request_bytes, with);
+        const status got = channel_->submit(view->id, choice % request_bytes, with);
         require(with.parts < slots || got != status::ok, "a call has a slot of its own");
         if (got == status::ok)
-            open_.push_back({view.id, with.parts > 0});
+            open_.push_back({view->id, with.parts > 0});
         else
-            require(channel_->release(view.id) == status::ok, "what was begun can be released");
+            require(channel_->release(view->id) == status::ok, "what was begun can be released");
     }
     /// May see one event alone, so that parts wait for others.
     void look(std::uint8_t choice) {
@@ -382,9 +382,9 @@ class application {
         require(open_.empty(), "every call has ended");
         for (std::uint32_t i = 0; i < slots; ++i) require(!link_->holds(i), "every arrival is given back");
         for (std::uint32_t i = 0; i < slots; ++i) {
-            call_view view;
-            require(channel_->begin(view) == status::ok, "every slot is free");
-            begun_.push_back(view.id);
+            const auto view = channel_->begin();
+            require(view.ok(), "every slot is free");
+            begun_.push_back(view->id);
         }
     }
     void end() {

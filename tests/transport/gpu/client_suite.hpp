@@ -46,9 +46,9 @@ class gpu_client : public gpu_service {
         return options;
     }
     [[nodiscard]] call_view begin() {
-        call_view call;
-        EXPECT_EQ(client_->begin(call), status::ok);
-        return call;
+        const auto call = client_->begin();
+        EXPECT_EQ(call.code(), status::ok);
+        return *call;
     }
     [[nodiscard]] std::span<const std::byte> second() const { return {memory_.data() + half, half}; }
 

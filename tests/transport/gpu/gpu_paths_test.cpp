@@ -83,11 +83,11 @@ TEST_P(gpu_paths, payloads_travel_from_gpu_to_gpu_and_back) {
             bytes there(length);
             fill(there, ++seed);
             copy_bytes(nullptr, memory.data(), there.data(), length);
-            call_view call;
-            ASSERT_EQ(client.begin(call), status::ok);
+            const auto call = client.begin();
+            ASSERT_EQ(call.code(), status::ok);
             submit_options into;
             into.response_into = memory.part(most, length).value();
-            ASSERT_EQ(client.submit(call.id, memory.part(0, length).value(), into), status::ok);
+            ASSERT_EQ(client.submit(call->id, memory.part(0, length).value(), into), status::ok);
             const completion got = next(client);
             ASSERT_EQ(got.status, status::ok) << to_string(got.status);
             ASSERT_EQ(got.response.data(), memory.data() + most);
@@ -120,9 +120,9 @@ TEST_P(gpu_copy_order, a_small_request_of_high_priority_does_not_wait_for_large_
     small.priority = stream_priority::high;
     channel quick = connect(small);
     const auto quick_call = [&quick] {
-        call_view call;
-        EXPECT_EQ(quick.begin(call), status::ok);
-        EXPECT_EQ(quick.submit(call.id, 4096), status::ok);
+        const auto call = quick.begin();
+        EXPECT_EQ(call.code(), status::ok);
+        EXPECT_EQ(quick.submit(call->id, 4096), status::ok);
         const completion got = next(quick);
         EXPECT_EQ(got.status, status::ok);
         (void)quick.release(got.id);
@@ -143,18 +143,18 @@ TEST_P(gpu_copy_order, a_small_request_of_high_priority_does_not_wait_for_large_
     std::thread busy([&] {
         channel slow = connect(large);
         for (int i = 0; i < 3; ++i) {
-            call_view call;
-            EXPECT_EQ(slow.begin(call), status::ok);
-            EXPECT_EQ(slow.submit(call.id, large_bytes), status::ok);
+            const auto call = slow.begin();
+            EXPECT_EQ(call.code(), status::ok);
+            EXPECT_EQ(slow.submit(call->id, large_bytes), status::ok);
         }
         while (!stop) {
             const completion got = next(slow);
             EXPECT_EQ(got.status, status::ok);
             (void)slow.release(got.id);
             if (++copies == 6) one_copy = got.timeline.copy;
-            call_view call;
-            EXPECT_EQ(slow.begin(call), status::ok);
-            EXPECT_EQ(slow.submit(call.id, large_bytes), status::ok);
+            const auto call = slow.begin();
+            EXPECT_EQ(call.code(), status::ok);
+            EXPECT_EQ(slow.submit(call->id, large_bytes), status::ok);
         }
     });
     while (copies < 6) std::this_thread::sleep_for(1ms);

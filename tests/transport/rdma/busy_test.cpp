@@ -40,8 +40,8 @@ void let_the_device_move() {
 }
 
 bool call_once(channel& client, server& served) {
-    call_view call;
-    if (client.begin(call) != status::ok || client.submit(call.id, 64) != status::ok) return false;
+    const auto call = client.begin();
+    if (!call || client.submit(call->id, 64) != status::ok) return false;
     completion done;
     std::size_t count = 0;
     for (int patience = 0; count == 0 && patience < 10'000; ++patience) {

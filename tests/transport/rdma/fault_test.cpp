@@ -142,11 +142,11 @@ TEST_P(rdma_faults, a_device_fault_ends_each_call_once_and_spares_other_sessions
     unsigned ended = 0;
     for (unsigned round = 0; round < 40 && victim->connected(); ++round) {
         for (unsigned i = 0; i < 4; ++i) {
-            call_view call;
-            if (victim.begin(call) != status::ok) break;
+            const auto call = victim.begin();
+            if (!call) break;
             const std::size_t length = i == 3 ? 30'000 : 64;
-            fill(call.request.first(length), round * 4 + i);
-            if (victim.submit(call.id, length, {.trace_id = round * 4 + i}) != status::ok) break;
+            fill(call->request.first(length), round * 4 + i);
+            if (victim.submit(call->id, length, {.trace_id = round * 4 + i}) != status::ok) break;
         }
         while (victim.open_calls() > 0) {
             const completion done = victim.next();
@@ -196,10 +196,10 @@ TEST_F(faulty_device, calls_wait_for_room_in_the_send_queue) {
     const std::uint64_t before = softnic_fault_count();
     arm(fmt::format("drop op=ack count=10 qpn={:#x}", last + 2));
     for (unsigned i = 0; i < 300; ++i) {
-        call_view call;
-        ASSERT_EQ(client.begin(call), status::ok);
-        fill(call.request.first(64), i);
-        ASSERT_EQ(client.submit(call.id, 64, {.trace_id = i}), status::ok) << "call " << i;
+        const auto call = client.begin();
+        ASSERT_EQ(call.code(), status::ok);
+        fill(call->request.first(64), i);
+        ASSERT_EQ(client.submit(call->id, 64, {.trace_id = i}), status::ok) << "call " << i;
         if (client.open_calls() < few_slots.slots) continue;
         const completion done = client.next();
         ASSERT_EQ(done.status, status::ok);
@@ -221,10 +221,9 @@ struct full_client {
     /// Submits calls until the last ones, one a slot, have had no answer for a while.
     void fill_up() {
         while (true) {
-            call_view call;
-            while (client.begin(call) == status::ok) {
-                ASSERT_EQ(client.submit(call.id, 64), status::ok);
-                waiting.push_back(call.id);
+            while (const auto call = client.begin()) {
+                ASSERT_EQ(client.submit(call->id, 64), status::ok);
+                waiting.push_back(call->id);
             }
             completion done;
             if (client.wait({&done, 1}, 20ms) == 0) break;
@@ -255,11 +254,11 @@ TEST_F(faulty_device, calls_that_wait_for_room_can_be_cancelled_and_expire) {
     EXPECT_EQ(cancelled.id, full.waiting[0]);
     EXPECT_EQ(cancelled.status, status::cancelled);
     full.client.release(cancelled.id);
-    call_view call;
-    ASSERT_EQ(full.client.begin(call), status::ok) << "nobody owes it an answer";
-    ASSERT_EQ(full.client.submit(call.id, 64, {.timeout = 10ms}), status::ok);
+    const auto call = full.client.begin();
+    ASSERT_EQ(call.code(), status::ok) << "nobody owes it an answer";
+    ASSERT_EQ(full.client.submit(call->id, 64, {.timeout = 10ms}), status::ok);
     const completion expired = full.client.next();
-    EXPECT_EQ(expired.id, call.id);
+    EXPECT_EQ(expired.id, call->id);
     EXPECT_EQ(expired.status, status::timed_out);
     full.client.release(expired.id);
 
@@ -288,15 +287,15 @@ TEST_F(faulty_device, ranges_sent_in_part_stay_lent_after_a_cancel) {
     for (std::size_t i = 0; i < count; ++i) ranges.push_back(memory.part(2 * i * each, each).value());
     arm(fmt::format("drop op=ack qpn={:#x}", last + 2));
 
-    call_view call;
-    ASSERT_EQ(client.begin(call), status::ok);
-    ASSERT_EQ(client.submit(call.id, std::span<const slice>(ranges)), status::ok);
-    ASSERT_EQ(client.cancel(call.id), status::ok);
+    const auto call = client.begin();
+    ASSERT_EQ(call.code(), status::ok);
+    ASSERT_EQ(client.submit(call->id, std::span<const slice>(ranges)), status::ok);
+    ASSERT_EQ(client.cancel(call->id), status::ok);
     completion done;
     EXPECT_EQ(client.wait({&done, 1}, 20ms), 0U) << "the device may still read them";
     softnic_fault_clear();
     done = client.next();
-    EXPECT_EQ(done.id, call.id);
+    EXPECT_EQ(done.id, call->id);
     EXPECT_EQ(done.status, status::cancelled);
     EXPECT_EQ(client.release(done.id), status::ok);
     client.send_seed(100, 1);
@@ -317,10 +316,9 @@ TEST_F(faulty_device, calls_that_wait_for_room_end_with_their_session) {
     std::size_t lost = 0;
     const auto until = std::chrono::steady_clock::now() + until_hung();
     while (std::chrono::steady_clock::now() < until && (client->connected() || client.open_calls() > 0)) {
-        call_view call;
-        while (client.begin(call) == status::ok) {
-            if (client.submit(call.id, 64) == status::ok) continue;
-            EXPECT_EQ(client.release(call.id), status::ok);
+        while (const auto call = client.begin()) {
+            if (client.submit(call->id, 64) == status::ok) continue;
+            EXPECT_EQ(client.release(call->id), status::ok);
             break;
         }
         completion done;
@@ -350,8 +348,8 @@ TEST_P(rdma_device_faults, a_fatal_device_fault_ends_its_sessions_and_the_server
         for (auto* each : {&first, &second}) {
             if (!(*each)->connected()) continue;
             for (unsigned i = 0; i < 4; ++i) {
-                call_view call;
-                if (each->begin(call) != status::ok || each->submit(call.id, 64) != status::ok) break;
+                const auto call = each->begin();
+                if (!call || each->submit(call->id, 64) != status::ok) break;
             }
         }
         for (auto* each : {&first, &second}) {

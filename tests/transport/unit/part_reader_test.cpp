@@ -28,10 +28,10 @@ struct scripted_parts : scripted_client {
         submit_options options = others;
         options.parts = parts;
         options.tag = 7;
-        call_view call;
-        EXPECT_EQ(client->begin(call), status::ok);
-        EXPECT_EQ(client->submit(call.id, 4, options), status::ok);
-        return call.id;
+        const auto call = client->begin();
+        EXPECT_EQ(call.code(), status::ok);
+        EXPECT_EQ(client->submit(call->id, 4, options), status::ok);
+        return call->id;
     }
     /// Room for parts that the server got.
     [[nodiscard]] std::vector<slot_header> rooms() const {
@@ -80,8 +80,7 @@ struct scripted_parts : scripted_client {
     }
     [[nodiscard]] std::uint32_t free_slots() {
         std::vector<call_id> taken;
-        call_view call;
-        while (client->begin(call) == status::ok) taken.push_back(call.id);
+        while (const auto call = client->begin()) taken.push_back(call->id);
         for (const call_id each : taken) EXPECT_EQ(client->release(each), status::ok);
         return static_cast<std::uint32_t>(taken.size());
     }

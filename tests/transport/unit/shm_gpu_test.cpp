@@ -91,12 +91,12 @@ class shm_gpu : public ::testing::TestWithParam<poll_mode> {
     enum class place : std::uint8_t { slot, host, gpu };
     [[nodiscard]] region& memory_of(place where) { return where == place::gpu ? *on_gpu_ : on_host_; }
     call_id begin(place from, std::size_t length, std::uint64_t seed) {
-        call_view call;
-        EXPECT_EQ(line_->begin(call), status::ok);
+        const auto call = line_->begin();
+        EXPECT_EQ(call.code(), status::ok);
         const std::span<std::byte> room =
-            from == place::slot ? call.request.first(length) : memory_of(from).whole().bytes().first(length);
+            from == place::slot ? call->request.first(length) : memory_of(from).whole().bytes().first(length);
         fill(room, seed);
-        return call.id;
+        return call->id;
     }
     void submit(call_id id, place from, place to, std::size_t length, std::chrono::nanoseconds timeout = 0s) {
         submit_options options;
@@ -200,9 +200,9 @@ TEST_P(shm_gpu, many_ranges_of_one_memory_or_of_both_are_one_request) {
             ranges.push_back(memory_of(there ? place::gpu : place::host).part(i * each * 2, each).value());
             wanted.insert(wanted.end(), ranges.back().bytes().begin(), ranges.back().bytes().end());
         }
-        call_view call;
-        ASSERT_EQ(line_->begin(call), status::ok);
-        ASSERT_EQ(line_->submit(call.id, ranges, {.response_into = answers.whole()}), status::ok);
+        const auto call = line_->begin();
+        ASSERT_EQ(call.code(), status::ok);
+        ASSERT_EQ(line_->submit(call->id, ranges, {.response_into = answers.whole()}), status::ok);
         const completion got = next();
         ASSERT_EQ(got.status, status::ok) << to_string(got.status);
         EXPECT_TRUE(std::ranges::equal(got.response, wanted)) << on_gpu << " on the GPU";

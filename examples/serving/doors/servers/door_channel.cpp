@@ -45,12 +45,16 @@ void door_channel::end_body(call_id id) {
 }
 
 bool door_channel::has_free(std::uint32_t slots) {
-    std::array<call_view, max_parts> begun;
-    const auto wanted = std::span{begun}.first(std::min(slots, max_parts));
+    std::array<call_id, max_parts> begun;
+    const std::size_t wanted = std::min(slots, max_parts);
     std::size_t count = 0;
-    while (count < wanted.size() && line_.path.begin(wanted[count]) == status::ok) ++count;
-    for (const call_view& each : wanted.first(count)) static_cast<void>(line_.path.release(each.id));
-    return count == wanted.size();
+    for (; count < wanted; ++count) {
+        const auto call = line_.path.begin();
+        if (!call) break;
+        begun[count] = call->id;
+    }
+    for (const call_id each : std::span{begun}.first(count)) static_cast<void>(line_.path.release(each));
+    return count == wanted;
 }
 
 void door_channel::undo(call_id id) {
@@ -94,9 +98,8 @@ void door_channel::release(call_id id) {
 }
 
 std::span<const tensor> door_channel::tensors(const completion& answer) {
-    std::size_t count = 0;
-    if (line_.path.tensors(answer, described_, count) != status::ok) return {};
-    return std::span{described_}.first(count);
+    const auto described = line_.path.tensors(answer, described_);
+    return described ? *described : std::span<tensor>{};
 }
 
 /// The last answer of a call takes it away.
