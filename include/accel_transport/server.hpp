@@ -3,6 +3,7 @@
 
 #include <accel_transport/config.hpp>
 #include <accel_transport/context.hpp>
+#include <accel_transport/function.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
 #include <accel_transport/target.hpp>
@@ -14,7 +15,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -175,10 +175,10 @@ class stage_timer {
     std::chrono::steady_clock::time_point start_;
 };
 
-/// Called on a worker's thread, once per request, in order of arrival. If it throws before answering, the answer is
-/// `application_error` with the exception's text, which is also logged. A handler may stop or destroy its own server,
-/// which then ends once its handlers have returned.
-using handler = std::function<void(exchange)>;
+/// Called on a worker's thread, once per request, in order of arrival; several workers call it at once. May be
+/// move-only. If it throws before answering, the answer is `application_error` with the exception's text, which is also
+/// logged. A handler may stop or destroy its own server, which then ends once its handlers have returned.
+using handler = shared_function<void(exchange)>;
 
 /// The handlers of a server with targets. Requests for any other target get `not_found`.
 struct service_table {

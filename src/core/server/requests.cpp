@@ -133,7 +133,6 @@ inline exchange_state* session::admit(const link_event& event) noexcept {
     counters_.requests.add();
     hold();
     const nanoseconds before = now_;
-    if (!service) __builtin_unreachable();  // `server_core::listen` has looked; spares a look at each request
     try {
         service(internals::make_exchange(&request));
     } catch (...) {

@@ -26,11 +26,11 @@ class targets : public on_every_backend {
         if (!made) throw std::runtime_error(made.error().message);
         return checked_channel(std::move(*made));
     }
-    /// Answers with this code.
+    /// Answers with this code. Can only be moved, as any handler may.
     [[nodiscard]] handler tell(std::uint32_t code) {
-        return [this, code](exchange one) {
+        return [this, own = std::make_unique<std::uint32_t>(code)](exchange one) {
             ++served_;
-            (void)one.fail(status::application_error, code);
+            (void)one.fail(status::application_error, *own);
         };
     }
     /// What one call for a target ends with.
