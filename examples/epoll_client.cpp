@@ -53,7 +53,6 @@ bool take_answers(accel::channel& channel, int& answers) {
         for (std::size_t i = 0; i < count; ++i) {
             if (done[i].status != accel::status::ok) return false;
             ++answers;
-            channel.release(done[i].id);
         }
     }
     return true;

@@ -82,7 +82,7 @@ int ask(channel& client, const char* name) {
     std::array<tensor, 1> out;
     if (!answer->tensors(out)) return fail({status::protocol_error, 0, "no tensors"});
     std::printf("%s:", name);
-    for (const float each : numbers_of(out[0], answer->bytes())) std::printf(" %g", static_cast<double>(each));
+    for (const float each : numbers_of(out[0], answer->response)) std::printf(" %g", static_cast<double>(each));
     std::printf("\n");
     return 0;
 }

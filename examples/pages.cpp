@@ -58,7 +58,6 @@ int move_pages(context& ctx, channel& server) {
     if (server.wait({&c, 1}, 10s) == 0 || c.status != status::ok) return 1;
     std::printf("%zu bytes in %zu pages: %s\n", c.response.size(), to.size(),
                 all_are(to, std::byte{42}) ? "good" : "bad");
-    server.release(c.id);
     return 0;
 }
 

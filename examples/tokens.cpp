@@ -116,7 +116,6 @@ int ask(channel& server, std::string_view prompt) {
         if (server.wait({&c, 1}, 10s) == 0) return 1;
         std::printf(c.more ? "%.*s " : "(%.*s)\n", static_cast<int>(text_of(c).size()), text_of(c).data());
         std::fflush(stdout);
-        server.release(c.id);
         if (!c.more) return c.status == status::ok ? 0 : 1;
     }
 }

@@ -51,7 +51,7 @@ class client {
         std::uint64_t sum = 0;
         const bool answered = out.status == status::ok && out.response.size() == answer_bytes;
         if (answered) std::memcpy(&sum, out.response.data(), sizeof sum);
-        (void)channel_.release(out.id);
+        out.release();
         return answered && sum == rest_ + number;
     }
 

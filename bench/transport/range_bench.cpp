@@ -81,7 +81,7 @@ int measure(const plan& of) {
         completion c;
         if (to.wait({&c, 1}, std::chrono::minutes{1}) != 1 || c.status != status::ok) return 1;
         const auto answered = clock_type::now();
-        to.release(c.id);
+        c.release();
         if (i == 0) continue;  // registers memory
         submits.push_back(milliseconds(submitted - start));
         answers.push_back(milliseconds(answered - start));

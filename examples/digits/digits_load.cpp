@@ -76,7 +76,7 @@ bool ask(client& self, std::size_t which) {
     } else if (self.failure.empty()) {
         self.failure = failure_text(done[0]);
     }
-    self.to.release(done[0].id);
+    done[0].release();
     return answered;
 }
 

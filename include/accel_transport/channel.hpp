@@ -26,8 +26,8 @@ class channel_core;
 class pool_state;
 }  // namespace core
 
-/// A begun call: its id, and room for its request, to be written in place.
-/// Borrows a slot of the channel until `release`.
+/// A begun call: its id, and room for its request, to be written in place. Borrows a slot of the channel until
+/// `release`, or until the call's completion releases it.
 struct call_view {
     call_id id;
     std::span<std::byte> request;
@@ -80,26 +80,6 @@ struct submit_options {
 /// The options of most calls. A shared object costs less than a new one for each call.
 inline constexpr submit_options usual_options{};
 
-/// The response of a blocking `channel::call`. Owns its slot; move-only; must not outlive the channel.
-class ACCEL_API response {
-  public:
-    response(response&&) noexcept;
-    response& operator=(response&&) noexcept;
-    ~response();
-
-    [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return content_.response; }
-    /// As `channel::tensors`.
-    [[nodiscard]] result<std::span<tensor>, status> tensors(std::span<tensor> room) const noexcept;
-    [[nodiscard]] const accel::timeline& timeline() const noexcept { return content_.timeline; }
-
-  private:
-    friend class channel;
-    response(core::channel_core* owner, const completion& content) noexcept;
-    void reset() noexcept;
-    core::channel_core* owner_ = nullptr;
-    completion content_;
-};
-
 /// Counters of a channel since it was opened.
 struct channel_statistics {
     std::uint64_t submitted = 0;
@@ -117,9 +97,10 @@ enum class channel_event : std::uint8_t {
 };
 
 /// The client's end of one connection to a server. Move-only. Belongs to one thread at a time.
-/// The steps of a call: begin → (write the request) → submit → poll or wait → (read the response) → release.
-/// begin, submit, cancel, poll and release neither block, allocate, lock nor log, except where a function says so.
-/// In a child of fork(), the parent's channel returns `invalid_state`, completes no call and ends without effect.
+/// The steps of a call: begin → (write the request) → submit → poll or wait → (read the response, destroy the
+/// completion). begin, submit, cancel, poll and release neither block, allocate, lock nor log, except where a function
+/// says so. In a child of fork(), the parent's channel returns `invalid_state`, completes no call and ends without
+/// effect.
 class ACCEL_API channel {
   public:
     /// Connects to `scheme://host:port?key=value…` within `connect_timeout`. Of several hosts (`tcp://a:1,b:2`), takes
@@ -140,7 +121,7 @@ class ACCEL_API channel {
 
     /// Takes a free slot. If none is free, or the server is lost, `begin` first does the work of `poll` without
     /// returning completions, so a program that only uses `call` also reconnects and takes late answers.
-    /// `again`: no slot is free; poll, and release some calls.
+    /// `again`: no slot is free; poll, and destroy completions.
     /// `closed`: this end was closed, or the server is draining or has stopped.
     /// `peer_lost`: the server is lost.
     [[nodiscard]] result<call_view, status> begin() noexcept;
@@ -176,30 +157,21 @@ class ACCEL_API channel {
     /// has arrived. The server is notified, so that its handler may stop early.
     [[nodiscard]] status cancel(call_id id) noexcept;
 
-    /// Takes up to `out.size()` completions and returns their number. Never blocks.
+    /// Releases what earlier polls have left in `out`. Then takes up to `out.size()` completions and returns their
+    /// number. Never blocks.
     [[nodiscard]] std::size_t poll(std::span<completion> out) noexcept;
 
     /// Like `poll`, but waits up to `timeout` for the first completion. Returns 0 only after `timeout`, or when nothing
     /// is in flight on a closed or lost channel.
     [[nodiscard]] std::size_t wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept;
 
-    /// The tensors that the response describes, in the header or in a table. They are at the start of `room`, and all
-    /// are within `c.response`. Room for `max_tensors` is always enough.
-    /// `not_found`: the response describes none.
-    /// `protocol_error`: the description is malformed.
-    /// `message_too_large`: the response describes more than `room` holds.
-    /// `unsupported`: the response is in GPU memory or in `response_ranges`, which this function cannot read.
-    /// `invalid_state`: `c` is not a response.
-    [[nodiscard]] result<std::span<tensor>, status> tensors(const completion& c, std::span<tensor> room) const noexcept;
-
-    /// Releases a completed call (or a begun call that was never submitted) and its slot. Releasing a part lets the
-    /// server send another one. `invalid_state`: a stale id.
+    /// Releases a begun call that was never submitted, or a detached completion. `invalid_state`: a stale id.
     status release(call_id id) noexcept;
 
     /// A blocking call: copies `request` into a slot and waits for the response. A failure from the server is an
     /// `error` with the handler's text. Completions of other calls stay queued for `poll`.
-    [[nodiscard]] result<response> call(std::span<const std::byte> request,
-                                        const submit_options& options = usual_options);
+    [[nodiscard]] result<completion> call(std::span<const std::byte> request,
+                                          const submit_options& options = usual_options);
 
     /// A descriptor for an epoll loop: becomes readable when `poll` has something to do. It may become readable once
     /// more, with nothing to do, after a call with a deadline has ended early.
@@ -231,7 +203,8 @@ class ACCEL_API channel {
   private:
     friend class core::pool_state;
     explicit channel(std::unique_ptr<core::channel_core> core) noexcept;
-    [[nodiscard]] result<response> call(std::span<const std::byte> request, const submit_options& options, bool& sent);
+    [[nodiscard]] result<completion> call(std::span<const std::byte> request, const submit_options& options,
+                                          bool& sent);
     std::unique_ptr<core::channel_core> core_;
 };
 

@@ -59,16 +59,16 @@ class ACCEL_API pooled_channel {
 /// The response of `channel_pool::call`. Owns its slot and a use of the channel; move-only; stays on its thread.
 class pooled_response {
   public:
-    pooled_response(pooled_channel use, response content) noexcept
+    pooled_response(pooled_channel use, completion content) noexcept
         : use_(std::move(use)), content_(std::move(content)) {}
 
     /// The response.
-    [[nodiscard]] const response& operator*() const noexcept { return content_; }
-    [[nodiscard]] const response* operator->() const noexcept { return &content_; }
+    [[nodiscard]] const completion& operator*() const noexcept { return content_; }
+    [[nodiscard]] const completion* operator->() const noexcept { return &content_; }
 
   private:
     pooled_channel use_;  // destroyed last
-    response content_;
+    completion content_;
 };
 
 /// Channels to one server, or to several equivalent servers, for any number of threads. Each thread has its own

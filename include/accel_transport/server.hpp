@@ -115,7 +115,7 @@ class ACCEL_API exchange {
     /// Adds `duration` to a stage of the timeline that travels back to the client.
     void record(stage what, std::chrono::nanoseconds duration) noexcept;
 
-    /// Describes the tensors of the response, before `reply(length)`, for `channel::tensors`. Travels and fails like
+    /// Describes the tensors of the response, before `reply(length)`, for `completion::tensors`. Travels and fails like
     /// `submit_options::tensors`. Also fails with `message_too_large`, and with `peer_lost`: the client has
     /// disconnected.
     [[nodiscard]] status describe(std::size_t length, std::span<const tensor> list) noexcept;

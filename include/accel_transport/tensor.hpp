@@ -10,10 +10,10 @@
 #include <type_traits>
 
 /// Types, shapes and places of the tensors in a payload (docs/tensors.md). A message describes its own tensors:
-/// `submit_options::tensors` and `exchange::describe` write the description, `exchange::tensors` and `channel::tensors`
-/// read it. If the description does not fit into the header, it is a table at the start of the payload. The functions
-/// below write and read that table. They work on the bytes alone; kernels use the overloads with pointers. The caller
-/// must be able to reach the bytes: for a payload on a GPU, only kernels can.
+/// `submit_options::tensors` and `exchange::describe` write the description, `exchange::tensors` and
+/// `completion::tensors` read it. If the description does not fit into the header, it is a table at the start of the
+/// payload. The functions below write and read that table. They work on the bytes alone; kernels use the overloads with
+/// pointers. The caller must be able to reach the bytes: for a payload on a GPU, only kernels can.
 namespace accel {
 
 /// The kind of an element, with DLPack's values. More may be added; sizes follow from `bits` and `lanes`.

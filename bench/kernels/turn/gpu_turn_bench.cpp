@@ -74,7 +74,6 @@ class caller {
             good = std::memcmp(done.response.data() + at, &expected, sizeof expected) == 0;
         }
         wrong += good ? 0U : 1U;
-        (void)channel_.release(done.id);
         return true;
     }
 

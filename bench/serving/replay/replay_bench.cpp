@@ -183,7 +183,6 @@ std::function<void()> served_call(context& ctx, const std::string& uri, const mo
         if (to->wait({&done, 1}, std::chrono::seconds{60}) != 1) throw std::runtime_error("a call got no answer");
         need(done.status);
         if (sum != nullptr && ++count > warm_calls) sum->add(done.timeline, calls);
-        (void)to->release(done.id);
     };
 }
 

@@ -182,7 +182,7 @@ void forwarder::wait_first(passage& one) noexcept {
 
 // From a server back to the client.
 
-void forwarder::finish(line& on, const completion& c) noexcept {
+void forwarder::finish(line& on, completion& c) noexcept {
     passage& done = passages_[c.tag];
     route& way = *done.way;
     --on.in_flight;
@@ -192,7 +192,7 @@ void forwarder::finish(line& on, const completion& c) noexcept {
         return;
     }
     if (c.status == status::ok) {
-        answer(*done.one, on, c);
+        answer(*done.one, c);
     } else if (c.unseen() && way.without_server(c.status) != c.status) {
         fail(*done.one, way.without_server(c.status), 0, no_server);
     } else {
@@ -202,23 +202,23 @@ void forwarder::finish(line& on, const completion& c) noexcept {
         if (length > 0) std::memcpy(text.data(), c.response.data(), length);
         fail(*done.one, c.status, c.code, {text.data(), length});
     }
-    (void)on.path.release(c.id);
+    c.release();
     put_free(done);
     if (way.oldest != nullptr) send_waiting(way);
 }
 
 /// The request lies where the client's request has come in, until it is answered.
-bool forwarder::offer_again(passage& one, line& on, const completion& c) noexcept {
+bool forwarder::offer_again(passage& one, line& on, completion& c) noexcept {
     if (!c.unseen() || one.one->cancelled()) return false;
     one.past = {one.past.losses + 1, on.to, c.status};
     if (!one.way->has_other(one.past)) return false;
-    (void)on.path.release(c.id);
+    c.release();
     one.on = nullptr;
     if (send(one) == sending::full) wait_first(one);
     return true;
 }
 
-void forwarder::answer(exchange& one, const line& on, const completion& c) noexcept {
+void forwarder::answer(exchange& one, const completion& c) noexcept {
     const std::span<std::byte> room = one.response();
     if (c.response.size() > room.size())
         return fail(one, status::message_too_large, 0, "the response is longer than the client accepts");
@@ -230,15 +230,15 @@ void forwarder::answer(exchange& one, const line& on, const completion& c) noexc
     if (stages.copy.count() > 0) one.record(stage::copy, stages.copy);
     if (stages.preprocessing.count() > 0) one.record(stage::preprocessing, stages.preprocessing);
     if (stages.inference.count() > 0) one.record(stage::inference, stages.inference);
-    if (const status told = describe_answer(one, on, c); told != status::ok)
+    if (const status told = describe_answer(one, c); told != status::ok)
         return fail(one, told, 0, "the gateway cannot forward the answer's description of its tensors");
     ++counts_.answers;
     counts_.response_bytes += c.response.size();
     (void)one.reply(c.response.size());
 }
 
-status forwarder::describe_answer(exchange& one, const line& on, const completion& c) noexcept {
-    const auto told = on.path.tensors(c, tensors_);
+status forwarder::describe_answer(exchange& one, const completion& c) noexcept {
+    const auto told = c.tensors(tensors_);
     if (told.code() == status::not_found) return status::ok;
     return told ? one.describe(c.response.size(), *told) : told.error();
 }

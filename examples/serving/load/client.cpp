@@ -203,12 +203,12 @@ std::uint64_t load_client::take_answers() {
 
 std::uint64_t load_client::take_arrived(nanoseconds patience) {
     const std::size_t ready = patience.count() > 0 ? to_.wait(arrived_, patience) : to_.poll(arrived_);
-    for (const completion& each : std::span{arrived_}.first(ready)) take(each);
+    for (completion& each : std::span{arrived_}.first(ready)) take(each);
     done_ += ready;
     return ready;
 }
 
-void load_client::take(const completion& done) {
+void load_client::take(completion& done) {
     const nanoseconds now = time_now();
     std::optional<nanoseconds> due;
     if (from_ != nullptr)
@@ -219,7 +219,7 @@ void load_client::take(const completion& done) {
         take_answer(done, due, now);
     else
         seen_.add_error(done.status, text_of(done));
-    to_.release(done.id);
+    done.release();
 }
 
 void load_client::take_answer(const completion& done, std::optional<nanoseconds> due, nanoseconds now) {
@@ -237,7 +237,7 @@ void load_client::take_answer(const completion& done, std::optional<nanoseconds>
 bool load_client::is_right(const completion& done) {
     const nanoseconds before = thread_cpu_time();
     std::array<tensor, max_tensors> described;
-    const auto read = to_.tensors(done, described);
+    const auto read = done.tensors(described);
     // A service without the host describes nothing: its response is what the model gives, as its table says.
     std::span<const tensor> seen;
     if (read)

@@ -32,7 +32,7 @@ result<void> end_one(channel& to, const series& what) {
     const error failure{done[0].status, 0,
                         fmt::format("the warm-up failed: {}",
                                     std::string_view{reinterpret_cast<const char*>(text.data()), text.size()})};
-    (void)to.release(done[0].id);
+    done[0].release();
     if (failure.code != status::ok && what.must_succeed) return failure;
     return {};
 }

@@ -25,12 +25,14 @@ class stream;
 class answer {
   public:
     answer(answer&& other) noexcept
-        : owner_(std::exchange(other.owner_, nullptr)), content_(other.content_), kept_(std::move(other.kept_)) {}
+        : owner_(std::exchange(other.owner_, nullptr)),
+          content_(std::move(other.content_)),
+          kept_(std::move(other.kept_)) {}
     answer& operator=(answer&& other) noexcept {
         if (this == &other) return *this;
         reset();
         owner_ = std::exchange(other.owner_, nullptr);
-        content_ = other.content_;
+        content_ = std::move(other.content_);
         kept_ = std::move(other.kept_);
         return *this;
     }
@@ -47,8 +49,8 @@ class answer {
   private:
     friend class operation;
     friend class stream;
-    answer(calls* owner, const completion& content, std::shared_ptr<void> kept) noexcept
-        : owner_(owner), content_(content), kept_(std::move(kept)) {}
+    answer(calls* owner, completion content, std::shared_ptr<void> kept) noexcept
+        : owner_(owner), content_(std::move(content)), kept_(std::move(kept)) {}
     void reset() noexcept;
 
     calls* owner_;  ///< null: the answer has no slot
@@ -68,7 +70,7 @@ class [[nodiscard]] operation {
     void await_suspend(std::coroutine_handle<> waiting) noexcept;
     [[nodiscard]] answer await_resume() noexcept {
         state_ = state::ended;
-        return {has_slot_ ? &owner_ : nullptr, content_, std::move(kept_)};
+        return {has_slot_ ? &owner_ : nullptr, std::move(content_), std::move(kept_)};
     }
 
   private:
@@ -92,7 +94,7 @@ class [[nodiscard]] operation {
 
     [[nodiscard]] state start() noexcept;
     [[nodiscard]] accel::status submit(std::span<std::byte> room) noexcept;
-    void end(const completion& how, std::shared_ptr<void> kept) noexcept;
+    void end(completion how, std::shared_ptr<void> kept) noexcept;
 
     calls& owner_;
     submit_options options_;
@@ -148,7 +150,7 @@ class [[nodiscard]] stream {
     [[nodiscard]] bool is_ready() noexcept;
     void wait(std::coroutine_handle<> waiting) noexcept;
     [[nodiscard]] answer take() noexcept;
-    void arrive(const completion& one, std::shared_ptr<void> kept) noexcept;
+    void arrive(completion one, std::shared_ptr<void> kept) noexcept;
 
     static constexpr std::uint32_t none = ~std::uint32_t{0};
     operation call_;
@@ -244,10 +246,14 @@ class calls {
 
     /// A call waits for a slot, and one may be free.
     [[nodiscard]] bool can_go_on() const noexcept { return first_ != nullptr && freed_; }
-    std::size_t deliver(std::span<const completion> done) noexcept;
+    std::size_t deliver(std::span<completion> done) noexcept;
     std::size_t serve_line() noexcept;
-    void release(call_id id) noexcept {
-        (void)channel_.release(id);
+    void release(call_id begun) noexcept {
+        (void)channel_.release(begun);
+        freed_ = true;
+    }
+    void release(completion& ended) noexcept {
+        ended.release();
         freed_ = true;
     }
     void enqueue(operation& last) noexcept;
@@ -264,7 +270,7 @@ class calls {
 // ---------------------------------------------------------------------------------------------------------------------
 
 inline void answer::reset() noexcept {
-    if (calls* const owner = std::exchange(owner_, nullptr); owner != nullptr) owner->release(content_.id);
+    if (calls* const owner = std::exchange(owner_, nullptr); owner != nullptr) owner->release(content_);
     kept_.reset();
 }
 
@@ -313,8 +319,8 @@ inline void operation::await_suspend(std::coroutine_handle<> waiting) noexcept {
     owner_.enqueue(*this);
 }
 
-inline void operation::end(const completion& how, std::shared_ptr<void> kept) noexcept {
-    content_ = how;
+inline void operation::end(completion how, std::shared_ptr<void> kept) noexcept {
+    content_ = std::move(how);
     kept_ = std::move(kept);
     has_slot_ = true;
     waiting_.resume();
@@ -347,25 +353,26 @@ inline answer stream::take() noexcept {
         call_.state_ = operation::state::ended;
         completion why;
         why.status = std::exchange(call_.content_.status, accel::status::invalid_state);
-        return {nullptr, why, std::move(call_.kept_)};
+        return {nullptr, std::move(why), std::move(call_.kept_)};
     }
-    const completion one = owner.slots_[first_].unread;
+    completion one = std::move(owner.slots_[first_].unread);
     first_ = first_ == last_ ? none : owner.slots_[first_].behind;
-    if (one.more) return {&owner, one, {}};
+    if (one.more) return {&owner, std::move(one), {}};
     call_.state_ = operation::state::ended;
     call_.content_.status = accel::status::invalid_state;
-    return {&owner, one, std::move(call_.kept_)};
+    return {&owner, std::move(one), std::move(call_.kept_)};
 }
 
-inline void stream::arrive(const completion& one, std::shared_ptr<void> kept) noexcept {
-    calls::slot& at = call_.owner_.slots_[one.id.slot];
-    at.unread = one;
+inline void stream::arrive(completion one, std::shared_ptr<void> kept) noexcept {
+    const std::uint32_t slot = one.id.slot;
     if (first_ == none)
-        first_ = one.id.slot;
+        first_ = slot;
     else
-        call_.owner_.slots_[last_].behind = one.id.slot;
-    last_ = one.id.slot;
-    if (!one.more) {
+        call_.owner_.slots_[last_].behind = slot;
+    last_ = slot;
+    const bool last = !one.more;
+    call_.owner_.slots_[slot].unread = std::move(one);
+    if (last) {
         call_.kept_ = std::move(kept);
         call_.has_slot_ = true;  // nothing is left to cancel
     }
@@ -388,19 +395,19 @@ inline void calls::dequeue(operation& one) noexcept {
 }
 
 /// A resumed coroutine may destroy other coroutines, whose calls are in `done` too.
-inline std::size_t calls::deliver(std::span<const completion> done) noexcept {
-    for (const completion& each : done) {
+inline std::size_t calls::deliver(std::span<completion> done) noexcept {
+    for (completion& each : done) {
         slot& of = slots_[each.call.slot];
         std::shared_ptr<void> kept;
         if (!each.more) kept = std::move(of.kept);
         operation* const waiting = of.id == each.call ? of.waiting : nullptr;
         if (!each.more) of.waiting = nullptr;
         if (waiting == nullptr)
-            release(each.id);
+            release(each);
         else if (waiting->of_ != nullptr)
-            waiting->of_->arrive(each, std::move(kept));
+            waiting->of_->arrive(std::move(each), std::move(kept));
         else
-            waiting->end(each, std::move(kept));
+            waiting->end(std::move(each), std::move(kept));
     }
     return done.size() + serve_line();
 }

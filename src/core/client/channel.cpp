@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-/// The public `channel` and `response`, but for the data path of `channel`, which channel_core.cpp ends with.
+/// The public `channel`, except its data path.
 namespace accel {
 namespace {
 
@@ -53,9 +53,6 @@ bool channel::arm() noexcept {
 }
 void channel::close() noexcept {
     if (!channel_of(core_).inherited()) core_->close();
-}
-result<std::span<tensor>, status> channel::tensors(const completion& c, std::span<tensor> room) const noexcept {
-    return channel_of(core_).tensors(c, room);
 }
 
 std::size_t channel::max_request_bytes() const noexcept {
@@ -114,12 +111,12 @@ error failed_answer(const completion& content) {
 
 }  // namespace
 
-result<response> channel::call(std::span<const std::byte> request, const submit_options& options) {
+result<completion> channel::call(std::span<const std::byte> request, const submit_options& options) {
     bool sent = false;
     return call(request, options, sent);
 }
 
-result<response> channel::call(std::span<const std::byte> request, const submit_options& options, bool& sent) {
+result<completion> channel::call(std::span<const std::byte> request, const submit_options& options, bool& sent) {
     sent = false;
     if (channel_of(core_).inherited()) return core::made_before_fork();
     if (options.parts > 0)
@@ -133,34 +130,9 @@ result<response> channel::call(std::span<const std::byte> request, const submit_
         return failed_call(*this, unsent, request.size());
     }
     sent = true;
-    const completion content = core_->wait_for(begun->id);
-    if (content.status != status::ok) {
-        error failure = failed_answer(content);
-        release(content.id);
-        return failure;
-    }
-    return response{core_.get(), content};
-}
-
-response::response(core::channel_core* owner, const completion& content) noexcept : owner_(owner), content_(content) {}
-response::response(response&& other) noexcept
-    : owner_(std::exchange(other.owner_, nullptr)), content_(other.content_) {}
-response& response::operator=(response&& other) noexcept {
-    if (this != &other) {
-        reset();
-        owner_ = std::exchange(other.owner_, nullptr);
-        content_ = other.content_;
-    }
-    return *this;
-}
-response::~response() {
-    reset();
-}
-result<std::span<tensor>, status> response::tensors(std::span<tensor> room) const noexcept {
-    return core::behind(owner_, "response").tensors(content_, room);
-}
-void response::reset() noexcept {
-    if (auto* owner = std::exchange(owner_, nullptr); owner != nullptr) owner->release(content_.id);
+    completion content = core_->wait_for(begun->id);
+    if (content.status != status::ok) return failed_answer(content);
+    return result<completion>{std::move(content)};
 }
 
 }  // namespace accel

@@ -50,7 +50,9 @@ class channel_core {
     std::size_t poll(std::span<completion> out) noexcept;
     status cancel(call_id id) noexcept;
     status release(call_id id) noexcept;
-    result<std::span<tensor>, status> tensors(const completion& of, std::span<tensor> room) noexcept;
+    result<std::span<tensor>, status> tensors(const call_outcome& of, std::span<tensor> room) noexcept;
+    /// A completion owns its slot no more.
+    void disown() noexcept { --owned_; }
     std::size_t wait(std::span<completion> out, nanoseconds timeout) noexcept;
     /// Waits for this call alone and takes its completion; it ends by its deadline at the latest.
     completion wait_for(call_id id) noexcept;
@@ -128,6 +130,23 @@ class channel_core {
                          const submit_options& options) noexcept;
 
     // Receiving (receive.cpp).
+    /// Room for completions, without those that the application has left there.
+    completion_room room_in(std::span<completion> out) noexcept {
+        if (owned_ > 0) [[unlikely]]
+            release_left(out);
+        return {out.data(), out.size()};
+    }
+    static void release_left(std::span<completion> out) noexcept;
+    /// The next completion owns the slot that it is filled from.
+    call_outcome& next_of(completion_room& out) noexcept {
+        --out.left;
+        completion& next = *out.next++;
+        if (next.owner_ != nullptr) [[unlikely]]  // another channel's
+            next.release();
+        next.owner_ = this;
+        ++owned_;
+        return next;
+    }
     /// Takes what the transport has, then what time and the control plane say. Answers go straight into `out`, as far
     /// as there is room and none is waiting before them.
     void progress(completion_room& out) noexcept;
@@ -172,7 +191,7 @@ class channel_core {
     void warn_of_end(std::string_view why) const noexcept;
 
     /// Its completion has been handed out.
-    void count(const channel_slot& slot, const completion& out) noexcept {
+    void count(const channel_slot& slot, const call_outcome& out) noexcept {
         if (metrics_ != nullptr) metrics_->count(out, slot.asked);
     }
     /// Bytes of a list of ranges were copied from or to a slot.
@@ -196,6 +215,7 @@ class channel_core {
     counter submitted_;
     counter quarantined_;  ///< now
     std::uint64_t stale_ = 0;
+    std::uint32_t owned_ = 0;                  ///< slots that completions own
     std::unique_ptr<client_metrics> metrics_;  ///< null: nothing is counted
     std::array<link_event, 32> events_;        ///< of the poll under way
     ticking_clock clock_;

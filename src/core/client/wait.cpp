@@ -9,7 +9,7 @@ namespace accel::core {
 
 std::size_t channel_core::wait(std::span<completion> out, nanoseconds timeout) noexcept {
     if (life_.inherited()) return 0;
-    completion_room room{out.data(), out.size()};
+    completion_room room = room_in(out);
     look(room, timeout);
     const nanoseconds deadline = timeout >= never - now_ ? never : now_ + timeout;
     spin_then_sleep(room, deadline, [&] {
@@ -28,7 +28,10 @@ completion channel_core::wait_for(call_id id) noexcept {
     spin_then_sleep(none, never, [&slot] { return slot.state == slot_state::done; });
     slots_.take_done(slot);
     count(slot, slot.content);
-    return slot.content;
+    completion made;
+    completion_room room{&made, 1};
+    next_of(room) = slot.content;
+    return made;
 }
 
 /// How a wait begins. One that goes to sleep anyway need not look first: `arm` does.

@@ -47,7 +47,7 @@ inline std::uint64_t run_calls(channel& client, std::uint64_t total, std::uint64
                 ++right;
             else if (right == ended)
                 std::cout << "call " << done[i].tag << ": " << to_string(done[i].status) << '\n';
-            (void)client.release(done[i].id);
+            done[i].release();
             ++ended;
         }
     }

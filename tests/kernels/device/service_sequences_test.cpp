@@ -208,7 +208,7 @@ class service_sequence {
             for (std::size_t i = 0; i < count; ++i) take(each, some[i]);
         }
     }
-    void take(guest& from, const completion& done) {
+    void take(guest& from, completion& done) {
         const auto found = from.calls.find(done.tag);
         ASSERT_NE(found, from.calls.end()) << done.tag << " has ended before";
         open_call& of = found->second;
@@ -225,7 +225,8 @@ class service_sequence {
             if (done.status == status::cancelled) late_.push_back(of.what.number);
             from.calls.erase(found);
         }
-        from.pieces.push_back({done, std::vector<std::byte>(done.response.begin(), done.response.end())});
+        std::vector<std::byte> bytes(done.response.begin(), done.response.end());
+        from.pieces.push_back({std::move(done), std::move(bytes)});
     }
     [[nodiscard]] static bool stalls(const open_call& one) {
         return one.what.what == wish::stream && one.what.stalls_after != 0 && one.what.stalls_after < one.what.parts;
@@ -277,7 +278,6 @@ class service_sequence {
     }
     static void release(guest& from, std::size_t which) {
         expect_same(from);
-        EXPECT_EQ(from.is.release(from.pieces[which].is.id), status::ok);
         from.pieces.erase(from.pieces.begin() + static_cast<std::ptrdiff_t>(which));
     }
     void settle(guest& one) {

@@ -46,8 +46,7 @@ class forwarded : public ::testing::Test {
     }
     static status call(channel& to, std::uint64_t tag = 0) {
         (void)send(to, {.tag = tag});
-        const completion c = next(to);
-        (void)to.release(c.id);
+        completion c = next(to);
         return c.status;
     }
 
@@ -107,12 +106,11 @@ TEST_F(forwarded, tensors_trace_and_stages_arrive) {
     const completion c = next(to);
     ASSERT_EQ(c.status, status::ok) << to_string(c.status);
     std::array<tensor, 4> list{};
-    EXPECT_EQ(to.tensors(c, list).code(), status::ok);
+    EXPECT_EQ(c.tensors(list).code(), status::ok);
     EXPECT_EQ(list[0].shape[0], 5U);
     EXPECT_GE(c.timeline.inference, 3ms);
     EXPECT_EQ(c.trace_id, 77U);
     EXPECT_EQ(seen, *trace);
-    (void)to.release(c.id);
 }
 
 /// A table at the payload's head that has more tensors than there are bytes.
@@ -136,10 +134,10 @@ TEST_F(forwarded, a_request_that_cannot_be_forwarded_is_refused_and_others_go_on
         write_senseless_table(call->request);
         ASSERT_EQ(to.submit(call->id, 100), status::ok);
         for (const status wanted : {status::protocol_error, status::unsupported}) {
-            const completion c = next(to);
+            completion c = next(to);
             EXPECT_EQ(c.status, wanted) << to_string(c.status);
             EXPECT_FALSE(c.response.empty()) << "it has a sentence";
-            (void)to.release(c.id);
+            c.release();
             if (wanted == status::protocol_error) (void)send(to, {.parts = 2});
         }
         EXPECT_EQ(seen, i);
@@ -157,12 +155,12 @@ TEST_F(forwarded, a_failure_reaches_the_client_with_its_code_and_text) {
     channel to = client(between);
     for (int i = 0; i < 2; ++i) {
         (void)send(to, {}, 7);
-        const completion c = next(to);
+        completion c = next(to);
         EXPECT_EQ(c.status, status::application_error);
         EXPECT_EQ(c.code, 42U);
         EXPECT_EQ(std::string(reinterpret_cast<const char*>(c.response.data()), c.response.size()),
                   "the model is tired");
-        (void)to.release(c.id);
+        c.release();
         EXPECT_EQ(call(to), status::protocol_error) << "the answer's description makes no sense";
     }
 }
@@ -182,7 +180,7 @@ TEST_F(forwarded, a_deadline_is_passed_on) {
         completion c;
         EXPECT_EQ(to.wait({&c, 1}, timeout + until_hung()), 1U);
         EXPECT_EQ(c.status, status::timed_out);
-        (void)to.release(c.id);
+        c.release();
         EXPECT_TRUE(!one || eventually(until_hung(), [&] { return one->time_left() == 0ns; }));
         return left > 0ns;
     });
@@ -242,7 +240,6 @@ TEST_F(forwarded, requests_without_a_slot_wait_until_their_deadline_or_the_queue
         EXPECT_EQ(c.status, wanted) << to_string(c.status);
         EXPECT_EQ(c.tag >= 5 && c.tag < 8, wanted == status::overloaded) << "the queue keeps those that came first";
         EXPECT_EQ(c.tag == 8, wanted == status::timed_out);
-        (void)to.release(c.id);
     };
     for (int i = 0; i < 3; ++i) expect(status::overloaded);
     for (int i = 0; i < 5; ++i) {
@@ -297,7 +294,7 @@ TEST_F(forwarded, least_loaded_avoids_a_busy_server) {
         EXPECT_TRUE(eventually(until_hung(), [&] {
             completion c;
             if (to.poll({&c, 1}) == 0) return held.size() > 0;
-            return to.release(c.id) == status::ok;
+            return true;
         }));
     }
     for (std::uint64_t i = 0; i < 40; ++i) ASSERT_EQ(call(to, i), status::ok);

@@ -68,7 +68,6 @@ void call_on(channel& to, std::uint64_t seed, tally& all) {
         count_failure(c.status, begun, all);
     else
         ++(is_changed(c.response, seed, length) ? all.right : all.wrong);
-    (void)to.release(c.id);
 }
 
 /// Two servers, and the gateway before them.

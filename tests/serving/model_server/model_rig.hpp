@@ -44,7 +44,7 @@ struct outcome {
     std::vector<tensor> tensors;
 };
 
-[[nodiscard]] inline outcome outcome_of(channel& from, const completion& done) {
+[[nodiscard]] inline outcome outcome_of(const completion& done) {
     outcome out;
     out.code = done.status;
     if (done.status != status::ok) {
@@ -53,7 +53,7 @@ struct outcome {
     }
     out.content.assign(done.response.begin(), done.response.end());
     std::array<tensor, max_tensors> room;
-    if (const auto described = from.tensors(done, room)) out.tensors.assign(described->begin(), described->end());
+    if (const auto described = done.tensors(room)) out.tensors.assign(described->begin(), described->end());
     return out;
 }
 
@@ -77,8 +77,8 @@ struct outcome {
         ADD_FAILURE() << "no answer";
         return {status::timed_out, {}, {}, {}};
     }
-    outcome out = outcome_of(to, done[0]);
-    (void)to.release(done[0].id);
+    outcome out = outcome_of(done[0]);
+    done[0].release();
     return out;
 }
 

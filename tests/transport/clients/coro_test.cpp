@@ -300,7 +300,7 @@ TEST_P(awaiting, a_handler_awaits_another_server) {
             for (int call = 0; client && call < 20; ++call) {
                 const std::string text = "through " + std::to_string(i) + " " + std::to_string(call);
                 auto answer = client->call(bytes_of(text));
-                EXPECT_TRUE(answer && text_of(answer->bytes()) == text);
+                EXPECT_TRUE(answer && text_of(answer->response) == text);
             }
             ++finished;
         });

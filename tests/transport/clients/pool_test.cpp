@@ -24,7 +24,7 @@ class pools : public client_rig {
     }
     [[nodiscard]] static std::string ask(channel_pool& pool, std::string_view text = {}) {
         auto answer = pool.call(bytes_of(text));
-        return answer ? text_of((*answer)->bytes()) : std::string{to_string(answer.code())};
+        return answer ? text_of((*answer)->response) : std::string{to_string(answer.code())};
     }
     static void in_threads(std::size_t count, const std::function<void(std::size_t)>& body) {
         std::vector<std::thread> all;
@@ -178,7 +178,7 @@ class pool_sequence {
         auto answer = pool_.call(bytes_of(text));
         ASSERT_EQ(answer.code(), expected ? status::ok : status::overloaded);
         if (!answer) return;
-        EXPECT_EQ(text_of((*answer)->bytes()), text);
+        EXPECT_EQ(text_of((*answer)->response), text);
         auto use = pool_.take();
         ASSERT_TRUE(use);
         sit(one, **use);

@@ -113,7 +113,6 @@ std::size_t checked_channel::finish(status expected, nanoseconds bound) {
         }
         const completion c = next(left);
         as_expected += c.status == expected ? 1U : 0U;
-        EXPECT_EQ(release(c.id), status::ok);
     }
     return as_expected;
 }
@@ -121,9 +120,7 @@ std::size_t checked_channel::finish(status expected, nanoseconds bound) {
 bool checked_channel::slot_comes_back(nanoseconds bound) {
     return eventually(bound, [&] {
         completion one;
-        if (poll({&one, 1}) == 1) {
-            EXPECT_EQ(release(one.id), status::ok);
-        }
+        if (poll({&one, 1}) == 1) one.release();
         const auto call = begin();
         if (!call) return false;
         EXPECT_EQ(release(call->id), status::ok);

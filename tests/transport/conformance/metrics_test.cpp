@@ -33,8 +33,7 @@ class counting : public on_every_backend {
     /// One call; its status.
     static status call(checked_channel& client, std::size_t length, const submit_options& options = {}) {
         client.send_seed(length, 1, options);
-        const completion c = client.next();
-        EXPECT_EQ(client.release(c.id), status::ok);
+        completion c = client.next();
         return c.status;
     }
     [[nodiscard]] double sum(std::string_view name, std::initializer_list<label> labels = {}) const {
@@ -210,7 +209,7 @@ TEST_P(counting, gauges_return_to_zero_also_when_clients_are_lost) {
     EXPECT_EQ(sum("accel_exchanges_open"), 5);
     for (const char* gauge : {"accel_channels", "accel_sessions", "accel_servers"}) EXPECT_EQ(sum(gauge), 1) << gauge;
     for (int i = 0; i < 3; ++i) (void)held.take().reply(0);
-    while (client->open_calls() > 2) EXPECT_EQ(client->release(client->next().id), status::ok);
+    while (client->open_calls() > 2) (void)client->next();
     EXPECT_EQ(sum("accel_calls_in_flight"), 2);
     EXPECT_TRUE(comes_to("accel_exchanges_open", {}, 2));
     client->forget();
@@ -338,9 +337,9 @@ TEST_P(counting, bytes_of_ranges_are_copied_where_the_transport_does_not_take_th
     std::vector<slice> into;
     for (std::size_t i = 0; i < 4; ++i) into.push_back(memory.part(2 * i * each, each).value());
     client.send_seed(3 * each, 5, {.response_ranges = into});
-    const completion c = client.next();
+    completion c = client.next();
     EXPECT_EQ(c.response.size(), 3 * each);
-    EXPECT_EQ(client.release(c.id), status::ok);
+    c.release();
     const bool copies = GetParam().scheme != "tcp";
     EXPECT_EQ(sum("accel_copied_range_bytes_total"), copies ? 3.0 * each : 0.0);
 }

@@ -93,7 +93,7 @@ int client(context& ctx, const std::string& uri, unsigned calls, std::size_t byt
         const std::size_t count = connected->wait(done, 60s);
         for (std::size_t i = 0; i < count; ++i) {
             if (done[i].status != status::ok) return fail(std::string(to_string(done[i].status)));
-            (void)connected->release(done[i].id);
+            done[i].release();
             if (stream) (void)send_one(*connected, bytes, seed++);
         }
     }

@@ -36,8 +36,7 @@ class targets : public on_every_backend {
     /// What one call for a target ends with.
     [[nodiscard]] static completion outcome(checked_channel& client, target named) {
         client.send_seed(100, 1, {.target = named});
-        const completion c = client.next();
-        EXPECT_EQ(client.release(c.id), status::ok);
+        completion c = client.next();
         return c;
     }
 

@@ -66,8 +66,8 @@ struct described : on_every_backend {
         });
     }
     /// What a response says of its tensors.
-    static reading tensors_of(checked_channel& client, const completion& c) {
-        return read_all([&](std::span<tensor> room) { return client->tensors(c, room); });
+    static reading tensors_of(const completion& c) {
+        return read_all([&](std::span<tensor> room) { return c.tensors(room); });
     }
     static completion call(checked_channel& client, std::size_t length, const tensor_list& list) {
         client.send_seed(length, 7, {.tensors = list});
@@ -159,18 +159,17 @@ TEST_P(described, tensors_travel_with_their_message_and_no_other) {
         fill(lends ? payload.bytes() : view->request.first(asked.length), i);
         ASSERT_EQ(lends ? client.submit(view->id, payload, options) : client.submit(view->id, asked.length, options),
                   status::ok);
-        const completion c = client.next();
+        completion c = client.next();
         expect_read(saw(), asked.list, is_on_host());
         if (answer.list.size() > 4 && !is_on_host() && c.status == status::unsupported) {
-            EXPECT_EQ(client.release(c.id), status::ok);
+            c.release();
             continue;
         }
         ASSERT_EQ(c.status, status::ok);
         EXPECT_EQ(c.response.size(), answer.length);
         EXPECT_TRUE(answer.has_table() || matches(c.response, ~i));
-        expect_read(tensors_of(client, c), answer.list, true);
-        EXPECT_EQ(client->tensors(c, {}).code(), answer.list.empty() ? status::not_found : status::message_too_large);
-        EXPECT_EQ(client.release(c.id), status::ok);
+        expect_read(tensors_of(c), answer.list, true);
+        EXPECT_EQ(c.tensors({}).code(), answer.list.empty() ? status::not_found : status::message_too_large);
     }
     EXPECT_TRUE(client.all_slots_free());
     EXPECT_TRUE(eventually([&] { return leases.load() == 0; }));
@@ -191,8 +190,8 @@ TEST_P(described, the_last_description_is_sent_and_a_failure_carries_none) {
     });
     auto client = server.connect();
     completion c = call(client, length, first);
-    expect_same(tensors_of(client, c).list, last);
-    EXPECT_EQ(client.release(c.id), status::ok);
+    expect_same(tensors_of(c).list, last);
+    c.release();
     {
         const auto blocking = client->call(std::vector<std::byte>(length), {.tensors = first});
         ASSERT_TRUE(blocking.ok());
@@ -202,8 +201,7 @@ TEST_P(described, the_last_description_is_sent_and_a_failure_carries_none) {
     c = call(client, length, first);
     EXPECT_EQ(c.status, status::application_error);
     EXPECT_EQ(c.response.size(), 2U);
-    EXPECT_EQ(tensors_of(client, c).outcome, status::invalid_state);
-    EXPECT_EQ(client.release(c.id), status::ok);
+    EXPECT_EQ(tensors_of(c).outcome, status::invalid_state);
 }
 
 TEST_P(described, wrong_descriptions_send_nothing) {
@@ -227,11 +225,11 @@ TEST_P(described, wrong_descriptions_send_nothing) {
     EXPECT_EQ(refusal(some(6), 1000), status::invalid_argument) << "no room for a table";
     EXPECT_EQ(refusal(some(max_tensors + 1), 1000), status::invalid_argument);
     EXPECT_EQ(refusal(good, 12), status::ok) << "the call is still there";
-    const completion c = client.next();
+    completion c = client.next();
     EXPECT_EQ(c.status, status::ok);
     expect_same(saw().list, good);
-    EXPECT_EQ(client.release(c.id), status::ok);
-    EXPECT_EQ(tensors_of(client, c).outcome, status::invalid_state) << "after its release";
+    c.release();
+    EXPECT_EQ(tensors_of(c).outcome, status::invalid_state) << "after its release";
 }
 
 ACCEL_INSTANTIATE(described, all_backends);

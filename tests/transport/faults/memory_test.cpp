@@ -154,7 +154,6 @@ TEST_P(no_memory, a_cancel_stops_its_exchange_though_allocations_fail) {
         failures += stop_failing() ? 1U : 0U;
         const completion told = client.next();
         EXPECT_TRUE(told.status == status::cancelled || told.status == status::peer_lost) << to_string(told.status);
-        EXPECT_EQ(client.release(told.id), status::ok);
     }
     std::printf("%zu allocations\n", failures);
 }

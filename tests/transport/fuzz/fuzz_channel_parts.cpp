@@ -242,9 +242,9 @@ class application {
         std::array<completion, slots> got;
         const std::size_t count = channel_->poll(std::span{got}.first(room));
         require(count <= room, "no more than there is room for");
-        for (std::size_t i = 0; i < count; ++i) take(got[i]);
+        for (std::size_t i = 0; i < count; ++i) take(std::move(got[i]));
     }
-    void take(const completion& got) {
+    void take(completion got) {
         const auto of = std::ranges::find(open_, got.call, &open_call::id);
         require(of != open_.end(), "it is of a call that has not ended");
         require(got.id.slot < slots && got.response.size() <= response_bytes, "it has a slot, and fits");
@@ -257,24 +257,24 @@ class application {
                     "parts come in their order, and the last response behind them");
         }
         for (const completion& each : held_) require(each.id != got.id, "nobody else's memory");
-        held_.push_back(got);
-        kept_.emplace_back(got.response.begin(), got.response.end());
         if (got.more)
             ++of->next;
         else
             open_.erase(of);
+        kept_.emplace_back(got.response.begin(), got.response.end());
+        held_.push_back(std::move(got));
     }
     /// A server that is not correct may write into slots that are shown.
     [[nodiscard]] bool is_safe() const { return link_->exact || link_->borrows(); }
     void release(std::size_t which) {
-        const completion one = held_[which];
+        completion one = std::move(held_[which]);
         // Else the memory may be a link's that is gone.
         if (channel_->connected() && is_safe())
             require(std::ranges::equal(one.response, kept_[which]), "it is as it was");
         held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(which));
         kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(which));
-        require(channel_->release(one.id) == status::ok, "what came can be released");
-        require(channel_->release(one.id) == status::invalid_state, "once");
+        one.release();
+        require(channel_->release(one.id) == status::invalid_state, "what came is released once");
     }
 
     // The server.

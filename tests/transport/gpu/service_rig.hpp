@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -74,7 +75,7 @@ class gpu_service : public ::testing::TestWithParam<std::string> {
     static completion next(channel& through) {
         std::array<completion, 1> one;
         EXPECT_EQ(through.wait(one, patience(10s)), 1U);
-        return one[0];
+        return std::move(one[0]);
     }
 
     std::size_t slot_bytes_ = 64 << 10;

@@ -155,7 +155,7 @@ channel_options options_for_test() {
 completion next(channel& from) {
     std::array<completion, 1> one;
     EXPECT_EQ(from.wait(one, patience(25s)), 1U);
-    return one[0];
+    return std::move(one[0]);
 }
 
 /// A client with memory of a GPU, and of the host.
@@ -211,7 +211,7 @@ bool echoes(gpu_client& client, std::size_t length, place from, place to, std::u
                                  ? client.line->submit(call->id, length, options)
                                  : client.line->submit(call->id, source.part(0, length).value(), options);
     EXPECT_EQ(submitted, status::ok);
-    const completion got = next(*client.line);
+    completion got = next(*client.line);
     EXPECT_EQ(got.status, status::ok) << to_string(got.status);
     EXPECT_EQ(got.response.size(), length);
     if (got.status != status::ok || got.response.size() != length) return false;
@@ -219,7 +219,6 @@ bool echoes(gpu_client& client, std::size_t length, place from, place to, std::u
     bytes back(length);
     copy_bytes(nullptr, back.data(), got.response.data(), length);
     copied = got.timeline.copy;
-    EXPECT_EQ(client.line->release(got.id), status::ok);
     return back == sent;
 }
 

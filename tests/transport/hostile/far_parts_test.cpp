@@ -113,12 +113,12 @@ struct far_parts : ::testing::Test {
         for (auto until = start + patience(3s); core::now() < until && made.connected();) {
             std::array<completion, 4> got;
             const std::size_t count = made.wait(got, 20ms);
-            for (const completion& each : std::span{got}.first(count)) {
+            for (completion& each : std::span{got}.first(count)) {
                 EXPECT_LE(each.response.size(), response_bytes);
                 ++(each.more ? out.parts : out.last);
                 if (!each.more) out.ended = each.status;
                 if (!each.more) until = std::min(until, core::now() + patience(300ms));
-                held.push_back(each.id);
+                held.push_back(each.detach());
             }
         }
         out.connected = made.connected();

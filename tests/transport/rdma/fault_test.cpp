@@ -112,10 +112,10 @@ class bystander {
     void run() {
         while (!stop_) {
             client_.send_seed(200, calls_);
-            const completion done = client_.next();
+            completion done = client_.next();
             if (done.status != status::ok || !matches(done.response, done.trace_id)) ++failures_;
             ++calls_;
-            client_.release(done.id);
+            done.release();
             std::this_thread::sleep_for(100us);
         }
     }
@@ -154,7 +154,6 @@ TEST_P(rdma_faults, a_device_fault_ends_each_call_once_and_spares_other_sessions
             ++ended;
             const bool right = done.status != status::ok || matches(done.response, done.trace_id);
             EXPECT_TRUE(right) << "a wrong answer";
-            victim.release(done.id);
         }
     }
     EXPECT_GT(softnic_fault_count(), before) << "the rule never struck";
@@ -204,7 +203,6 @@ TEST_F(faulty_device, calls_wait_for_room_in_the_send_queue) {
         const completion done = client.next();
         ASSERT_EQ(done.status, status::ok);
         EXPECT_TRUE(matches(done.response, done.trace_id));
-        client.release(done.id);
     }
     EXPECT_EQ(client.finish(status::ok), 3U);
     EXPECT_EQ(softnic_fault_count(), before + 10);
@@ -229,7 +227,6 @@ struct full_client {
             if (client.wait({&done, 1}, 20ms) == 0) break;
             ASSERT_EQ(done.status, status::ok);
             std::erase(waiting, done.id);
-            client.release(done.id);
         }
         ASSERT_EQ(waiting.size(), slots);
     }
@@ -250,17 +247,17 @@ TEST_F(faulty_device, calls_that_wait_for_room_can_be_cancelled_and_expire) {
     ASSERT_NO_FATAL_FAILURE(full.fill_up());
 
     ASSERT_EQ(full.client.cancel(full.waiting[0]), status::ok);
-    const completion cancelled = full.client.next();
+    completion cancelled = full.client.next();
     EXPECT_EQ(cancelled.id, full.waiting[0]);
     EXPECT_EQ(cancelled.status, status::cancelled);
-    full.client.release(cancelled.id);
+    cancelled.release();
     const auto call = full.client.begin();
     ASSERT_EQ(call.code(), status::ok) << "nobody owes it an answer";
     ASSERT_EQ(full.client.submit(call->id, 64, {.timeout = 10ms}), status::ok);
-    const completion expired = full.client.next();
+    completion expired = full.client.next();
     EXPECT_EQ(expired.id, call->id);
     EXPECT_EQ(expired.status, status::timed_out);
-    full.client.release(expired.id);
+    expired.release();
 
     softnic_fault_clear();
     EXPECT_EQ(full.client.finish(status::ok), 3U);
@@ -297,7 +294,7 @@ TEST_F(faulty_device, ranges_sent_in_part_stay_lent_after_a_cancel) {
     done = client.next();
     EXPECT_EQ(done.id, call->id);
     EXPECT_EQ(done.status, status::cancelled);
-    EXPECT_EQ(client.release(done.id), status::ok);
+    done.release();
     client.send_seed(100, 1);
     EXPECT_EQ(client.finish(status::ok), 1U);
     EXPECT_TRUE(client.all_slots_free());
@@ -327,7 +324,6 @@ TEST_F(faulty_device, calls_that_wait_for_room_end_with_their_session) {
             EXPECT_EQ(done.status, status::peer_lost);
             ++lost;
         }
-        EXPECT_EQ(client.release(done.id), status::ok);
     }
     EXPECT_FALSE(client->connected());
     EXPECT_EQ(client.open_calls(), 0U);
@@ -356,7 +352,6 @@ TEST_P(rdma_device_faults, a_fatal_device_fault_ends_its_sessions_and_the_server
             while (each->open_calls() > 0) {
                 const completion done = each->next();
                 EXPECT_TRUE(done.status == status::ok || done.status == status::peer_lost) << to_string(done.status);
-                each->release(done.id);
             }
         }
         if (softnic_fault_count() > before && fault.survived) break;

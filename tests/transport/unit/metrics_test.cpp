@@ -181,7 +181,7 @@ class metrics_sequence {
         const std::uint64_t target = own ? asked : other_targets;
         const std::vector<std::byte> response(below(100));
         const std::size_t request = below(100);
-        completion c;
+        call_outcome c;
         c.status = below(3) == 0 ? static_cast<status>(1 + below(status_count - 1)) : status::ok;
         c.more = c.status == status::ok && below(4) == 0;
         c.timeline.total = nanoseconds{below(1'000'000)};
@@ -274,7 +274,7 @@ TEST(metrics_snapshot, buckets_rise_and_units_are_in_the_names) {
     const counter none;
     client_metrics counted(registry, "tcp", submitted, none);
     for (int i = 0; i < 62; ++i) {
-        completion one;
+        call_outcome one;
         one.timeline.total = nanoseconds{std::int64_t{1} << i};
         counted.count(one, {1});
     }

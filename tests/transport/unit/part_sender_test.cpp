@@ -276,7 +276,7 @@ class parts_sequence {
         for (const slot_header& each : there_.sent()) answers_.push_back(each);
         std::array<completion, shape.slots> got;
         for (std::size_t count = here_.client->poll(got); count > 0; count = here_.client->poll(got))
-            for (const completion& each : std::span{got}.first(count)) on_completion(each);
+            for (completion& each : std::span{got}.first(count)) on_completion(each);
         for (const asked_in_parts& call : calls_) {
             const bool more = call.came.contains(call.read);
             EXPECT_TRUE(call.ended || !more) << "a part is kept back";
@@ -284,11 +284,11 @@ class parts_sequence {
             EXPECT_EQ(call.ended, lost_ || call.cancelled || all);
         }
     }
-    void on_completion(const completion& each) {
+    void on_completion(completion& each) {
         asked_in_parts& call = calls_.at(each.trace_id);
         EXPECT_EQ(each.call, call.id);
         EXPECT_FALSE(call.ended);
-        unread_.push_back(each.id);
+        unread_.push_back(each.detach());
         if (each.more) {
             std::uint64_t number = 0;
             std::memcpy(&number, each.response.data(), sizeof number);
