@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
     auto ctx = context::open();
     if (!ctx) return fail(ctx.error());
     const service_table models{{{"sum", model(sum_rows)}, {"double", model(double_all)}}};
-    auto served = server::listen(*ctx, {argc > 1 ? argv[1] : "local://models"}, models);
+    auto served = server::listen(*ctx, argc > 1 ? argv[1] : "local://models", models);
     if (!served) return fail(served.error());
     const std::string keys = argc > 1 ? "?insecure=true" : "";
     auto client = channel::connect(*ctx, served->endpoints().front() + keys);

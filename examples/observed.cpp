@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
         return 2;
     }
     auto ctx = context::open({.metrics = true}).value();
-    auto listening = server::listen(ctx, {argc > 1 ? argv[1] : "local://observed"}, {{{"echo", serve}}, {}}).value();
+    auto listening = server::listen(ctx, argc > 1 ? argv[1] : "local://observed", {{{"echo", serve}}, {}}).value();
     const std::string keys = argc > 1 ? "?insecure=true" : "";
     auto connected = channel::connect(ctx, listening.endpoints().front() + keys);
     if (!connected) {

@@ -65,7 +65,7 @@ int move_pages(context& ctx, channel& server) {
 
 int main(int argc, char** argv) {
     auto ctx = context::open().value();
-    auto listening = server::listen(ctx, {argc > 1 ? argv[1] : "local://pages"}, add_one).value();
+    auto listening = server::listen(ctx, argc > 1 ? argv[1] : "local://pages", add_one).value();
     const std::string keys = argc > 1 ? "?insecure=true" : "";
     auto connected = channel::connect(ctx, listening.endpoints().front() + keys);
     if (!connected) {

@@ -129,7 +129,7 @@ int main(int argc, char** argv) {
 
     auto ctx = context::open().value();
     generators models;
-    auto listening = server::listen(ctx, {argc > 1 ? argv[1] : "local://tokens"}, models.service()).value();
+    auto listening = server::listen(ctx, argc > 1 ? argv[1] : "local://tokens", models.service()).value();
     const std::string keys = argc > 1 ? "?insecure=true" : "";
     auto connected = channel::connect(ctx, listening.endpoints().front() + keys);
     if (!connected) {

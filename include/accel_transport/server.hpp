@@ -214,12 +214,17 @@ struct server_statistics {
 /// handler must call exec or _exit there.
 class ACCEL_API server {
   public:
-    /// Listens on all URIs (`scheme://host:port?key=value…`; port 0: any free port), or fails. May block.
+    /// Listens on a URI (`scheme://host:port?key=value…`; port 0: any free port), or fails. May block.
+    [[nodiscard]] static result<server> listen(context& ctx, std::string_view uri, handler service,
+                                               const server_options& options = {});
+    /// The same on all of these URIs, or on none.
     [[nodiscard]] static result<server> listen(context& ctx, std::span<const std::string> uris, handler service,
                                                const server_options& options = {});
     [[nodiscard]] static result<server> listen(context& ctx, std::initializer_list<std::string_view> uris,
                                                handler service, const server_options& options = {});
     /// The same with a handler for each target.
+    [[nodiscard]] static result<server> listen(context& ctx, std::string_view uri, const service_table& services,
+                                               const server_options& options = {});
     [[nodiscard]] static result<server> listen(context& ctx, std::span<const std::string> uris,
                                                const service_table& services, const server_options& options = {});
     [[nodiscard]] static result<server> listen(context& ctx, std::initializer_list<std::string_view> uris,
@@ -229,7 +234,9 @@ class ACCEL_API server {
     /// As `stop()`.
     ~server();
 
-    /// The endpoints for clients, one per URI, with the real ports, without keys and options.
+    /// One for each URI, for `channel::connect` as they are: with the real ports, and with loopback in place of `*`,
+    /// `0.0.0.0` and `[::]`, for clients on this machine (others use its name). Without options: a client brings its
+    /// own keys, or `insecure`, in `channel_options::security`.
     [[nodiscard]] std::vector<std::string> endpoints() const;
     [[nodiscard]] server_statistics statistics() const;
 

@@ -50,6 +50,15 @@ result<server> server::listen(context& ctx, std::span<const std::string> uris, c
     });
 }
 
+result<server> server::listen(context& ctx, std::string_view uri, handler service, const server_options& options) {
+    return listen(ctx, std::initializer_list<std::string_view>{uri}, std::move(service), options);
+}
+
+result<server> server::listen(context& ctx, std::string_view uri, const service_table& services,
+                              const server_options& options) {
+    return listen(ctx, std::initializer_list<std::string_view>{uri}, services, options);
+}
+
 result<server> server::listen(context& ctx, std::initializer_list<std::string_view> uris, const service_table& services,
                               const server_options& options) {
     return core::guarded([&] {
