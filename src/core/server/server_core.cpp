@@ -234,9 +234,14 @@ result<void> server_core::join_entrance(listener added) {
         return door->control && reached.port != 0 && door->listeners.front().where.host == reached.host &&
                door->control->port() == reached.port;
     };
+    const auto add_endpoint = [&] {
+        uri to = reached;
+        if (!within_host(to.scheme)) to.host = host_to_reach(to.host);
+        endpoints_.push_back(to.text());
+    };
     const auto found = std::find_if(entrances_.begin(), entrances_.end(), same_place);
     if (found != entrances_.end()) {
-        endpoints_.push_back(reached.text());
+        add_endpoint();
         const std::lock_guard lock(mutex_);
         (*found)->listeners.push_back(std::move(added));
         return {};
@@ -255,7 +260,7 @@ result<void> server_core::join_entrance(listener added) {
         door->control = std::move(*control);
         reached.port = door->control->port();
     }
-    endpoints_.push_back(reached.text());
+    add_endpoint();
     const std::lock_guard lock(mutex_);
     entrances_.push_back(std::move(door));
     return {};
