@@ -173,6 +173,10 @@ class ACCEL_API channel {
     [[nodiscard]] result<completion> call(std::span<const std::byte> request,
                                           const submit_options& options = usual_options);
 
+    /// Why the last `begin`, `submit`, `cancel` or `release` that failed on this channel did so, for people: which
+    /// option was wrong, say. A text in static storage; empty before the first failure. Success does not change it.
+    [[nodiscard]] std::string_view last_error() const noexcept;
+
     /// A descriptor for an epoll loop: becomes readable when `poll` has something to do. It may become readable once
     /// more, with nothing to do, after a call with a deadline has ended early.
     /// Before sleeping: poll until 0, then `arm()`; if `arm` returns false, poll again. A call submitted while the loop

@@ -76,6 +76,9 @@ std::string channel::endpoint() const {
 channel_event channel::take_event() noexcept {
     return channel_of(core_).take_event();
 }
+std::string_view channel::last_error() const noexcept {
+    return channel_of(core_).last_error();
+}
 bool channel::connected() const noexcept {
     return channel_of(core_).connected();
 }
@@ -99,7 +102,7 @@ error failed_call(const channel& target, status why, std::size_t length) {
                             "cancelled; does a handler never answer?",
                             late, target.slots(), target.endpoint())};
     }
-    return {why, 0, fmt::format("the call was not sent: {}", to_string(why))};
+    return {why, 0, fmt::format("the call was not sent: {}: {}", to_string(why), target.last_error())};
 }
 
 error failed_answer(const completion& content) {

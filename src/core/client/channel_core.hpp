@@ -77,6 +77,7 @@ class channel_core {
     /// Place of the server among several hosts of the URI.
     [[nodiscard]] std::size_t host() const noexcept;
     [[nodiscard]] channel_event take_event() noexcept { return life_.take_event(); }
+    [[nodiscard]] std::string_view last_error() const noexcept { return last_error_; }
     /// Another channel takes its place when its session ends.
     void be_replaceable() noexcept { replaceable_ = true; }
     /// The server has said that it takes no calls.
@@ -114,9 +115,9 @@ class channel_core {
 
     // … and what few calls have: lent memory, tensors, a target, a trace, parts, ranges, a copy to or from a device.
     status submit_more(channel_slot& slot, outgoing message, const submit_options& options) noexcept;
-    [[nodiscard]] status check_more(const submit_options& options) const noexcept;
-    [[nodiscard]] status check_parts(const submit_options& options) const noexcept;
-    [[nodiscard]] status describe(outgoing& message, const submit_options& options) const noexcept;
+    [[nodiscard]] status check_more(const submit_options& options) noexcept;
+    [[nodiscard]] status check_parts(const submit_options& options) noexcept;
+    [[nodiscard]] status describe(outgoing& message, const submit_options& options) noexcept;
     void add_trace(channel_slot& slot, outgoing& message, const submit_options& options) const noexcept;
     void add_baggage(outgoing& message, const submit_options& options) const noexcept;
     [[nodiscard]] status gather(channel_slot& slot, const submit_options& options, outgoing& out) noexcept;
@@ -190,6 +191,13 @@ class channel_core {
     void close_lost(nanoseconds deadline) noexcept;
     void warn_of_end(std::string_view why) const noexcept;
 
+    /// The application's call fails, for this reason (static storage).
+    status fail(status code, std::string_view why) noexcept {
+        last_error_ = why;
+        return code;
+    }
+    /// The same for the usual reason of this status.
+    status fail(status code) noexcept;
     /// Its completion has been handed out.
     void count(const channel_slot& slot, const call_outcome& out) noexcept {
         if (metrics_ != nullptr) metrics_->count(out, slot.asked);
@@ -221,6 +229,7 @@ class channel_core {
     ticking_clock clock_;
     nanoseconds now_{};  ///< read once a poll
     spinner spinner_;
+    std::string_view last_error_;
 };
 
 }  // namespace accel::core

@@ -177,7 +177,7 @@ bool channel_core::link_takes_calls() const noexcept {
 
 status channel_core::release(call_id id) noexcept {
     channel_slot* slot = slots_.find(id);
-    if (life_.inherited() || slot == nullptr) return status::invalid_state;
+    if (life_.inherited() || slot == nullptr) return fail(status::invalid_state);
     const bool simple = slot->state == slot_state::taken && !slot->holds_response && !slot->owed;
     if (!simple) [[unlikely]]
         return release_other(*slot);
@@ -187,7 +187,7 @@ status channel_core::release(call_id id) noexcept {
 
 /// A call that was never submitted, whose response lies in memory of the link, or whose answer is still to come.
 status channel_core::release_other(channel_slot& slot) noexcept {
-    if (slot.state != slot_state::begun && slot.state != slot_state::taken) return status::invalid_state;
+    if (slot.state != slot_state::begun && slot.state != slot_state::taken) return fail(status::invalid_state);
     if (slot.holds_response) release_response(slot);
     if (parts_.has(slot)) {
         parts_.release(slot);
@@ -228,9 +228,9 @@ result<std::span<tensor>, status> channel_core::tensors(const call_outcome& of, 
 
 status channel_core::cancel(call_id id) noexcept {
     channel_slot* slot = slots_.find(id);
-    if (life_.inherited() || slot == nullptr) return status::invalid_state;
+    if (life_.inherited() || slot == nullptr) return fail(status::invalid_state);
     if (slot->state == slot_state::settling) return status::ok;  // it has ended, and completes in time
-    if (!is_awaited(slot->state)) return status::invalid_state;
+    if (!is_awaited(slot->state)) return fail(status::invalid_state);
     now_ = clock_.now();
     end_early(*slot, status::cancelled, now_);
     if (slot->owed && life_.has_link()) life_.tell_cancelled(id);

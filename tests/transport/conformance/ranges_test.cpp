@@ -42,15 +42,20 @@ class spread_memory {
     return out;
 }
 
-/// The region's last byte and what lies behind it, as no correct program makes it.
-[[nodiscard]] slice behind(const region& memory, std::size_t bytes) {
+/// As no correct program makes it.
+[[nodiscard]] slice forged(std::byte* data, std::size_t size, const core::region_state* region) {
     struct layout {
         std::byte* data;
         std::size_t size;
         const core::region_state* region;
     };
+    return std::bit_cast<slice>(layout{data, size, region});
+}
+
+/// The region's last byte and what lies behind it.
+[[nodiscard]] slice behind(const region& memory, std::size_t bytes) {
     const slice whole = memory.whole();
-    return std::bit_cast<slice>(layout{whole.data() + whole.size() - 1, bytes, whole.region()});
+    return forged(whole.data() + whole.size() - 1, bytes, whole.region());
 }
 
 /// A short answer that tells all bytes of a long request. A piece at a time: sanitizers look at each byte that is read
@@ -244,6 +249,59 @@ TEST_P(ranges, refuses_unsendable_ranges_before_sending_anything) {
     expect_digest(client, std::span(all).first(128));
     EXPECT_EQ(requests, 1);
     EXPECT_TRUE(client.all_slots_free());
+}
+
+TEST_P(ranges, each_refusal_says_what_was_wrong) {
+    rig r(GetParam());
+    channel_options asked = calm_client();
+    asked.slots = 2;
+    auto client = r.connect(asked);
+    EXPECT_EQ(client->last_error(), "") << "nothing has failed yet";
+    spread_memory memory(r.ctx(), 2, 64);
+    const std::vector<slice>& good = memory.ranges();
+    std::array<std::byte, 8> own{};
+    const std::vector foreign{forged(own.data(), own.size(), nullptr)};
+    const tensor outside{.type = {type_code::floating, 32, 1}, .rank = 1, .offset = 64, .shape = {8}};
+    const std::vector<tensor> many(max_tensors + 1, outside);
+    struct row {
+        std::vector<slice> ranges;
+        submit_options options;
+        const char* words;
+    };
+    const std::vector<row> of_calls{
+        {{}, {.timeout = -1ns}, "the timeout is negative"},
+        {{}, {.response_into = good[0], .response_ranges = good}, "response_into and response_ranges"},
+        {{}, {.response_into = foreign[0]}, "part of a region"},
+        {{}, {.response_ranges = foreign}, "part of a region"},
+        {{}, {.tensors = {&outside, 1}}, "a tensor is not valid or not within the payload"},
+        {{}, {.tensors = many}, "max_tensors"},
+    };
+    for (const row& each : of_calls) {
+        SCOPED_TRACE(each.words);
+        const auto failed = client->call({}, each.options);
+        ASSERT_EQ(failed.code(), status::invalid_argument);
+        EXPECT_NE(client->last_error().find(each.words), std::string_view::npos) << client->last_error();
+        EXPECT_TRUE(failed.error().message.ends_with(client->last_error())) << failed.error().message;
+    }
+    const std::vector<row> of_ranges{
+        {std::vector<slice>(max_ranges + 1, good[0]), {}, "max_ranges"},
+        {{good[0], behind(memory.memory(), 64)}, {}, "beyond its region"},
+        {foreign, {}, "part of a region"},
+        {good, {.parts = 2}, "parts must be less than slots()"},
+        {good, {.parts = 1, .part_timeout = -1ns}, "part_timeout is negative"},
+    };
+    for (const row& each : of_ranges) {
+        EXPECT_EQ(try_submit(client, each.ranges, each.options), status::invalid_argument) << each.words;
+        EXPECT_NE(client->last_error().find(each.words), std::string_view::npos) << client->last_error();
+    }
+    EXPECT_EQ(client.release({0, 12'345}), status::invalid_state);
+    const std::string_view last = client->last_error();
+    EXPECT_NE(last.find("stale"), std::string_view::npos) << last;
+    EXPECT_TRUE(client->call({}).ok());
+    EXPECT_EQ(client->last_error(), last) << "success changes nothing";
+    client->close();
+    EXPECT_EQ(client->call({}).code(), status::closed);
+    EXPECT_NE(client->last_error().find("was closed"), std::string_view::npos) << client->last_error();
 }
 
 TEST_P(ranges, a_cancel_releases_the_ranges) {
