@@ -61,6 +61,11 @@ std::vector<float> double_all(std::vector<float> matrix, std::uint32_t) {
     return matrix;
 }
 
+std::vector<float> triple_all(std::vector<float> matrix, std::uint32_t) {
+    for (float& each : matrix) each *= 3;
+    return matrix;
+}
+
 int fail(const error& why) {
     std::fprintf(stderr, "models: %s\n", why.message.c_str());
     return 1;
@@ -70,7 +75,7 @@ int fail(const error& why) {
 int ask(channel& client, const char* name) {
     auto model = client.resolve(name);
     if (!model) {
-        std::printf("%s: %s\n", name, std::string{to_string(model.code())}.c_str());
+        std::printf("%s: %s\n", name, model.error().message.c_str());
         return 0;
     }
     const std::array<float, 6> matrix{1, 2, 3, 4, 5, 6};
@@ -99,5 +104,10 @@ int main(int argc, char** argv) {
     auto client = channel::connect(*ctx, served->endpoints().front() + keys);
     if (!client) return fail(client.error());
     for (const char* each : {"sum", "double", "triple"})
+        if (ask(*client, each) != 0) return 1;
+    // Models come and go while the server serves.
+    if (auto added = served->add_target("triple", model(triple_all)); !added) return fail(added.error());
+    if (auto removed = served->remove_target("double"); !removed) return fail(removed.error());
+    for (const char* each : {"triple", "double"})
         if (ask(*client, each) != 0) return 1;
 }

@@ -18,6 +18,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace accel {
 
@@ -115,9 +116,13 @@ class ACCEL_API channel {
 
     /// The target with this name, for any number of requests over any channel to this server, also after a reconnect.
     /// Asks the server: waits up to `connect_timeout`, and may allocate.
-    /// `not_found`: the server has no such target.
+    /// `not_found`: the server has no such target; the error names those that it has, the one with the nearest
+    /// spelling first.
     /// `invalid_argument`: not a valid name (`is_target_name`).
     [[nodiscard]] result<target> resolve(std::string_view name);
+    /// The names of the server's targets, in alphabetical order: at most `max_targets`. Asks the server as `resolve`
+    /// does. A name that is added or removed meanwhile may be missing.
+    [[nodiscard]] result<std::vector<std::string>> targets();
 
     /// Takes a free slot. If none is free, or the server is lost, `begin` first does the work of `poll` without
     /// returning completions, so a program that only uses `call` also reconnects and takes late answers.

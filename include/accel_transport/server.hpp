@@ -90,6 +90,9 @@ class ACCEL_API exchange {
     /// `protocol_error`: the client's header extensions are malformed.
     /// `peer_lost`: the client has disconnected.
     [[nodiscard]] result<std::string_view, status> baggage(std::span<char> room) const noexcept;
+    /// The name of the target that the request asked for; empty: none. Valid until the answer, also if the target is
+    /// removed meanwhile.
+    [[nodiscard]] std::string_view target() const noexcept;
     [[nodiscard]] std::uint64_t session_id() const noexcept;
     [[nodiscard]] std::string_view scheme() const noexcept;
     /// The caller: the client's public key ("ed25519:…"), or its certificate's first DNS name, or else the common name.
@@ -244,6 +247,18 @@ class ACCEL_API server {
     /// was removed loses its sessions within a second and is refused from then on. On failure the loaded keys stay in
     /// use.
     [[nodiscard]] result<void> reload_keys();
+
+    /// Adds a target while the server serves: requests that arrive from now on find it. Any thread, also a handler's;
+    /// waits for no request. The server may have begun with one handler, which still serves requests without a target.
+    /// `invalid_argument`: not a valid name, no handler, a name or number that the server already has, or more than
+    /// `max_targets`.
+    /// `closed`: the server has stopped.
+    [[nodiscard]] result<void> add_target(std::string_view name, handler service);
+    /// Removes a target likewise. Requests that its handler has are still answered; later ones get `not_found`. The
+    /// handler is destroyed once no request uses it, perhaps on a worker's thread. The same name may be added again,
+    /// as a new target with the old number.
+    /// `not_found`.
+    [[nodiscard]] result<void> remove_target(std::string_view name);
 
     /// Only with `workers = 0`: serves what is ready and returns the number of events. One thread at a time.
     std::size_t poll() noexcept;

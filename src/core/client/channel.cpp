@@ -45,6 +45,10 @@ result<target> channel::resolve(std::string_view name) {
     if (channel_of(core_).inherited()) return core::made_before_fork();
     return core::guarded([&] { return core_->resolve(name); });
 }
+result<std::vector<std::string>> channel::targets() {
+    if (channel_of(core_).inherited()) return core::made_before_fork();
+    return core::guarded([&] { return core_->targets(); });
+}
 int channel::event_fd() const noexcept {
     return channel_of(core_).inherited() ? -1 : core_->event_fd();
 }

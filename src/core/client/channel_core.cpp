@@ -53,9 +53,21 @@ channel_core::channel_core(connect_request request, channel_connection made)
     }
 }
 
+namespace {
+
+error cannot_ask(status why) {
+    return {why, 0, "the channel has lost its server, or the server is stopping"};
+}
+
+}  // namespace
+
+result<std::vector<std::string>> channel_core::targets() const {
+    if (!life_.connected()) return cannot_ask(life_.why_unusable());
+    return ask_for_targets(request_);
+}
+
 result<target> channel_core::resolve(std::string_view name) const {
-    if (!life_.connected())
-        return error{life_.why_unusable(), 0, "the channel has lost its server, or the server is stopping"};
+    if (!life_.connected()) return cannot_ask(life_.why_unusable());
     auto found = resolve_target(request_, name);
     metrics_registry* const metrics = request_.context->metrics();
     if (found && metrics != nullptr) metrics->name_target(name);

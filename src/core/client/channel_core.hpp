@@ -62,6 +62,7 @@ class channel_core {
     /// For good. Waits for lent memory, within `close_timeout` and a second.
     void close() noexcept;
     [[nodiscard]] result<target> resolve(std::string_view name) const;
+    [[nodiscard]] result<std::vector<std::string>> targets() const;
     [[nodiscard]] int event_fd() noexcept {
         life_.be_watched();
         return wakeups_.fd();

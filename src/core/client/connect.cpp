@@ -334,6 +334,25 @@ result<target> resolve_target(const connect_request& request, std::string_view n
     return target{*found};
 }
 
+/// The names of a page come after those before it. So even a server that always has more ends the loop.
+result<std::vector<std::string>> ask_for_targets(const connect_request& request) {
+    const nanoseconds deadline = deadline_after(request.options.connect_timeout);
+    std::vector<std::string> all;
+    for (;;) {
+        const std::string after = all.empty() ? "" : all.back();
+        auto page = request.security == nullptr
+                        ? in_process::list_targets(request.peer.host, after)
+                        : request.context->control().list_targets(request.peer.host, request.peer.port,
+                                                                  request.security, after, deadline);
+        if (!page) return page.error();
+        if (all.size() + page->names.size() > max_targets)
+            return error{status::protocol_error, 0,
+                         fmt::format("the server at {} names more than {} targets", request.peer.text(), max_targets)};
+        std::ranges::move(page->names, std::back_inserter(all));
+        if (!page->more) return all;
+    }
+}
+
 void cancel_call(const connect_request& request, const client_session& session, call_id which) noexcept {
     if (session.cancels != nullptr) return session.cancels->cancel(which);
     if (session.watch->cancels.add(which)) request.context->control().send_cancels();

@@ -99,6 +99,9 @@ using channel_connection = established<poller, link>;
 /// Asks the server for a target, within `connect_timeout`.
 [[nodiscard]] result<target> resolve_target(const connect_request& request, std::string_view name);
 
+/// Asks the server for the names of all its targets, within `connect_timeout`.
+[[nodiscard]] result<std::vector<std::string>> ask_for_targets(const connect_request& request);
+
 /// Tells the server that nobody waits for the answer of this call.
 void cancel_call(const connect_request& request, const client_session& session, call_id which) noexcept;
 

@@ -51,6 +51,11 @@ result<std::string_view, status> exchange::baggage(std::span<char> room) const n
 std::uint64_t exchange::trace_id() const noexcept {
     return core::open_state(state_).trace_id;
 }
+std::string_view exchange::target() const noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    const bool targeted = (state.ends.load(std::memory_order_relaxed) & core::exchange_end::targeted) != 0;
+    return targeted ? std::string_view{state.target->name} : std::string_view{};
+}
 std::uint64_t exchange::session_id() const noexcept {
     return core::open_state(state_).owner->id();
 }

@@ -81,6 +81,14 @@ std::vector<std::string> server::endpoints() const {
 server_statistics server::statistics() const {
     return server_of(core_).inherited() ? server_statistics{} : core_->statistics();
 }
+result<void> server::add_target(std::string_view name, handler service) {
+    if (server_of(core_).inherited()) return core::made_before_fork();
+    return core::guarded([&] { return core_->add_targets({{std::string{name}, std::move(service)}}); });
+}
+result<void> server::remove_target(std::string_view name) {
+    if (server_of(core_).inherited()) return core::made_before_fork();
+    return core::guarded([&] { return core_->remove_target(name); });
+}
 std::size_t server::poll() noexcept {
     return server_of(core_).inherited() ? 0 : core_->poll();
 }

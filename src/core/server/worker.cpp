@@ -23,16 +23,13 @@ constexpr nanoseconds close_patience = std::chrono::seconds{1};
 
 }  // namespace
 
-worker::worker(std::shared_ptr<context_state> context, const server_options& options, handler service,
-               target_table targets)
+worker::worker(std::shared_ptr<context_state> context, const server_options& options, handler service)
     : context_(std::move(context)),
       options_(options),
       service_(std::move(service)),
-      targets_(std::move(targets)),
       max_open_(options.max_exchanges),
       spinner_(options_.poll) {
-    if (context_ != nullptr && context_->metrics() != nullptr)
-        metrics_ = std::make_unique<server_metrics>(targets_.numbers());
+    if (context_ != nullptr && context_->metrics() != nullptr) metrics_ = std::make_unique<server_metrics>();
 }
 
 worker::~worker() {
@@ -198,7 +195,15 @@ void worker::refuse_requests() noexcept {
     wake();
 }
 
+/// The command is for handlers of targets that are gone, which must not wait for the next request.
+void worker::publish_targets(target_table::publication& list) noexcept {
+    targets_.publish(list);
+    commands_.push({});
+    wake();
+}
+
 [[gnu::noinline]] void worker::run_commands() noexcept {
+    targets_.adopt();
     for (session_commands::command& each : commands_.take()) {
         if (each.installed != nullptr) {
             add_session(std::move(each.installed));
