@@ -123,6 +123,11 @@ class ACCEL_API channel {
     /// The names of the server's targets, in alphabetical order: at most `max_targets`. Asks the server as `resolve`
     /// does. A name that is added or removed meanwhile may be missing.
     [[nodiscard]] result<std::vector<std::string>> targets();
+    /// Whether the server serves this target, or (empty name) serves at all. Asks the server as `resolve` does, beside
+    /// all calls and without a handler. A draining server is `not_serving`.
+    /// `closed`, `peer_lost`: the channel has no server.
+    /// `invalid_argument`: not a valid name.
+    [[nodiscard]] result<health_state> health(std::string_view name = {});
 
     /// Takes a free slot. If none is free, or the server is lost, `begin` first does the work of `poll` without
     /// returning completions, so a program that only uses `call` also reconnects and takes late answers.

@@ -259,6 +259,10 @@ class ACCEL_API server {
     /// as a new target with the old number.
     /// `not_found`.
     [[nodiscard]] result<void> remove_target(std::string_view name);
+    /// Sets what `channel::health` says of this target, or (empty name) of the whole server; at first, and after a
+    /// target was added again, that is `serving`. Requests are served as before. Any thread. `not_found`: the server
+    /// has no such target.
+    [[nodiscard]] result<void> set_health(std::string_view name, health_state state);
 
     /// Only with `workers = 0`: serves what is ready and returns the number of events. One thread at a time.
     std::size_t poll() noexcept;

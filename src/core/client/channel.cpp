@@ -49,6 +49,10 @@ result<std::vector<std::string>> channel::targets() {
     if (channel_of(core_).inherited()) return core::made_before_fork();
     return core::guarded([&] { return core_->targets(); });
 }
+result<health_state> channel::health(std::string_view name) {
+    if (channel_of(core_).inherited()) return core::made_before_fork();
+    return core::guarded([&] { return core_->health(name); });
+}
 int channel::event_fd() const noexcept {
     return channel_of(core_).inherited() ? -1 : core_->event_fd();
 }

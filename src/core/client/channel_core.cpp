@@ -66,6 +66,12 @@ result<std::vector<std::string>> channel_core::targets() const {
     return ask_for_targets(request_);
 }
 
+result<health_state> channel_core::health(std::string_view name) const {
+    if (life_.leaving()) return health_state::not_serving;
+    if (!life_.connected()) return cannot_ask(life_.why_unusable());
+    return ask_for_health(request_, name);
+}
+
 result<target> channel_core::resolve(std::string_view name) const {
     if (!life_.connected()) return cannot_ask(life_.why_unusable());
     auto found = resolve_target(request_, name);

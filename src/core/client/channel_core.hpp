@@ -63,6 +63,7 @@ class channel_core {
     void close() noexcept;
     [[nodiscard]] result<target> resolve(std::string_view name) const;
     [[nodiscard]] result<std::vector<std::string>> targets() const;
+    [[nodiscard]] result<health_state> health(std::string_view name) const;
     [[nodiscard]] int event_fd() noexcept {
         life_.be_watched();
         return wakeups_.fd();

@@ -326,6 +326,7 @@ void client_connection::on_message(const control_message& message) {
     if (const auto* list = std::get_if<offers>(&message.body)) return on_offers(message, *list);
     if (const auto* found = std::get_if<target_found>(&message.body)) return on_target_found(message, *found);
     if (const auto* list = std::get_if<targets_listed>(&message.body)) return on_targets_listed(message, *list);
+    if (const auto* told = std::get_if<health_checked>(&message.body)) return on_health_checked(message, *told);
     if (const auto* beat = std::get_if<heartbeat>(&message.body)) {
         echo_ = beat->clocks.sent;
         echo_received_ = now();
@@ -360,6 +361,14 @@ void client_connection::on_targets_listed(const control_message& message, const 
     const list_targets* const asked = call ? call->asks<list_targets>() : nullptr;
     if (asked != nullptr && (body.page.names.empty() || body.page.names.front() > asked->after))
         call->complete(body.page);
+    else if (call)
+        call->complete(wrong_answer());
+}
+
+void client_connection::on_health_checked(const control_message& message, const health_checked& body) {
+    const auto call = take_call(message.request);
+    if (call && call->asks<check_health>() != nullptr)
+        call->complete(body.state);
     else if (call)
         call->complete(wrong_answer());
 }

@@ -37,8 +37,9 @@ struct server_address {
 class waiting_call {
   public:
     /// What it asks, unless it asks for a session.
-    using question = std::variant<query, find_target, list_targets>;
-    using answer = std::variant<session_grant, std::vector<std::string>, std::uint32_t, target_page, error>;
+    using question = std::variant<query, find_target, list_targets, check_health>;
+    using answer =
+        std::variant<session_grant, std::vector<std::string>, std::uint32_t, target_page, health_state, error>;
 
     waiting_call(std::optional<session_request> request, std::shared_ptr<session_watch> told_of_end, nanoseconds until)
         : session(std::move(request)), watch(std::move(told_of_end)), deadline(until) {}
@@ -149,6 +150,7 @@ class client_connection {
     void on_offers(const control_message& message, const offers& body);
     void on_target_found(const control_message& message, const target_found& body);
     void on_targets_listed(const control_message& message, const targets_listed& body);
+    void on_health_checked(const control_message& message, const health_checked& body);
     [[nodiscard]] std::string unsound(const session_request& asked, const session_grant& grant) const;
     void on_goodbye(const goodbye& body);
     void on_going_away() noexcept;

@@ -230,4 +230,13 @@ result<target_page> control_client::list_targets(const std::string& host, std::u
     return std::get<target_page>(*std::move(answer));
 }
 
+result<health_state> control_client::check_health(const std::string& host, std::uint16_t port,
+                                                  std::shared_ptr<const security_identity> security,
+                                                  std::string_view name, nanoseconds deadline) {
+    const auto call = std::make_shared<waiting_call>(core::check_health{std::string{name}}, deadline);
+    auto answer = impl_->ask(host, port, std::move(security), call);
+    if (!answer) return answer.error();
+    return std::get<health_state>(*answer);
+}
+
 }  // namespace accel::core

@@ -38,7 +38,9 @@ enum class kind : std::uint16_t {
     cancel_calls,
     going_away,
     list_targets,
-    targets_listed
+    targets_listed,
+    check_health,
+    health_checked
 };
 
 /// Writes fields. Has the functions of `reader`, so that `walk` names the fields of a message once for both ways.
@@ -306,6 +308,17 @@ void walk(Io& io, Message& m) {
     io.require(!m.page.more || !m.page.names.empty());
 }
 
+template <class Io, body_of<check_health> Message>
+void walk(Io& io, Message& m) {
+    io.optional_target_name(m.name);
+}
+
+template <class Io, body_of<health_checked> Message>
+void walk(Io& io, Message& m) {
+    io.number(m.state);
+    io.require(m.state <= health_state::not_serving);
+}
+
 /// Reads the body of that kind. False: there is no such kind.
 template <std::size_t... Places>
 bool walk_kind(reader& in, kind what, control_message& message, std::index_sequence<Places...>) {
@@ -371,11 +384,12 @@ std::uint64_t request_of(std::span<const std::byte> bytes, std::initializer_list
 }  // namespace
 
 std::uint64_t question_of_malformed(std::span<const std::byte> bytes) noexcept {
-    return request_of(bytes, {kind::hello, kind::query, kind::find_target, kind::list_targets});
+    return request_of(bytes, {kind::hello, kind::query, kind::find_target, kind::list_targets, kind::check_health});
 }
 
 std::uint64_t answer_of_malformed(std::span<const std::byte> bytes) noexcept {
-    return request_of(bytes, {kind::welcome, kind::offers, kind::target_found, kind::targets_listed});
+    return request_of(bytes,
+                      {kind::welcome, kind::offers, kind::target_found, kind::targets_listed, kind::health_checked});
 }
 
 boot_identity read_boot_identity() {

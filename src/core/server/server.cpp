@@ -89,6 +89,10 @@ result<void> server::remove_target(std::string_view name) {
     if (server_of(core_).inherited()) return core::made_before_fork();
     return core::guarded([&] { return core_->remove_target(name); });
 }
+result<void> server::set_health(std::string_view name, health_state state) {
+    if (server_of(core_).inherited()) return core::made_before_fork();
+    return core::guarded([&] { return core_->set_health(name, state); });
+}
 std::size_t server::poll() noexcept {
     return server_of(core_).inherited() ? 0 : core_->poll();
 }

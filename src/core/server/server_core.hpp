@@ -61,6 +61,7 @@ class server_core : private session_observer, private metrics_source {
     /// All of these or none, for requests that arrive from now on.
     [[nodiscard]] result<void> add_targets(const std::vector<service_table::entry>& added);
     [[nodiscard]] result<void> remove_target(std::string_view name);
+    [[nodiscard]] result<void> set_health(std::string_view name, health_state state);
     status drain(nanoseconds timeout);
     /// Clients go elsewhere from now on, while their calls in flight are answered.
     void tell_draining() noexcept;
@@ -120,6 +121,7 @@ class server_core : private session_observer, private metrics_source {
                                        const client_identity& client);
     result<std::uint32_t> find_target(std::string_view name) const;
     target_page list_targets(std::string_view after) const;
+    health_state check_health(std::string_view name) const noexcept;
     result<void> check_new_target(std::string_view name) const;
     [[nodiscard]] std::string names_text(std::size_t room, std::string_view wanted = {},
                                          std::string_view without = {}) const;
@@ -172,9 +174,15 @@ class server_core : private session_observer, private metrics_source {
         std::uint32_t descriptors = 0;
     };
     std::map<std::uint64_t, open_entry> sessions_;
-    std::map<std::string, share, std::less<>> clients_;    ///< by account
-    std::map<std::string, handler, std::less<>> targets_;  ///< by name
-    std::map<std::uint32_t, std::string_view> numbers_;    ///< names in `targets_`, by number
+    std::map<std::string, share, std::less<>> clients_;  ///< by account
+    /// A target, as clients ask for it.
+    struct named_target {
+        handler service;  ///< empty with a `session_maker`
+        health_state health = health_state::serving;
+    };
+    std::map<std::string, named_target, std::less<>> targets_;  ///< by name
+    health_state health_ = health_state::serving;
+    std::map<std::uint32_t, std::string_view> numbers_;  ///< names in `targets_`, by number
     std::uint64_t next_id_ = 1;
     std::size_t memory_bytes_ = 0;
     std::size_t gpu_memory_bytes_ = 0;
@@ -215,6 +223,7 @@ class server_core::entrance : public session_host {
     }
     result<std::uint32_t> find_target(std::string_view name) const override { return core_.find_target(name); }
     target_page list_targets(std::string_view after) const override { return core_.list_targets(after); }
+    health_state check_health(std::string_view name) const noexcept override { return core_.check_health(name); }
     std::vector<std::string> offers() const override {
         const std::lock_guard lock(core_.mutex_);
         std::vector<std::string> all;

@@ -37,7 +37,7 @@ result<void> server_core::check_new_target(std::string_view name) const {
 }
 
 result<void> server_core::set_targets(const std::vector<std::string>& names) {
-    std::map<std::string, handler, std::less<>> old;
+    decltype(targets_) old;
     const std::lock_guard lock(mutex_);
     old.swap(targets_);
     std::map<std::uint32_t, std::string_view> old_numbers;
@@ -48,7 +48,7 @@ result<void> server_core::set_targets(const std::vector<std::string>& names) {
             numbers_.swap(old_numbers);
             return good;
         }
-        const auto made = targets_.emplace(each, handler{}).first;
+        const auto made = targets_.emplace(each, named_target{}).first;
         numbers_.emplace(target_of(each).number, made->first);
     }
     return {};
@@ -71,7 +71,7 @@ result<void> server_core::add_targets(const std::vector<service_table::entry>& a
                 undo();
                 return good;
             }
-            const auto place = targets_.emplace(each.name, each.service).first;
+            const auto place = targets_.emplace(each.name, named_target{each.service}).first;
             ++made;
             numbers_.emplace(target_of(each.name).number, place->first);
         }
@@ -96,6 +96,23 @@ result<void> server_core::remove_target(std::string_view name) {
     return {};
 }
 
+result<void> server_core::set_health(std::string_view name, health_state state) {
+    const std::lock_guard lock(mutex_);
+    const auto found = targets_.find(name);
+    if (!name.empty() && found == targets_.end()) return no_such_target(name);
+    (name.empty() ? health_ : found->second.health) = state;
+    return {};
+}
+
+/// A target serves no better than its server.
+health_state server_core::check_health(std::string_view name) const noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = targets_.find(name);
+    if (!name.empty() && found == targets_.end()) return health_state::unknown;
+    if (draining_) return health_state::not_serving;
+    return name.empty() || health_ != health_state::serving ? health_ : found->second.health;
+}
+
 /// To all workers, or throws.
 void server_core::publish_targets(std::span<const service_table::entry> added, std::span<const std::uint32_t> removed,
                                   std::string names, std::vector<target_table::publication>& lists) {
@@ -116,7 +133,7 @@ void server_core::publish_targets(std::span<const service_table::entry> added, s
 
 std::string server_core::names_text(std::size_t room, std::string_view wanted, std::string_view without) const {
     std::vector<std::string_view> names;
-    for (const auto& [name, service] : targets_)
+    for (const auto& [name, target] : targets_)
         if (name != without) names.push_back(name);
     return list_names(names, room, wanted);
 }

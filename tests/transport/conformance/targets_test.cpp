@@ -255,6 +255,44 @@ TEST_P(targets, an_unknown_one_is_refused_with_the_names_that_are_there) {
     EXPECT_NE(server_->remove_target("bert").error().message.find("it has resnet"), std::string::npos);
 }
 
+/// A server's own word comes before a target's, and its drain before both.
+TEST_P(targets, health_is_what_the_owner_says_until_the_server_drains) {
+    held_exchanges held;
+    listen({{{"bert", tell(1)}}, held.keeper()});
+    auto client = connect();
+    const auto health = [&](std::string_view name) { return client->health(name).value(); };
+    EXPECT_EQ(health(""), health_state::serving);
+    EXPECT_EQ(health("bert"), health_state::serving);
+    EXPECT_EQ(health("resnet"), health_state::unknown);
+    for (const health_state said : {health_state::not_serving, health_state::unknown, health_state::serving}) {
+        ASSERT_TRUE(server_->set_health("bert", said));
+        EXPECT_EQ(health("bert"), said);
+        EXPECT_EQ(health(""), health_state::serving) << "others may serve";
+        EXPECT_EQ(outcome(client, target_of("bert")).code, 1U) << "requests are served as before";
+    }
+    ASSERT_TRUE(server_->set_health("", health_state::not_serving));
+    EXPECT_EQ(health("bert"), health_state::not_serving);
+    EXPECT_EQ(health("resnet"), health_state::unknown);
+    ASSERT_TRUE(server_->set_health("", health_state::serving));
+    ASSERT_TRUE(server_->set_health("bert", health_state::not_serving));
+    ASSERT_TRUE(server_->remove_target("bert"));
+    EXPECT_EQ(health("bert"), health_state::unknown);
+    EXPECT_EQ(server_->set_health("bert", health_state::serving).code(), status::not_found);
+    ASSERT_TRUE(server_->add_target("bert", tell(1)));
+    EXPECT_EQ(health("bert"), health_state::serving) << "it is a new target";
+    EXPECT_EQ(client->health("a b").code(), status::invalid_argument);
+    // While a call is open, a draining server still answers.
+    client.send_seed(100, 1);
+    ASSERT_TRUE(held.wait_for(1));
+    EXPECT_EQ(server_->drain(0ns), status::timed_out);
+    EXPECT_EQ(health(""), health_state::not_serving);
+    EXPECT_EQ(health("bert"), health_state::not_serving);
+    (void)held.take().reply(0);
+    EXPECT_EQ(client.finish(status::ok), 1U);
+    client->close();
+    EXPECT_EQ(client->health().code(), status::closed);
+}
+
 /// More names than one message holds.
 TEST_P(targets, all_names_are_listed) {
     service_table services;

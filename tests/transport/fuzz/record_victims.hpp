@@ -175,6 +175,7 @@ class control_server_victim : public record_victim {
             return error{status::not_found, 0, "no such target"};
         }
         core::target_page list_targets(std::string_view) const override { return {}; }
+        health_state check_health(std::string_view) const noexcept override { return health_state::serving; }
         result<void> take_connection(core::data_connection&, const core::client_identity&) override {
             return error{status::unauthorized, 0, "no such session"};
         }

@@ -93,6 +93,10 @@ class fake_host : public session_host {
         if (name == "model") return target_of(name).number;
         return error{status::not_found, 0, "no such target"};
     }
+    health_state check_health(std::string_view name) const noexcept override {
+        if (name.empty()) return health_state::not_serving;
+        return name == "model" ? health_state::serving : health_state::unknown;
+    }
     target_page list_targets(std::string_view after) const override {
         return after < "model" ? target_page{{"model"}, true} : target_page{{"other"}, false};
     }

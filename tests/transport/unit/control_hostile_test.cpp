@@ -390,6 +390,7 @@ TEST_F(control_hostile_server_test, only_names_after_the_last_one_are_accepted) 
     EXPECT_EQ(ask({0, targets_listed{{{"z", "y"}, false}}}), status::protocol_error) << "malformed";
     EXPECT_EQ(ask({0, targets_listed{{{}, true}}}), status::protocol_error) << "malformed";
     EXPECT_EQ(ask({0, target_found{7}}), status::protocol_error);
+    EXPECT_EQ(ask({0, health_checked{health_state::serving}}), status::protocol_error);
 }
 
 TEST_F(control_hostile_server_test, a_goodbye_ends_the_watch_with_its_reason) {

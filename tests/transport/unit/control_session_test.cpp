@@ -100,6 +100,14 @@ TEST_F(control_test, the_host_s_answers_come_back_word_for_word) {
     EXPECT_EQ(list("").value().names, std::vector<std::string>{"model"});
     EXPECT_TRUE(list("").value().more);
     EXPECT_EQ(list("model").value().names, std::vector<std::string>{"other"});
+    const auto health = [&](std::string_view name) {
+        return context->control()
+            .check_health(own_loopback(), server->port(), keys(insecure()), name, deadline_after(patience))
+            .value();
+    };
+    EXPECT_EQ(health(""), health_state::not_serving);
+    EXPECT_EQ(health("model"), health_state::serving);
+    EXPECT_EQ(health("other"), health_state::unknown);
 }
 
 TEST_F(control_test, a_draining_server_notifies_open_and_later_sessions) {
