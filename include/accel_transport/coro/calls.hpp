@@ -66,6 +66,10 @@ class [[nodiscard]] operation {
     operation& operator=(const operation&) = delete;
     ~operation();
 
+    /// Ends the call early, with `cancelled`, as `channel::cancel` does: whoever awaits it resumes in a later `poll`,
+    /// when the transport has released lent memory. Before `co_await`: the call is not sent.
+    void cancel() noexcept;
+
     [[nodiscard]] bool await_ready() noexcept { return start() == state::ended; }
     void await_suspend(std::coroutine_handle<> waiting) noexcept;
     [[nodiscard]] answer await_resume() noexcept {
@@ -111,6 +115,7 @@ class [[nodiscard]] operation {
     source from_;
     state state_ = state::fresh;
     bool has_slot_ = false;
+    bool cancelled_ = false;  ///< before it was sent
 };
 
 /// One call of `calls` whose response comes in parts. Each `co_await next()` gives one part, in order; the last
@@ -133,12 +138,16 @@ class [[nodiscard]] stream {
         [[nodiscard]] bool await_ready() noexcept { return of_.is_ready(); }
         void await_suspend(std::coroutine_handle<> waiting) noexcept { of_.wait(waiting); }
         [[nodiscard]] answer await_resume() noexcept { return of_.take(); }
+        /// As `stream::cancel`.
+        void cancel() noexcept { of_.cancel(); }
 
       private:
         stream& of_;
     };
     /// At most one wait at a time.
     [[nodiscard]] step next() noexcept { return step{*this}; }
+    /// Ends the call early, as `operation::cancel` does; `next` gives what has arrived, and then the end.
+    void cancel() noexcept { call_.cancel(); }
 
   private:
     friend class calls;
@@ -219,6 +228,8 @@ class calls {
     /// As those of a channel: poll until 0, then `arm`; if `arm` returns false, poll again.
     [[nodiscard]] int event_fd() const noexcept { return channel_.event_fd(); }
     [[nodiscard]] bool arm() noexcept { return !can_go_on() && channel_.arm(); }
+    /// A call waits in the queue, and `poll` may send it: a slot was released, or the call was cancelled.
+    [[nodiscard]] bool can_go_on() const noexcept { return first_ != nullptr && freed_; }
 
     /// Closes the channel and resumes every waiting coroutine; the calls end with `closed`. Waits up to `close_timeout`
     /// for lent memory.
@@ -244,8 +255,6 @@ class calls {
         std::uint32_t behind = 0;  ///< slot of the stream's next completion
     };
 
-    /// A call waits for a slot, and one may be free.
-    [[nodiscard]] bool can_go_on() const noexcept { return first_ != nullptr && freed_; }
     std::size_t deliver(std::span<completion> done) noexcept;
     std::size_t serve_line() noexcept;
     void release(call_id begun) noexcept {
@@ -258,6 +267,7 @@ class calls {
     }
     void enqueue(operation& last) noexcept;
     void dequeue(operation& one) noexcept;
+    void move_to_front(operation& one) noexcept;
 
     std::vector<slot> slots_;
     operation* first_ = nullptr;  ///< first call that waits for a slot
@@ -276,6 +286,11 @@ inline void answer::reset() noexcept {
 
 /// Takes a slot, unless the call was already begun, and sends the call.
 inline operation::state operation::start() noexcept {
+    if (cancelled_) {
+        if (from_ == source::begun) owner_.release(id_);
+        content_.status = accel::status::cancelled;
+        return state::ended;
+    }
     std::span<std::byte> room;
     if (from_ != source::begun) {
         if (owner_.first_ != nullptr && owner_.first_ != this) return state::in_line;
@@ -324,6 +339,12 @@ inline void operation::end(completion how, std::shared_ptr<void> kept) noexcept 
     kept_ = std::move(kept);
     has_slot_ = true;
     waiting_.resume();
+}
+
+inline void operation::cancel() noexcept {
+    if (state_ == state::in_flight) return static_cast<void>(owner_.channel_.cancel(id_));
+    cancelled_ = true;
+    if (state_ == state::in_line) owner_.move_to_front(*this);
 }
 
 inline operation::~operation() {
@@ -392,6 +413,15 @@ inline void calls::enqueue(operation& last) noexcept {
 inline void calls::dequeue(operation& one) noexcept {
     (one.before_ == nullptr ? first_ : one.before_->behind_) = one.behind_;
     (one.behind_ == nullptr ? last_ : one.behind_->before_) = one.before_;
+}
+
+/// The next `poll` looks at it.
+inline void calls::move_to_front(operation& one) noexcept {
+    dequeue(one);
+    one.before_ = nullptr;
+    one.behind_ = std::exchange(first_, &one);
+    (one.behind_ == nullptr ? last_ : one.behind_->before_) = &one;
+    freed_ = true;
 }
 
 /// A resumed coroutine may destroy other coroutines, whose calls are in `done` too.
