@@ -81,6 +81,29 @@ struct submit_options {
 /// The options of most calls. A shared object costs less than a new one for each call.
 inline constexpr submit_options usual_options{};
 
+/// A response that is read part by part, from `channel::call_parts`. Move-only; must not outlive the channel.
+/// Destroying it before the end of the call cancels the call, and waits for memory lent as `response_into`.
+class ACCEL_API response_parts {
+  public:
+    response_parts(response_parts&& other) noexcept;
+    response_parts& operator=(response_parts&& other) noexcept;
+    ~response_parts();
+
+    /// Waits up to `timeout` for the next part; the last completion has no `more`. A failure of the call is an error
+    /// with the handler's text, and ends the parts. Destroying a part lets the server send another one. Completions of
+    /// other calls stay queued for `poll`; do not take this call's with `poll` or `wait`.
+    /// `again`: nothing came within `timeout`; the call goes on.
+    /// `invalid_state`: the call has ended, and its end was given.
+    [[nodiscard]] result<completion> next(std::chrono::nanoseconds timeout);
+
+  private:
+    friend class channel;
+    response_parts(core::channel_core* owner, call_id call) noexcept : owner_(owner), call_(call) {}
+    void reset() noexcept;
+    core::channel_core* owner_ = nullptr;
+    call_id call_;
+};
+
 /// Counters of a channel since it was opened.
 struct channel_statistics {
     std::uint64_t submitted = 0;
@@ -182,6 +205,10 @@ class ACCEL_API channel {
     /// `error` with the handler's text. Completions of other calls stay queued for `poll`.
     [[nodiscard]] result<completion> call(std::span<const std::byte> request,
                                           const submit_options& options = usual_options);
+
+    /// The same for a response in parts, of which up to `options.parts` are unread: copies and sends `request`, and
+    /// waits for nothing. `invalid_argument`: `options.parts` is 0, or more than the channel has slots for.
+    [[nodiscard]] result<response_parts> call_parts(std::span<const std::byte> request, const submit_options& options);
 
     /// Why the last `begin`, `submit`, `cancel` or `release` that failed on this channel did so, for people: which
     /// option was wrong, say. A text in static storage; empty before the first failure. Success does not change it.

@@ -130,6 +130,10 @@ class ACCEL_API exchange {
     /// Room for the next part, to be written in place: on the host, over `gdr` on the GPU. Empty if the client has its
     /// maximum of unread parts, or takes no parts. Does not change until `send`.
     [[nodiscard]] std::span<std::byte> part() noexcept;
+    /// The same, but waits up to `timeout` for room, the end of the call, or its client's end; `send` says which. Does
+    /// not wait on the thread that serves the client, in its handler or with `workers = 0`: room would not arrive
+    /// meanwhile. Allocates if it waits, and starts the thread of `stop_token`. Not while an `await_part` is pending.
+    [[nodiscard]] std::span<std::byte> part(std::chrono::nanoseconds timeout) noexcept;
     /// Sends the first `length` bytes of the last `part()`; the response continues. Waits for nothing, not even for
     /// `stream()`.
     /// `again`: the last `part()` was empty.
@@ -139,6 +143,12 @@ class ACCEL_API exchange {
     [[nodiscard]] status send(std::size_t length) noexcept;
     /// The same with a copy of `bytes`, which are on the host.
     [[nodiscard]] status send(std::span<const std::byte> bytes) noexcept;
+    /// The same, but waits for room as `part(timeout)` does. Unless it returns `ok`, nothing was sent.
+    /// `timed_out`: no room came within `timeout`.
+    /// `cancelled`: the call was cancelled, or its deadline has passed.
+    /// `peer_lost`: the client has disconnected.
+    /// `again`: there is no room, and this thread serves the client; or no memory is left to wait with.
+    [[nodiscard]] status send(std::span<const std::byte> bytes, std::chrono::nanoseconds timeout) noexcept;
     /// True: there is room for a part, or there never will be; `who` is not called. False: `who` is called once, when
     /// there is room, the client has disconnected, or the exchange is answered; `who` must live until then. At most one
     /// waiter at a time. Watch `stop_token` as well: a client that has cancelled frees no room.

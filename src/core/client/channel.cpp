@@ -120,6 +120,19 @@ error failed_answer(const completion& content) {
             fmt::format("{}{}{}", to_string(content.status), separator, text)};
 }
 
+/// Sends a call with a copy of `request`.
+result<call_id> send_copy(channel& to, std::span<const std::byte> request, const submit_options& options) {
+    const auto begun = to.begin();
+    if (!begun) return failed_call(to, begun.error(), request.size());
+    const std::size_t fitting = std::min(request.size(), begun->request.size());
+    if (fitting > 0) std::memcpy(begun->request.data(), request.data(), fitting);
+    if (const status unsent = to.submit(begun->id, request.size(), options); unsent != status::ok) {
+        to.release(begun->id);
+        return failed_call(to, unsent, request.size());
+    }
+    return begun->id;
+}
+
 }  // namespace
 
 result<completion> channel::call(std::span<const std::byte> request, const submit_options& options) {
@@ -132,16 +145,53 @@ result<completion> channel::call(std::span<const std::byte> request, const submi
     if (channel_of(core_).inherited()) return core::made_before_fork();
     if (options.parts > 0)
         return error{status::invalid_argument, 0, "call waits for one response; submit a request that takes parts"};
-    const auto begun = begin();
-    if (!begun) return failed_call(*this, begun.error(), request.size());
-    const std::size_t fitting = std::min(request.size(), begun->request.size());
-    if (fitting > 0) std::memcpy(begun->request.data(), request.data(), fitting);
-    if (const status unsent = submit(begun->id, request.size(), options); unsent != status::ok) {
-        release(begun->id);
-        return failed_call(*this, unsent, request.size());
-    }
+    const auto call = send_copy(*this, request, options);
+    if (!call) return call.error();
     sent = true;
-    completion content = core_->wait_for(begun->id);
+    completion content = core_->wait_for(*call);
+    if (content.status != status::ok) return failed_answer(content);
+    return result<completion>{std::move(content)};
+}
+
+result<response_parts> channel::call_parts(std::span<const std::byte> request, const submit_options& options) {
+    if (channel_of(core_).inherited()) return core::made_before_fork();
+    if (options.parts == 0)
+        return error{status::invalid_argument, 0, "options.parts is 0; set it to the number of parts to have unread"};
+    if (options.parts >= slots()) {
+        return error{status::invalid_argument, 0,
+                     fmt::format("options.parts is {}, but this channel has {} slots, one of them for the call; raise "
+                                 "slots",
+                                 options.parts, slots())};
+    }
+    const auto call = send_copy(*this, request, options);
+    if (!call) return call.error();
+    return response_parts{core_.get(), *call};
+}
+
+response_parts::response_parts(response_parts&& other) noexcept
+    : owner_(std::exchange(other.owner_, nullptr)), call_(other.call_) {}
+response_parts& response_parts::operator=(response_parts&& other) noexcept {
+    if (this != &other) {
+        reset();
+        owner_ = std::exchange(other.owner_, nullptr);
+        call_ = other.call_;
+    }
+    return *this;
+}
+response_parts::~response_parts() {
+    reset();
+}
+void response_parts::reset() noexcept {
+    if (auto* owner = std::exchange(owner_, nullptr); owner != nullptr) owner->end_parts(call_);
+}
+
+result<completion> response_parts::next(std::chrono::nanoseconds timeout) {
+    core::channel_core& owner = core::behind(owner_, "response_parts");
+    if (owner.inherited()) return core::made_before_fork();
+    completion content;
+    const status none = owner.wait_for_part(call_, timeout, content);
+    if (none == status::again) return error{none, 0, "nothing came within the timeout; the call goes on"};
+    if (none != status::ok) return error{none, 0, "the call has ended, and its end was given before"};
     if (content.status != status::ok) return failed_answer(content);
     return result<completion>{std::move(content)};
 }

@@ -56,6 +56,11 @@ class channel_core {
     std::size_t wait(std::span<completion> out, nanoseconds timeout) noexcept;
     /// Waits for this call alone and takes its completion; it ends by its deadline at the latest.
     completion wait_for(call_id id) noexcept;
+    /// Waits for the next part of this call alone, or its end, and takes it. `again`: none came in time.
+    /// `invalid_state`: the call has ended, and its end was taken.
+    status wait_for_part(call_id call, nanoseconds timeout, completion& out) noexcept;
+    /// Cancels a call in parts, and releases what has arrived of it and its end. Waits for lent memory.
+    void end_parts(call_id call) noexcept;
     bool arm() noexcept;
 
     // Control path.

@@ -195,6 +195,16 @@ class channel_slots {
         slot.state = slot_state::taken;
     }
 
+    /// The oldest finished part of this call, or the call itself; null if there is none.
+    [[nodiscard]] channel_slot* find_done(call_id call) noexcept {
+        for (std::uint32_t i = 0; i < done_count_; ++i) {
+            const std::uint32_t at = done_head_ + i;
+            channel_slot& slot = slots_[done_[at < count_ ? at : at - count_]];
+            if (slot.content.call == call) return &slot;
+        }
+        return nullptr;
+    }
+
     /// Submitted calls without a completion (in flight or settling).
     [[nodiscard]] std::uint32_t open() const noexcept { return open_; }
     [[nodiscard]] std::uint32_t ready() const noexcept { return done_count_; }

@@ -34,6 +34,36 @@ completion channel_core::wait_for(call_id id) noexcept {
     return made;
 }
 
+status channel_core::wait_for_part(call_id call, nanoseconds timeout, completion& out) noexcept {
+    if (life_.inherited()) return status::invalid_state;
+    const auto is_over = [&] {
+        const channel_slot* const own = slots_.find(call);
+        return own == nullptr ||
+               !(is_awaited(own->state) || own->state == slot_state::settling || own->state == slot_state::done);
+    };
+    completion_room none;
+    look(none, timeout);
+    channel_slot* found = nullptr;
+    const nanoseconds deadline = timeout >= never - now_ ? never : now_ + timeout;
+    spin_then_sleep(none, deadline, [&] { return (found = slots_.find_done(call)) != nullptr || is_over(); });
+    if (found == nullptr) return is_over() ? status::invalid_state : status::again;
+    slots_.take_done(*found);
+    count(*found, found->content);
+    completion_room room{&out, 1};
+    next_of(room) = found->content;
+    return status::ok;
+}
+
+void channel_core::end_parts(call_id call) noexcept {
+    (void)cancel(call);
+    completion each;
+    bool more = true;
+    while (more && wait_for_part(call, never, each) == status::ok) {
+        more = each.more;
+        each.release();
+    }
+}
+
 /// How a wait begins. One that goes to sleep anyway need not look first: `arm` does.
 void channel_core::look(completion_room& out, nanoseconds timeout) noexcept {
     const bool sleeps = request_.options.poll == poll_mode::block && life_.has_link();

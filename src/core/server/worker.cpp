@@ -3,6 +3,7 @@
 
 #include "core/context_state.hpp"
 #include "core/log.hpp"
+#include "core/this_thread.hpp"
 #include "core/thread.hpp"
 #include "staging/staged_exchanges.hpp"
 
@@ -158,7 +159,12 @@ bool worker::arm() noexcept {
     return prepare_sleep();
 }
 
+bool worker::waits_for_this_thread() const noexcept {
+    return runs_here() || driven_by_.load(std::memory_order_relaxed) == this_thread();
+}
+
 std::size_t worker::serve() noexcept {
+    driven_by_.store(this_thread(), std::memory_order_relaxed);
     if (!armed_) return progress();
     const round_scope inside(*this);  // nobody ends this worker before the last line
     armed_ = false;

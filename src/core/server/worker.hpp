@@ -112,6 +112,9 @@ class worker {
     [[nodiscard]] bool in_round() const noexcept { return round_.load(std::memory_order_acquire) != 0; }
     /// True: the caller is one of its handlers.
     [[nodiscard]] bool runs_here() const noexcept;
+    /// True: nothing arrives while the caller waits. It is a handler, or the application's thread that drives the
+    /// worker.
+    [[nodiscard]] bool waits_for_this_thread() const noexcept;
     /// References: one of the server, one of each exchange handed out.
     void hold() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
     void release_ref() noexcept {
@@ -260,8 +263,9 @@ class worker {
     std::atomic<bool> stopping_{false};
     std::atomic<bool> ended_{false};  ///< the thread, which has written the next
     thread_times last_times_;
-    std::unique_ptr<event_set> wakeups_;  ///< of the application's own loop
-    bool armed_ = false;                  ///< … which may sleep
+    std::unique_ptr<event_set> wakeups_;        ///< of the application's own loop
+    std::atomic<std::uintptr_t> driven_by_{0};  ///< … `this_thread` of the one that was there last
+    bool armed_ = false;                        ///< … which may sleep
     alignas(64) std::atomic<bool> asleep_{false};
 };
 

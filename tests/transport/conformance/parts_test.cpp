@@ -4,7 +4,10 @@
 #include "rig.hpp"
 
 #include <atomic>
+#include <future>
 #include <optional>
+#include <string>
+#include <thread>
 #include <vector>
 
 namespace accel::tests {
@@ -13,6 +16,13 @@ namespace {
 /// Sends what follows from `seed` as a part; the handler's own bytes may be on a GPU.
 status send_seed(exchange& one, std::size_t length, std::uint64_t seed) {
     const std::span<std::byte> room = one.part();
+    if (length <= room.size()) fill(room.first(length), seed);
+    return one.send(length);
+}
+
+/// The same, once there is room.
+status send_seed_soon(exchange& one, std::size_t length, std::uint64_t seed) {
+    const std::span<std::byte> room = one.part(until_hung());
     if (length <= room.size()) fill(room.first(length), seed);
     return one.send(length);
 }
@@ -208,6 +218,166 @@ TEST_P(parts, a_client_that_leaves_ends_the_wait_for_room) {
     EXPECT_EQ(open->reply(0), status::peer_lost);
     open.reset();
     EXPECT_TRUE(eventually(patience(5s), [&] { return r.served().statistics().sessions == 0; }));
+}
+
+TEST_P(parts, a_blocked_sender_and_a_blocking_reader_lose_nothing) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    auto client = r.connect();
+    const auto count = static_cast<std::uint64_t>(effort(200));
+    std::vector<std::byte> request(100);
+    for (const std::uint32_t room : {1U, 3U}) {
+        auto reader = client->call_parts(request, {.parts = room});
+        ASSERT_TRUE(reader) << reader.error().message;
+        std::jthread sender([&] {
+            exchange open = held.take();
+            status sent = status::ok;
+            for (std::uint64_t i = 0; i < count && sent == status::ok; ++i) sent = send_seed_soon(open, i % 700, i);
+            EXPECT_EQ(sent, status::ok);
+            (void)open.reply(0);
+        });
+        for (std::uint64_t i = 0; i < count; ++i) {
+            const auto part = reader->next(until_hung());
+            ASSERT_TRUE(part) << part.error().message;
+            EXPECT_TRUE(part->more);
+            EXPECT_EQ(part->response.size(), i % 700);
+            EXPECT_TRUE(matches(part->response, i)) << i;
+        }
+        const auto end = reader->next(until_hung());
+        ASSERT_TRUE(end) << end.error().message;
+        EXPECT_FALSE(end->more);
+        EXPECT_EQ(reader->next(1ms).code(), status::invalid_state);
+    }
+    EXPECT_TRUE(client.all_slots_free());
+}
+
+TEST_P(parts, a_blocking_reader_leaves_other_calls_to_poll) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    auto client = r.connect();
+    client.send_seed(10, 1);
+    exchange other = held.take();
+    auto reader = client->call_parts({}, {.parts = 1});
+    ASSERT_TRUE(reader) << reader.error().message;
+    exchange open = held.take();
+    EXPECT_EQ(reader->next(1ms).code(), status::again);
+    echo(std::move(other));
+    ASSERT_EQ(send_seed(open, 50, 7), status::ok);
+    {
+        const auto part = reader->next(until_hung());
+        ASSERT_TRUE(part) << part.error().message;
+        EXPECT_TRUE(matches(part->response, 7));
+    }
+    EXPECT_EQ(client.finish(status::ok), 1U);
+    EXPECT_EQ(open.fail(status::overloaded, 0, "too much"), status::ok);
+    const auto failed = reader->next(until_hung());
+    EXPECT_EQ(failed.code(), status::overloaded);
+    EXPECT_NE(failed.error().message.find("too much"), std::string::npos);
+    EXPECT_EQ(client->call_parts({}, {}).code(), status::invalid_argument);
+    EXPECT_EQ(client->call_parts({}, {.parts = client->slots()}).code(), status::invalid_argument);
+    EXPECT_TRUE(client.all_slots_free());
+}
+
+TEST_P(parts, a_wait_for_room_ends_in_time_and_sends_nothing) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    auto client = r.connect();
+    const call_id call = client.send_seed(10, 1, {.parts = 1});
+    exchange open = held.take();
+    ASSERT_EQ(send_seed(open, 100, 1), status::ok);
+    const std::vector<std::byte> unsent(10);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(open.send(unsent, 1ms), status::timed_out);
+    (void)next_part(client, call, 100, 1);
+    ASSERT_EQ(send_seed_soon(open, 200, 2), status::ok);
+    (void)next_part(client, call, 200, 2);
+    EXPECT_EQ(open.reply(0), status::ok);
+    (void)last(client, call, status::ok);
+    EXPECT_TRUE(client.all_slots_free());
+}
+
+TEST_P(parts, a_reader_that_is_destroyed_ends_the_wait_for_room) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    auto client = r.connect();
+    std::optional<result<response_parts>> reader(client->call_parts({}, {.parts = 2}));
+    ASSERT_TRUE(*reader) << reader->error().message;
+    exchange open = held.take();
+    ASSERT_EQ(send_seed(open, 100, 1), status::ok);
+    ASSERT_EQ(send_seed(open, 100, 2), status::ok);
+    auto sent = std::async(std::launch::async, [&] { return open.send(std::span<const std::byte>{}, until_hung()); });
+    reader.reset();  // with parts that nobody has read
+    EXPECT_EQ(sent.get(), status::cancelled);
+    EXPECT_EQ(open.reply(0), status::ok);
+    EXPECT_TRUE(client.all_slots_free());
+}
+
+TEST_P(parts, a_client_that_disconnects_ends_a_blocked_sender) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    std::future<status> sent;
+    std::optional<exchange> open;
+    {
+        auto client = r.connect();
+        client.send_seed(10, 1, {.parts = 1});
+        open = held.take();
+        ASSERT_EQ(send_seed(*open, 100, 1), status::ok);
+        sent =
+            std::async(std::launch::async, [&] { return open->send(std::span<const std::byte>{}, 2 * until_hung()); });
+        client.forget();
+    }
+    EXPECT_NE(sent.get(), status::timed_out);
+    EXPECT_TRUE(eventually([&] { return open->send(std::span<const std::byte>{}, 1ms) == status::peer_lost; }));
+    EXPECT_EQ(open->reply(0), status::peer_lost);
+}
+
+TEST_P(parts, a_thread_that_serves_the_client_does_not_wait_for_its_room) {
+    const std::span<const std::byte> nothing;
+    std::atomic<int> tried{0};
+    rig r(GetParam(), [&](exchange one) {
+        EXPECT_EQ(one.send(nothing, until_hung()), status::ok);
+        EXPECT_EQ(one.send(nothing, until_hung()), status::again) << "in the handler";
+        ++tried;
+        (void)one.reply(0);
+    });
+    auto client = r.connect();
+    const call_id call = client.send_seed(10, 1, {.parts = 1});
+    (void)next_part(client, call, 0, 0);
+    (void)last(client, call, status::ok);
+    EXPECT_EQ(tried, 1);
+}
+
+TEST_P(parts, a_server_without_workers_serves_threads_that_wait_for_room) {
+    held_exchanges held;
+    server_options driven = calm_server();
+    driven.workers = 0;
+    rig r(GetParam(), held.keeper(), driven);
+    std::atomic<bool> over{false};
+    std::jthread reader([&] {
+        auto client = r.connect();
+        auto reading = client->call_parts({}, {.parts = 1});
+        for (bool more = static_cast<bool>(reading); more;) {
+            const auto part = reading->next(until_hung());
+            EXPECT_TRUE(part) << part.error().message;
+            more = part && part->more;
+        }
+        over = true;
+    });
+    const auto drive = [&](const auto& done) {
+        return eventually([&] {
+            (void)r.served().poll();
+            return done();
+        });
+    };
+    ASSERT_TRUE(drive([&] { return held.size() == 1; }));
+    exchange open = held.take();
+    ASSERT_EQ(send_seed(open, 10, 1), status::ok);
+    EXPECT_EQ(open.send(std::span<const std::byte>{}, until_hung()), status::again) << "this thread polls";
+    auto sender = std::async(std::launch::async, [&] {
+        for (std::uint64_t i = 0; i < 20; ++i) EXPECT_EQ(send_seed_soon(open, 10, i), status::ok);
+        return open.reply(0);
+    });
+    EXPECT_TRUE(drive([&] { return over.load(); }));
+    EXPECT_EQ(sender.get(), status::ok);
 }
 
 ACCEL_INSTANTIATE(parts, all_backends);
