@@ -99,6 +99,10 @@ class asio_answer {
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return held_.content.bytes(); }
     /// A part of a response; another part or the end follows. Destroying this answer lets the server send another part.
     [[nodiscard]] bool more() const noexcept { return held_.content.more(); }
+    /// As `completion::tensors`. On the executor of the `asio_calls`.
+    [[nodiscard]] result<std::span<tensor>, accel::status> tensors(std::span<tensor> room) const noexcept {
+        return held_.content.tensors(room);
+    }
     [[nodiscard]] const completion& content() const noexcept { return held_.content.content(); }
 
   private:

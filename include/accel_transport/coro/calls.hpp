@@ -44,6 +44,10 @@ class answer {
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return content_.response; }
     /// A part of a response; another part or the end follows. Releasing this answer lets the server send another part.
     [[nodiscard]] bool more() const noexcept { return content_.more; }
+    /// As `completion::tensors`.
+    [[nodiscard]] result<std::span<tensor>, accel::status> tensors(std::span<tensor> room) const noexcept {
+        return content_.tensors(room);
+    }
     [[nodiscard]] const completion& content() const noexcept { return content_; }
 
   private:
@@ -78,10 +82,12 @@ class [[nodiscard]] operation {
     }
 
   private:
+    friend class beginning;
     friend class calls;
     friend class stream;
     enum class state : unsigned char { fresh, in_line, in_flight, ended };
-    enum class source : unsigned char { bytes, lent, begun };
+    enum class source : unsigned char { bytes, lent, begun, none };
+    explicit operation(calls& owner) noexcept : owner_(owner), from_(source::none) {}
     operation(calls& owner, std::span<const std::byte> request, const submit_options& options,
               std::shared_ptr<void> kept) noexcept
         : owner_(owner),
@@ -107,6 +113,7 @@ class [[nodiscard]] operation {
     slice lent_;
     std::size_t length_ = 0;
     call_id id_;
+    std::span<std::byte> room_;
     completion content_;
     std::coroutine_handle<> waiting_;
     operation* before_ = nullptr;  ///< in the queue for slots
@@ -116,6 +123,28 @@ class [[nodiscard]] operation {
     state state_ = state::fresh;
     bool has_slot_ = false;
     bool cancelled_ = false;  ///< before it was sent
+};
+
+/// A wait for a slot of `calls`. `co_await` gives the begun call, or why there is none: never `again`. If the coroutine
+/// is destroyed meanwhile, nothing was begun.
+class [[nodiscard]] beginning {
+  public:
+    beginning(const beginning&) = delete;
+    beginning& operator=(const beginning&) = delete;
+    ~beginning() = default;
+
+    [[nodiscard]] bool await_ready() noexcept { return call_.await_ready(); }
+    void await_suspend(std::coroutine_handle<> waiting) noexcept { call_.await_suspend(waiting); }
+    [[nodiscard]] result<call_view, status> await_resume() noexcept {
+        call_.state_ = operation::state::ended;
+        if (call_.content_.status != status::ok) return call_.content_.status;
+        return call_view{call_.id_, call_.room_};
+    }
+
+  private:
+    friend class calls;
+    explicit beginning(calls& owner) noexcept : call_(owner) {}
+    operation call_;
 };
 
 /// One call of `calls` whose response comes in parts. Each `co_await next()` gives one part, in order; the last
@@ -200,8 +229,9 @@ class calls {
     [[nodiscard]] stream parts(slice payload, const submit_options& options, std::shared_ptr<void> kept = {}) noexcept {
         return {*this, payload, options, std::move(kept)};
     }
-    /// As `channel::begin`: for a request that is written in place and then sent by `submit`.
-    [[nodiscard]] result<call_view, status> begin() noexcept { return channel_.begin(); }
+    /// Takes a slot for a request that is written in place and then sent by `submit`, at once or in the order of the
+    /// queue.
+    [[nodiscard]] beginning begin() noexcept { return beginning{*this}; }
     /// Releases a begun call that will not be sent.
     void give_back(call_id begun) noexcept { release(begun); }
     /// Sends the first `length` bytes of a begun call. If that fails, the call is released.
@@ -291,7 +321,6 @@ inline operation::state operation::start() noexcept {
         content_.status = accel::status::cancelled;
         return state::ended;
     }
-    std::span<std::byte> room;
     if (from_ != source::begun) {
         if (owner_.first_ != nullptr && owner_.first_ != this) return state::in_line;
         const auto begun = owner_.channel_.begin();
@@ -301,9 +330,10 @@ inline operation::state operation::start() noexcept {
             return state::ended;
         }
         id_ = begun->id;
-        room = begun->request;
+        room_ = begun->request;
+        if (from_ == source::none) return state::ended;
     }
-    content_.status = submit(room);
+    content_.status = submit(room_);
     if (content_.status == accel::status::again && of_ != nullptr) {  // too few slots for the parts
         (void)owner_.channel_.release(id_);
         return state::in_line;
