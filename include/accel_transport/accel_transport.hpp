@@ -17,5 +17,6 @@
 #include <accel_transport/status.hpp>
 #include <accel_transport/target.hpp>
 #include <accel_transport/tensor.hpp>
+#include <accel_transport/tensor_view.hpp>
 #include <accel_transport/timeline.hpp>
 #include <accel_transport/trace.hpp>

@@ -4,6 +4,7 @@
 #include "serving/model_server/request_check.hpp"
 
 #include <accel_transport/channel.hpp>
+#include <accel_transport/tensor_view.hpp>
 
 #include <algorithm>
 #include <array>
@@ -73,7 +74,7 @@ result<void> warm_one(context& ctx, std::string_view uri, const model_shapes& sh
     place_from_zero(tensors.tensors);
     if (auto done = run(*to, tensors, count); !done) return done;
     if (image_bytes(shapes.image) == 0) return {};
-    const tensor image{{type_code::unsigned_integer, 8, 1}, 3, 0, {shapes.image.height, shapes.image.width, 3}};
+    const tensor image = tensor_of<std::uint8_t>({shapes.image.height, shapes.image.width, 3});
     return run(*to, {*model, {image}, image_bytes(shapes.image), false}, (count + 9) / 10);
 }
 

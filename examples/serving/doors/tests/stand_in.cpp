@@ -241,8 +241,7 @@ void answer_in_words(accel::exchange to) {
     while (std::getline(text, word, ' ')) {
         const std::string shown = word.substr(0, word.find('\0'));
         if (shown.empty()) break;
-        accel::tensor one{.type = {accel::type_code::unsigned_integer, 8, 1}, .rank = 1};
-        one.shape[0] = static_cast<std::uint32_t>(shown.size());
+        accel::tensor one = accel::tensor_of<std::uint8_t>({static_cast<std::uint32_t>(shown.size())});
         std::vector<std::byte> part(accel::place_tensors(std::span{&one, 1}));
         static_cast<void>(accel::describe(part, std::span{&one, 1}));
         std::memcpy(part.data() + one.offset, shown.data(), shown.size());
