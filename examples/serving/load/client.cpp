@@ -225,7 +225,8 @@ void load_client::take(completion& done) {
 void load_client::take_answer(const completion& done, std::optional<nanoseconds> due, nanoseconds now) {
     timeline times = done.timeline;
     times.preprocessing += prepared_;
-    times.total = due ? now - *due : times.total + prepared_;
+    times.total += prepared_;
+    if (due) times.total = now - *due;
     for (std::size_t i = 0; i < stage_count; ++i) seen_.stages[i].record(times.*stage_names()[i].duration);
     ++seen_.answered;
     if (!is_right(done))
