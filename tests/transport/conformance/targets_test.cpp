@@ -191,9 +191,7 @@ TEST_P(targets, requests_of_a_removed_target_are_answered) {
     exchange first = held.take();
     EXPECT_EQ(first.target(), "model");
     (void)first.fail(status::application_error, 3);
-    const completion last = client.next();
-    EXPECT_EQ(last.code, 3U);
-    EXPECT_EQ(client.release(last.id), status::ok);
+    EXPECT_EQ(client.next().code, 3U);
     EXPECT_TRUE(eventually([&] { return alive.expired(); })) << "the last request of the old handler has its answer";
     EXPECT_TRUE(client.all_slots_free());
 }
