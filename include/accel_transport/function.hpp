@@ -17,8 +17,8 @@ concept callable_for = !std::is_same_v<std::remove_cvref_t<Type>, Function> &&
 }
 
 /// A function of the application that the library calls: any callable, also a move-only one. Copies share the callable,
-/// which is destroyed with the last copy. Allocates when it is made from a callable. Must not be called while it is
-/// empty.
+/// which is destroyed with the last copy. Making one from a callable allocates, and throws `std::bad_alloc` if memory
+/// has run out. Must not be called while it is empty.
 template <class Result, class... Arguments>
 class shared_function<Result(Arguments...)> {
   public:

@@ -139,6 +139,7 @@ class service_sequence {
             late_.push_back(number);
         }
         which->is.close();
+        which->pieces.clear();  // before their channel, which `erase` assigns first
         guests_.erase(which);
         let_answer_all(late_);
     }

@@ -63,8 +63,9 @@ TEST_P(no_memory, listening_reports_out_of_memory) {
     std::string uri = GetParam().listen_uri();
     if (GetParam().scheme == std::string_view{"local"}) uri += "-of-a-length-that-takes-memory";
     context ctx = quiet_context();
+    const handler service = echo;
     expect_errors([&] {
-        const auto made = server::listen(ctx, {uri}, echo, calm_server());
+        const auto made = server::listen(ctx, {uri}, service, calm_server());
         return made.code();
     });
 }
