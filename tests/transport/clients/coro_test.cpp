@@ -336,6 +336,7 @@ TEST_P(awaiting, a_cancelled_call_ends_wherever_it_is) {
         const std::lock_guard lock(mutex);
         return held.front().cancelled();
     }));
+    answer_all();
 }
 
 /// A handler that awaits another server, on the thread of those calls.
