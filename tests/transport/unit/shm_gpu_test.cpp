@@ -151,13 +151,18 @@ TEST_P(shm_gpu, payloads_from_gpu_to_gpu_avoid_the_host) {
     EXPECT_GT(call(place::slot, place::gpu, 64).count(), 0) << "a short request takes less time over the host";
 }
 
-TEST_P(shm_gpu, a_client_without_that_gpu_or_memory_that_cannot_be_shared_goes_over_the_host) {
+TEST_P(shm_gpu, a_client_that_reaches_no_slots_or_memory_that_cannot_be_shared_goes_over_the_host) {
     connect(-1);
     EXPECT_EQ(client_gpus_->opened().size(), 0U);
     EXPECT_GT(call(place::slot, place::slot, slot_bytes).count(), 0);
     line_.reset();
+    client_gpus_->device(1).reaches_peers = false;
     connect(1);
     EXPECT_GT(call(place::gpu, place::gpu, slot_bytes).count(), 0) << "another GPU";
+    line_.reset();
+    client_gpus_->device(1).reaches_peers = true;
+    connect(1);
+    EXPECT_EQ(call(place::gpu, place::gpu, slot_bytes).count(), 0) << "another GPU that reaches the slots";
     line_.reset();
     server_gpus_->device().shares = false;
     serve();
