@@ -104,9 +104,7 @@ class counted_calls {
                 EXPECT_TRUE(client->call(std::vector<std::byte>(length)).ok());
                 return add("", status::ok, length, length);
             case 4:
-                finish(client, length, {.target = target_of("nobody")}, status::not_found);
-                ++not_found;
-                return at_server["(unknown)"].add(status::not_found, length, 0);
+                return miss(client, length);
             default:
                 const std::string_view name = names.at(random / 7 % names.size());
                 const bool fails = name == "fails";
@@ -125,6 +123,14 @@ class counted_calls {
     static void finish(checked_channel& client, std::size_t length, const submit_options& options, status ends) {
         client.send_seed(length, 1, options);
         EXPECT_EQ(client.finish(ends), 1U) << to_string(ends);
+    }
+    /// The answer's text names the targets that there are.
+    void miss(checked_channel& client, std::size_t length) {
+        client.send_seed(length, 1, {.target = target_of("nobody")});
+        const completion missed = client.next();
+        EXPECT_EQ(missed.status, status::not_found);
+        ++not_found;
+        at_server["(unknown)"].add(status::not_found, length, missed.response.size());
     }
     void stream(checked_channel& client, std::size_t length) {
         client.send_seed(length, 1, {.target = target_of("tokens"), .parts = 3});
