@@ -55,6 +55,10 @@ result<void> server_core::set_targets(const std::vector<std::string>& names) {
 }
 
 result<void> server_core::add_targets(const std::vector<service_table::entry>& added) {
+    // Before the lock, which metrics take while they hold their own.
+    if (metrics_registry* const metrics = context_->metrics(); metrics != nullptr)
+        for (const service_table::entry& each : added)
+            if (is_target_name(each.name)) metrics->name_target(each.name);
     std::vector<target_table::publication> lists;  // ends after the lock: handlers may end with it
     const std::lock_guard lock(mutex_);
     if (workers_.empty()) return error{status::closed, 0, "the server has stopped"};
@@ -126,8 +130,6 @@ void server_core::publish_targets(std::span<const service_table::entry> added, s
         }
         lists.push_back(each->targets().changed(made, removed, text));
     }
-    if (metrics_registry* const metrics = context_->metrics(); metrics != nullptr)
-        for (const service_table::entry& one : added) metrics->name_target(one.name);
     for (std::size_t i = 0; i < workers_.size(); ++i) workers_[i]->publish_targets(lists[i]);
 }
 

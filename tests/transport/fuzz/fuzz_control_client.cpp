@@ -314,9 +314,11 @@ class asking {
             each.answered = true;
             if (const auto* grant = std::get_if<session_grant>(&*answer)) check_grant(each, *grant);
             const auto* number = std::get_if<std::uint32_t>(&*answer);
-            require(number == nullptr || (each.call->target == "model" && *number == target_of("model").number),
+            const auto* wanted = each.call->asks<find_target>();
+            const bool finds = wanted != nullptr && wanted->name == "model";
+            require(number == nullptr || (finds && *number == target_of("model").number),
                     "a number is that of the name");
-            require(!std::holds_alternative<std::vector<std::string>>(*answer) || each.call->asks_for_offers(),
+            require(!std::holds_alternative<std::vector<std::string>>(*answer) || each.call->asks<query>() != nullptr,
                     "only who asks for offers gets them");
             const auto* failure = std::get_if<error>(&*answer);
             require(failure == nullptr || failure->code != status::ok, "a refusal is one");
