@@ -57,10 +57,14 @@ int channel::event_fd() const noexcept {
     return channel_of(core_).inherited() ? -1 : core_->event_fd();
 }
 bool channel::arm() noexcept {
-    return channel_of(core_).inherited() || core_->arm();
+    if (channel_of(core_).inherited()) return true;
+    [[maybe_unused]] const auto inside = core_->enter("arm");
+    return core_->arm();
 }
 void channel::close() noexcept {
-    if (!channel_of(core_).inherited()) core_->close();
+    if (channel_of(core_).inherited()) return;
+    [[maybe_unused]] const auto inside = core_->enter("close");
+    core_->close();
 }
 
 std::size_t channel::max_request_bytes() const noexcept {
@@ -143,6 +147,7 @@ result<completion> channel::call(std::span<const std::byte> request, const submi
 result<completion> channel::call(std::span<const std::byte> request, const submit_options& options, bool& sent) {
     sent = false;
     if (channel_of(core_).inherited()) return core::made_before_fork();
+    [[maybe_unused]] const auto inside = core_->enter("call");
     if (options.parts > 0)
         return error{status::invalid_argument, 0, "call waits for one response; submit a request that takes parts"};
     const auto call = send_copy(*this, request, options);

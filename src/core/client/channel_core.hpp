@@ -7,6 +7,7 @@
 #include "core/client/connect.hpp"
 #include "core/client/part_reader.hpp"
 #include "core/client/range_lists.hpp"
+#include "core/client/sole_use.hpp"
 #include "core/event_set.hpp"
 #include "core/event_signal.hpp"
 #include "core/metrics/client_metrics.hpp"
@@ -62,6 +63,8 @@ class channel_core {
     /// Cancels a call in parts, and releases what has arrived of it and its end. Waits for lent memory.
     void end_parts(call_id call) noexcept;
     bool arm() noexcept;
+    /// For the time of one of the application's calls, which no other thread may make meanwhile.
+    [[nodiscard]] sole_use::visit enter(const char* function) noexcept { return users_.enter(function); }
 
     // Control path.
     /// For good. Waits for lent memory, within `close_timeout` and a second.
@@ -237,6 +240,7 @@ class channel_core {
     nanoseconds now_{};  ///< read once a poll
     spinner spinner_;
     std::string_view last_error_;
+    [[no_unique_address]] sole_use users_;
 };
 
 }  // namespace accel::core

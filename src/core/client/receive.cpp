@@ -330,13 +330,19 @@ void channel_core::take_rest(completion_room& out) noexcept {
 namespace accel {
 
 std::size_t channel::poll(std::span<completion> out) noexcept {
-    return core::behind(core_, "channel").poll(out);
+    core::channel_core& own = core::behind(core_, "channel");
+    [[maybe_unused]] const auto inside = own.enter("poll");
+    return own.poll(out);
 }
 status channel::cancel(call_id id) noexcept {
-    return core::behind(core_, "channel").cancel(id);
+    core::channel_core& own = core::behind(core_, "channel");
+    [[maybe_unused]] const auto inside = own.enter("cancel");
+    return own.cancel(id);
 }
 status channel::release(call_id id) noexcept {
-    return core::behind(core_, "channel").release(id);
+    core::channel_core& own = core::behind(core_, "channel");
+    [[maybe_unused]] const auto inside = own.enter("release");
+    return own.release(id);
 }
 
 void completion::give_back() noexcept {

@@ -453,16 +453,24 @@ status channel_core::submit_in_parts(channel_slot& slot, const outgoing& message
 namespace accel {
 
 result<call_view, status> channel::begin() noexcept {
-    return core::behind(core_, "channel").begin();
+    core::channel_core& own = core::behind(core_, "channel");
+    [[maybe_unused]] const auto inside = own.enter("begin");
+    return own.begin();
 }
 status channel::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
-    return core::behind(core_, "channel").submit(id, length, options);
+    core::channel_core& own = core::behind(core_, "channel");
+    [[maybe_unused]] const auto inside = own.enter("submit");
+    return own.submit(id, length, options);
 }
 status channel::submit(call_id id, slice payload, const submit_options& options) noexcept {
-    return core::behind(core_, "channel").submit(id, payload, options);
+    core::channel_core& own = core::behind(core_, "channel");
+    [[maybe_unused]] const auto inside = own.enter("submit");
+    return own.submit(id, payload, options);
 }
 status channel::submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept {
-    return core::behind(core_, "channel").submit(id, ranges, options);
+    core::channel_core& own = core::behind(core_, "channel");
+    [[maybe_unused]] const auto inside = own.enter("submit");
+    return own.submit(id, ranges, options);
 }
 
 }  // namespace accel

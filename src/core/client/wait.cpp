@@ -116,7 +116,9 @@ bool channel_core::arm() noexcept {
 namespace accel {
 
 std::size_t channel::wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept {
-    return core::behind(core_, "channel").wait(out, timeout);
+    core::channel_core& own = core::behind(core_, "channel");
+    [[maybe_unused]] const auto inside = own.enter("wait");
+    return own.wait(out, timeout);
 }
 
 }  // namespace accel
