@@ -14,6 +14,7 @@
 #include <accel_transport/metrics.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/server.hpp>
+#include <accel_transport/shared_channel.hpp>
 #include <accel_transport/status.hpp>
 #include <accel_transport/target.hpp>
 #include <accel_transport/tensor.hpp>

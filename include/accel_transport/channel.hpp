@@ -24,7 +24,6 @@ namespace accel {
 
 namespace core {
 class channel_core;
-class pool_state;
 }  // namespace core
 
 /// A begun call: its id, and room for its request, to be written in place. Borrows a slot of the channel until
@@ -242,10 +241,7 @@ class ACCEL_API channel {
     void close() noexcept;
 
   private:
-    friend class core::pool_state;
     explicit channel(std::unique_ptr<core::channel_core> core) noexcept;
-    [[nodiscard]] result<completion> call(std::span<const std::byte> request, const submit_options& options,
-                                          bool& sent);
     std::unique_ptr<core::channel_core> core_;
 };
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/client/call_error.hpp"
 #include "core/client/channel_core.hpp"
 #include "core/context_state.hpp"
 #include "core/guarded.hpp"
@@ -98,41 +99,51 @@ channel_statistics channel::statistics() const noexcept {
     return channel_of(core_).inherited() ? channel_statistics{} : core_->statistics();
 }
 
-namespace {
+namespace core {
 
-error failed_call(const channel& target, status why, std::size_t length) {
+error failed_call(const channel_core& over, status why, std::size_t length, std::string_view reason) {
+    const channel_options& granted = over.request().options;
     if (why == status::message_too_large) {
         return {why, 0,
                 fmt::format("the request has {} bytes, but this channel accepts {}; raise request_bytes", length,
-                            target.max_request_bytes())};
+                            granted.request_bytes)};
     }
     if (why == status::again) {
-        const std::uint32_t late = target.statistics().quarantined;
+        const std::uint32_t late = over.statistics().quarantined;
         if (late == 0) return {why, 0, "no free slot; poll and release completed calls, or raise slots"};
         return {why, 0,
                 fmt::format("no free slot: {} of {} slots wait for late answers of calls to {} that timed out or were "
                             "cancelled; does a handler never answer?",
-                            late, target.slots(), target.endpoint())};
+                            late, granted.slots, over.request().peer.text())};
     }
-    return {why, 0, fmt::format("the call was not sent: {}: {}", to_string(why), target.last_error())};
+    return {why, 0, fmt::format("the call was not sent: {}: {}", to_string(why), reason)};
 }
 
-error failed_answer(const completion& content) {
+error failed_answer(const call_outcome& content) {
     const std::string_view text(reinterpret_cast<const char*>(content.response.data()), content.response.size());
     const std::string_view separator = text.empty() ? "" : ": ";
     return {content.status, static_cast<int>(content.code),
             fmt::format("{}{}{}", to_string(content.status), separator, text)};
 }
 
+error no_parts_in_call() {
+    return {status::invalid_argument, 0, "call waits for one response; submit a request that takes parts"};
+}
+
+}  // namespace core
+
+namespace {
+
 /// Sends a call with a copy of `request`.
-result<call_id> send_copy(channel& to, std::span<const std::byte> request, const submit_options& options) {
+result<call_id> send_copy(channel& to, const core::channel_core& core, std::span<const std::byte> request,
+                          const submit_options& options) {
     const auto begun = to.begin();
-    if (!begun) return failed_call(to, begun.error(), request.size());
+    if (!begun) return core::failed_call(core, begun.error(), request.size(), to.last_error());
     const std::size_t fitting = std::min(request.size(), begun->request.size());
     if (fitting > 0) std::memcpy(begun->request.data(), request.data(), fitting);
     if (const status unsent = to.submit(begun->id, request.size(), options); unsent != status::ok) {
         to.release(begun->id);
-        return failed_call(to, unsent, request.size());
+        return core::failed_call(core, unsent, request.size(), to.last_error());
     }
     return begun->id;
 }
@@ -140,21 +151,13 @@ result<call_id> send_copy(channel& to, std::span<const std::byte> request, const
 }  // namespace
 
 result<completion> channel::call(std::span<const std::byte> request, const submit_options& options) {
-    bool sent = false;
-    return call(request, options, sent);
-}
-
-result<completion> channel::call(std::span<const std::byte> request, const submit_options& options, bool& sent) {
-    sent = false;
     if (channel_of(core_).inherited()) return core::made_before_fork();
     [[maybe_unused]] const auto inside = core_->enter("call");
-    if (options.parts > 0)
-        return error{status::invalid_argument, 0, "call waits for one response; submit a request that takes parts"};
-    const auto call = send_copy(*this, request, options);
+    if (options.parts > 0) return core::no_parts_in_call();
+    const auto call = send_copy(*this, *core_, request, options);
     if (!call) return call.error();
-    sent = true;
     completion content = core_->wait_for(*call);
-    if (content.status != status::ok) return failed_answer(content);
+    if (content.status != status::ok) return core::failed_answer(content);
     return result<completion>{std::move(content)};
 }
 
@@ -168,7 +171,7 @@ result<response_parts> channel::call_parts(std::span<const std::byte> request, c
                                  "slots",
                                  options.parts, slots())};
     }
-    const auto call = send_copy(*this, request, options);
+    const auto call = send_copy(*this, *core_, request, options);
     if (!call) return call.error();
     return response_parts{core_.get(), *call};
 }
@@ -197,7 +200,7 @@ result<completion> response_parts::next(std::chrono::nanoseconds timeout) {
     const status none = owner.wait_for_part(call_, timeout, content);
     if (none == status::again) return error{none, 0, "nothing came within the timeout; the call goes on"};
     if (none != status::ok) return error{none, 0, "the call has ended, and its end was given before"};
-    if (content.status != status::ok) return failed_answer(content);
+    if (content.status != status::ok) return core::failed_answer(content);
     return result<completion>{std::move(content)};
 }
 

@@ -74,8 +74,12 @@ result<health_state> channel_core::health(std::string_view name) const {
 
 result<target> channel_core::resolve(std::string_view name) const {
     if (!life_.connected()) return cannot_ask(life_.why_unusable());
-    auto found = resolve_target(request_, name);
-    metrics_registry* const metrics = request_.context->metrics();
+    return resolve(request_, name);
+}
+
+result<target> channel_core::resolve(const connect_request& over, std::string_view name) {
+    auto found = resolve_target(over, name);
+    metrics_registry* const metrics = over.context->metrics();
     if (found && metrics != nullptr) metrics->name_target(name);
     return found;
 }

@@ -63,6 +63,8 @@ class channel_core {
     /// Cancels a call in parts, and releases what has arrived of it and its end. Waits for lent memory.
     void end_parts(call_id call) noexcept;
     bool arm() noexcept;
+    /// When a slot has waited for its late answer for `quarantine_timeout`; `begin` then ends the session, if it may.
+    [[nodiscard]] nanoseconds quarantine_ends() const noexcept;
     /// For the time of one of the application's calls, which no other thread may make meanwhile.
     [[nodiscard]] sole_use::visit enter(const char* function) noexcept { return users_.enter(function); }
 
@@ -72,6 +74,8 @@ class channel_core {
     [[nodiscard]] result<target> resolve(std::string_view name) const;
     [[nodiscard]] result<std::vector<std::string>> targets() const;
     [[nodiscard]] result<health_state> health(std::string_view name) const;
+    /// The same without the channel, which may go on meanwhile.
+    [[nodiscard]] static result<target> resolve(const connect_request& over, std::string_view name);
     [[nodiscard]] int event_fd() noexcept {
         life_.be_watched();
         return wakeups_.fd();
@@ -82,8 +86,10 @@ class channel_core {
     /// True in a child of the process that made it.
     [[nodiscard]] bool inherited() const noexcept { return life_.inherited(); }
     [[nodiscard]] channel_statistics statistics() const noexcept;
-    /// Nothing is begun, in flight or unread: another thread could go on with it.
-    [[nodiscard]] bool idle() const noexcept { return slots_.all_free(); }
+    /// Nothing is begun, in flight or unread.
+    [[nodiscard]] bool idle() const noexcept {
+        return slots_.free() + quarantined() + parts_.left_behind() == slots_.count();
+    }
     /// Place of the server among several hosts of the URI.
     [[nodiscard]] std::size_t host() const noexcept;
     [[nodiscard]] channel_event take_event() noexcept { return life_.take_event(); }
@@ -111,7 +117,6 @@ class channel_core {
     status make_room(const submit_options& options) noexcept;
     status make_room(std::uint32_t parts) noexcept;
     bool leave_late_answers(std::uint32_t wanted) noexcept;
-    [[nodiscard]] bool gives_up_on_late_answers() const noexcept;
     status check_submit(const channel_slot* slot, std::size_t length, const submit_options& options) const noexcept;
     void stamp(channel_slot& slot, nanoseconds submitted, const request_shape& shape,
                const submit_options& options) const noexcept;

@@ -132,19 +132,21 @@ inline status channel_core::make_room(const submit_options& options) noexcept {
 bool channel_core::leave_late_answers(std::uint32_t wanted) noexcept {
     const std::uint32_t late = quarantined() + parts_.left_behind();  // slots that only a late answer frees
     if (late == 0 || !(replaceable_ || late + wanted > slots_.count())) return false;
-    if (!gives_up_on_late_answers()) return false;
+    if (now_ < quarantine_ends()) return false;
     warn_of_end("slots wait for late answers, some for longer than quarantine_timeout; does a handler never answer?");
     life_.leave(status::peer_lost);
     if (slots_.open() == 0) lose(status::peer_lost);
     return true;
 }
 
-/// One has waited for longer than `quarantine_timeout`. A call that has ended keeps when it began and how long it took.
-bool channel_core::gives_up_on_late_answers() const noexcept {
+/// A call that has ended keeps when it began and how long it took.
+nanoseconds channel_core::quarantine_ends() const noexcept {
+    nanoseconds first = never;
+    for (const channel_slot& slot : slots_.all())
+        if (slot.state == slot_state::quarantined)
+            first = std::min(first, slot.submitted + slot.content.timeline.total);
     const nanoseconds patience = quarantine_timeout(request_.options);
-    return std::ranges::any_of(slots_.all(), [&](const channel_slot& slot) {
-        return slot.state == slot_state::quarantined && now_ - slot.submitted - slot.content.timeline.total >= patience;
-    });
+    return patience >= never - first ? never : first + patience;
 }
 
 // Most calls.

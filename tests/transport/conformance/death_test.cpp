@@ -4,7 +4,9 @@
 #include "peer_process.hpp"
 #include "rig.hpp"
 
+#include <atomic>
 #include <csignal>
+#include <thread>
 #include <vector>
 
 namespace accel::tests {
@@ -79,6 +81,24 @@ TEST_P(death, a_killed_server_ends_each_call_once) {
     EXPECT_EQ(c.client->submit(begun->id, 1), status::peer_lost);
     EXPECT_EQ(c.client.release(begun->id), status::ok);
     for (connected_client* each : {&c, &streaming, &idle}) expect_dead(each->client);
+}
+
+TEST_P(death, a_killed_server_ends_the_calls_of_all_threads_of_a_shared_channel) {
+    server_process server(GetParam().listen_uri(), "hold", calm());
+    context ctx = quiet_context();
+    channel_options options = client_options();
+    options.slots = 3;
+    auto shared = shared_channel::connect(ctx, server.uri(), options);
+    ASSERT_TRUE(shared) << shared.error().message;
+    std::atomic<int> lost{0};
+    std::vector<std::thread> all;  // some of them wait for slots
+    for (int i = 0; i < 5; ++i)
+        all.emplace_back([&] { lost += shared->call(std::span<const std::byte>{}).code() == status::peer_lost; });
+    EXPECT_TRUE(eventually(patience(5s), [&] { return server.requests() == 3; }));
+    server.kill();
+    for (std::thread& each : all) each.join();
+    EXPECT_EQ(lost, 5);
+    EXPECT_FALSE(shared->connected());
 }
 
 TEST_P(death, a_server_killed_in_mid_message_ends_calls) {

@@ -25,6 +25,7 @@ set(every_backend
   "ranges        ranges         conformance"
   "forwarding    forwarding     conformance"
   "pool          pooling        conformance"
+  "shared_channel shared_channels conformance"
   "coro          awaited        conformance"
   "traces        tracing        conformance"
   "metrics       counting       conformance"
