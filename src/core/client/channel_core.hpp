@@ -86,8 +86,10 @@ class channel_core {
     /// True in a child of the process that made it.
     [[nodiscard]] bool inherited() const noexcept { return life_.inherited(); }
     [[nodiscard]] channel_statistics statistics() const noexcept;
-    /// Nothing is begun, in flight or unread.
-    [[nodiscard]] bool idle() const noexcept {
+    /// Nothing is begun, in flight or unread, and no late answer is awaited.
+    [[nodiscard]] bool idle() const noexcept { return slots_.all_free(); }
+    /// The same but for late answers.
+    [[nodiscard]] bool has_no_calls() const noexcept {
         return slots_.free() + quarantined() + parts_.left_behind() == slots_.count();
     }
     /// Place of the server among several hosts of the URI.

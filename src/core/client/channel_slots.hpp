@@ -121,6 +121,7 @@ class channel_slots {
     }
 
     [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
+    [[nodiscard]] bool all_free() const noexcept { return free_count_ == count_; }
     [[nodiscard]] channel_slot& operator[](std::uint32_t i) noexcept { return slots_[i]; }
     /// The slot of a current id, or null.
     [[nodiscard]] channel_slot* find(call_id id) noexcept {

@@ -408,7 +408,7 @@ void shared_state::leave() noexcept {
 bool shared_state::idle() noexcept {
     const visit here(*this);
     if (leader_ == nullptr) take();
-    return line_.first() == nullptr && core_->idle();
+    return line_.first() == nullptr && core_->has_no_calls();
 }
 
 }  // namespace accel::core

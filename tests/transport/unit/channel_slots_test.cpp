@@ -42,6 +42,7 @@ class slots_sequence {
     }
     void check() {
         EXPECT_EQ(slots_.free(), count(use::free));
+        EXPECT_EQ(slots_.all_free(), count(use::free) == slots_.count());
         EXPECT_EQ(slots_.open(), count(use::in_flight));
         EXPECT_EQ(slots_.ready(), done_.size());
         nanoseconds next = never;
