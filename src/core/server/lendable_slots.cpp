@@ -11,14 +11,15 @@ namespace accel::core {
 namespace {
 
 /// The part of `all` that these bytes are; `unsupported`: they lie elsewhere.
-[[nodiscard]] result<slice, status> find_part(const region& all, std::span<const std::byte> bytes) noexcept {
+[[nodiscard]] status find_part(const region& all, std::span<const std::byte> bytes, slice& out) noexcept {
     const auto begin = reinterpret_cast<std::uintptr_t>(all.data());
     const auto at = reinterpret_cast<std::uintptr_t>(bytes.data());
     const bool inside = at >= begin && at - begin <= all.size() && bytes.size() <= all.size() - (at - begin);
     if (!inside) return status::unsupported;
-    const auto found = all.part(at - begin, bytes.size());
+    auto found = all.part(at - begin, bytes.size());
     if (!found) return found.code();
-    return *found;
+    out = *found;
+    return status::ok;
 }
 
 }  // namespace
@@ -48,16 +49,14 @@ bool lendable_slots::make() noexcept {
     return requests_.size() != 0 && responses_.size() != 0;
 }
 
-result<slice, status> lendable_slots::find_request(std::span<const std::byte> bytes) noexcept {
+status lendable_slots::find_request(std::span<const std::byte> bytes, slice& out) noexcept {
     if (context_ == nullptr) return status::unsupported;
-    if (!make()) return status::out_of_memory;
-    return find_part(requests_, bytes);
+    return make() ? find_part(requests_, bytes, out) : status::out_of_memory;
 }
 
-result<slice, status> lendable_slots::find_response(std::span<std::byte> bytes) noexcept {
+status lendable_slots::find_response(std::span<std::byte> bytes, slice& out) noexcept {
     if (context_ == nullptr) return status::unsupported;
-    if (!make()) return status::out_of_memory;
-    return find_part(responses_, bytes);
+    return make() ? find_part(responses_, bytes, out) : status::out_of_memory;
 }
 
 }  // namespace accel::core

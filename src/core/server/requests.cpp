@@ -133,6 +133,7 @@ inline exchange_state* session::admit(const link_event& event) noexcept {
     counters_.requests.add();
     hold();
     const nanoseconds before = now_;
+    if (!service) __builtin_unreachable();  // `server_core::listen` has looked; spares a look at each request
     try {
         service(internals::make_exchange(&request));
     } catch (...) {
@@ -144,38 +145,25 @@ inline exchange_state* session::admit(const link_event& event) noexcept {
 // Requests with a target, or on a device.
 
 [[gnu::noinline]] void worker::serve_target(exchange_state& request, std::uint32_t number) noexcept {
-    served_target* const found = find_target(request, number);
-    if (found == nullptr) {
+    const handler* const service = find_target(request, number);
+    if (service == nullptr) {
         counters_.not_found.add();
         request.answer.application_code = unseen_code;
-        // On a device, the room for a text is made with the exchange.
-        return refuse(request, status::not_found, request.device == nullptr ? targets_.names() : std::string_view{});
+        return refuse(request, status::not_found);
     }
-    request.target = found;
-    target_table::hold(*found);
-    const std::uint8_t ends = request.ends.load(std::memory_order_relaxed);
-    request.ends.store(ends | exchange_end::targeted, std::memory_order_relaxed);
-    if (request.device != nullptr) return serve_on_device(request, found->service);
-    call_target(request);
+    if (request.device != nullptr) return serve_on_device(request, *service);
+    call_handler(request, *service);
 }
 
-/// The handler goes on after its answer, and its target may be removed meanwhile.
-void worker::call_target(exchange_state& request) noexcept {
-    served_target& called = *request.target;
-    target_table::hold(called);
-    call_handler(request, called.service);
-    targets_.release(called);
-}
-
-/// Null: there is none. Once for each request, which counts there from now on.
-served_target* worker::find_target(exchange_state& request, std::uint32_t number) noexcept {
-    served_target* const found = targets_.find(number);
+/// The handler of a target; null: there is none. Once for each request, which counts there from now on.
+const handler* worker::find_target(exchange_state& request, std::uint32_t number) const noexcept {
+    std::size_t index = 0;
+    const handler* const service = targets_.find(number, index);
     if (request.counts != nullptr) {
-        scheme_series& series = *request.owner->series();
-        request.counts = found != nullptr ? &series.of_target(found->place) : &series.unknown;
+        request.counts += 1 + index;
         request.answer.counts_apart = true;
     }
-    return found;
+    return service;
 }
 
 [[gnu::noinline]] void worker::serve_on_device(exchange_state& request, const handler& service) noexcept {
@@ -188,8 +176,7 @@ void worker::end_queueing(exchange_state& request) noexcept {
 }
 
 void worker::serve_brought(exchange_state& request) noexcept {
-    const bool targeted = (request.ends.load(std::memory_order_relaxed) & exchange_end::targeted) != 0;
-    targeted ? call_target(request) : call_handler(request, *request.service);
+    call_handler(request, *request.service);
 }
 
 // Requests that no handler sees.
@@ -212,10 +199,9 @@ void worker::serve_brought(exchange_state& request) noexcept {
     refuse(request, cancelled ? status::cancelled : too_many ? status::overloaded : status::timed_out);
 }
 
-void worker::refuse(exchange_state& request, status why, std::string_view text) noexcept {
+void worker::refuse(exchange_state& request, status why) noexcept {
     request.answer.fail(why);
     request.payload = {};
-    if (!text.empty()) write_failure(request, text);
     send(request);
 }
 

@@ -4,7 +4,6 @@
 #include "core/backend.hpp"
 #include "core/cancel_board.hpp"
 #include "core/control/session.hpp"
-#include "core/metrics/server_metrics.hpp"
 #include "core/server/exchange_state.hpp"
 #include "core/server/lendable_slots.hpp"
 #include "core/server/part_credits.hpp"
@@ -90,12 +89,9 @@ class session {
     [[nodiscard]] const device_session* on_device() const noexcept { return device_.get(); }
     std::size_t memory_bytes = 0;
     [[nodiscard]] std::size_t device_bytes() const noexcept;
-    /// Once, before the session is installed: where its calls count.
-    void count_in(scheme_series* series) noexcept;
-    /// Null: nothing is counted.
-    [[nodiscard]] scheme_series* series() const noexcept { return series_; }
-    /// … and where those without a target count.
-    [[nodiscard]] server_series* counts() const noexcept { return series_ == nullptr ? nullptr : &series_->untargeted; }
+    /// Once, before the session is installed: where its calls without a target count.
+    void count_in(server_series* series) noexcept;
+    [[nodiscard]] server_series* counts() const noexcept { return counts_; }
 
   private:
     void part_from_client(recall how);
@@ -119,7 +115,7 @@ class session {
     std::vector<part_credits> parts_;  ///< by the slot of the call
     const std::shared_ptr<cancel_board> cancels_;
     std::vector<std::unique_ptr<own_memory>> own_;
-    scheme_series* series_ = nullptr;
+    server_series* counts_ = nullptr;  ///< null: nothing is counted
     std::uint32_t open_ = 0;
     std::atomic<bool> gone_{false};
 };

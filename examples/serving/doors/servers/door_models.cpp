@@ -5,8 +5,6 @@
 #include "serving/doors/oip/refusal.hpp"
 #include "serving/models/table.hpp"
 
-#include <accel_transport/tensor_view.hpp>
-
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -25,7 +23,11 @@ std::vector<named_tensor> with_names(const std::vector<tensor>& list, const std:
 }
 
 tensor image_tensor(const image_size& image) {
-    return tensor_of<std::uint8_t>({image.height, image.width, 3});
+    tensor out{.type = {type_code::unsigned_integer, 8, 1}, .rank = 3};
+    out.shape[0] = image.height;
+    out.shape[1] = image.width;
+    out.shape[2] = 3;
+    return out;
 }
 
 model_description from_table(const model_shapes& shapes) {

@@ -2,10 +2,10 @@
 // refused: cannot (convert|initialize)
 #include <accel_transport/channel.hpp>
 
-bool released(accel::channel& channel, accel::call_id call) {
+bool begun(accel::channel& channel, accel::call_view& call) {
 #ifdef MISUSE
-    return channel.release(call);
+    return channel.begin(call);
 #else
-    return channel.release(call) == accel::status::ok;
+    return channel.begin(call) == accel::status::ok;
 #endif
 }

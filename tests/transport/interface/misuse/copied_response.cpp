@@ -4,7 +4,7 @@
 
 #include <utility>
 
-accel::completion second_owner(accel::completion& first) {
+accel::response second_owner(accel::response& first) {
 #ifdef MISUSE
     return first;
 #else
