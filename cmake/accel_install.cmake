@@ -3,7 +3,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-install(TARGETS accel_transport EXPORT accel_transportTargets FILE_SET HEADERS)
+install(TARGETS accel_transport EXPORT accel_transportTargets FILE_SET HEADERS FILE_SET asio)
 # Only what was built: `./run demo` builds less than `./run build`.
 foreach(tool accel_perf accel_doctor accel_keys)
   if(TARGET ${tool})

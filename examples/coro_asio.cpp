@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Awaited calls beside Asio's own operations, on one io_context: Boost.Asio or the standalone library.
+/// Calls as operations of Asio, beside its own, on one io_context: awaited, with a time limit, and with a callback.
 /// Against hello_server: coro_asio 'tcp://127.0.0.1:5555?insecure=true' 100
 #include <accel_transport/accel_transport.hpp>
-#include <accel_transport/coro.hpp>
+#include <accel_transport/coro/asio.hpp>
 
 #include <chrono>
 #include <cstdio>
@@ -13,51 +13,41 @@
 
 #if __has_include(<asio.hpp>)
 #include <asio.hpp>
+#include <asio/experimental/awaitable_operators.hpp>
 #else
 #include <boost/asio.hpp>
+#include <boost/asio/experimental/awaitable_operators.hpp>
 namespace asio = boost::asio;
 #endif
 
 namespace {
+
+using namespace std::chrono_literals;
+using asio::use_awaitable;
+
+constexpr std::string_view question = "are you there?";
 
 int fail(std::string_view why) {
     std::fprintf(stderr, "coro_asio: %.*s\n", static_cast<int>(why.size()), why.data());
     return 1;
 }
 
-/// A call as an asynchronous operation of Asio: for `use_awaitable`, callbacks and every other completion token.
-template <class Token>
-auto async_call(accel::coro::calls& calls, std::span<const std::byte> request, Token&& token) {
-    return asio::async_initiate<Token, void(accel::coro::answer)>(
-        [&calls, request](auto handler) {
-            [](accel::coro::calls& to, std::span<const std::byte> bytes, auto done) -> accel::coro::detached {
-                accel::coro::answer got = co_await to.call(bytes);
-                std::move(done)(std::move(got));
-            }(calls, request, std::move(handler));
-        },
-        token);
+bool is_good(const accel::asio_answer& got) {
+    return got.ok() && got.bytes().size() == question.size();
 }
 
-/// Polls whenever the channel's descriptor is readable, until `over`.
-asio::awaitable<void> drive(accel::coro::calls& calls, const bool& over) {
-    asio::posix::stream_descriptor events(co_await asio::this_coro::executor, dup(calls.event_fd()));
-    while (!over) {
-        // Sleep only when `arm` says that nothing is ready; else poll again. Calls end inside `poll`.
-        if (calls.poll() > 0 || !calls.arm()) continue;
-        if (!over) co_await events.async_wait(asio::posix::stream_descriptor::wait_read, asio::use_awaitable);
-    }
-}
-
-asio::awaitable<void> talk(accel::coro::calls& calls, int questions, int& good, bool& over) {
-    asio::steady_timer pause(co_await asio::this_coro::executor);
-    const std::string question = "are you there?";
+asio::awaitable<void> talk(accel::asio_calls& calls, int questions, int& good) {
+    using namespace asio::experimental::awaitable_operators;
+    asio::steady_timer timer(co_await asio::this_coro::executor);
     for (int i = 0; i < questions; ++i) {
-        pause.expires_after(std::chrono::milliseconds{1});
-        if (i % 10 == 0) co_await pause.async_wait(asio::use_awaitable);
-        const auto got = co_await async_call(calls, std::as_bytes(std::span{question}), asio::use_awaitable);
-        good += got.ok() && got.bytes().size() == question.size();
+        timer.expires_after(1ms);
+        if (i % 10 == 0) co_await timer.async_wait(use_awaitable);
+        // Whichever ends first cancels the other.
+        timer.expires_after(10s);
+        const auto first = co_await (calls.async_call(std::as_bytes(std::span{question}), use_awaitable) ||
+                                     timer.async_wait(use_awaitable));
+        good += first.index() == 0 && is_good(std::get<0>(first));
     }
-    over = true;  // within `poll`, after the last answer, so that `drive` notices
 }
 
 }  // namespace
@@ -68,14 +58,13 @@ int main(int argc, char** argv) {
     if (!context) return fail(context.error().message);
     auto channel = accel::channel::connect(*context, argc > 1 ? argv[1] : "tcp://127.0.0.1:5555?insecure=true");
     if (!channel) return fail(channel.error().message);
-    accel::coro::calls calls{std::move(*channel)};
 
     asio::io_context loop{1};
+    accel::asio_calls calls{loop, std::move(*channel)};
     int good = 0;
-    bool over = false;
-    asio::co_spawn(loop, talk(calls, questions, good, over), asio::detached);
-    asio::co_spawn(loop, drive(calls, over), asio::detached);
-    loop.run();
+    asio::co_spawn(loop, talk(calls, questions - 1, good), asio::detached);
+    calls.async_call(std::as_bytes(std::span{question}), [&](const accel::asio_answer& got) { good += is_good(got); });
+    loop.run();  // until no call is under way
     std::printf("%d answers\n", good);
     return good == questions ? 0 : fail("some calls failed");
 }

@@ -38,11 +38,11 @@ int make_timer() {
 }
 
 accel::status ask(accel::channel& channel) {
-    accel::call_view call;
-    if (const auto begun = channel.begin(call); begun != accel::status::ok) return begun;
-    std::memcpy(call.request.data(), question.data(), question.size());
-    const auto sent = channel.submit(call.id, question.size());
-    if (sent != accel::status::ok) channel.release(call.id);
+    const auto call = channel.begin();
+    if (!call) return call.error();
+    std::memcpy(call->request.data(), question.data(), question.size());
+    const auto sent = channel.submit(call->id, question.size());
+    if (sent != accel::status::ok) channel.release(call->id);
     return sent;
 }
 
@@ -53,7 +53,6 @@ bool take_answers(accel::channel& channel, int& answers) {
         for (std::size_t i = 0; i < count; ++i) {
             if (done[i].status != accel::status::ok) return false;
             ++answers;
-            channel.release(done[i].id);
         }
     }
     return true;

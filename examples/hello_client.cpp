@@ -27,8 +27,8 @@ int main(int argc, char** argv) {
     auto answer = channel->call(std::as_bytes(std::span{text}));
     if (!answer) return fail(answer.error());
 
-    const auto bytes = answer->bytes();
-    const double microseconds = std::chrono::duration<double, std::micro>(answer->timeline().total).count();
+    const auto bytes = answer->response;
+    const double microseconds = std::chrono::duration<double, std::micro>(answer->timeline.total).count();
     std::printf("%.*s\n", static_cast<int>(bytes.size()), reinterpret_cast<const char*>(bytes.data()));
     std::printf("%.0f us over %s\n", microseconds, std::string{channel->scheme()}.c_str());
 }

@@ -29,7 +29,7 @@ int fail(const accel::error& why) {
 int main(int argc, char** argv) {
     auto context = accel::context::open();
     if (!context) return fail(context.error());
-    auto server = accel::server::listen(*context, {argc > 1 ? argv[1] : "tcp://127.0.0.1:5555?insecure=true"}, shout);
+    auto server = accel::server::listen(*context, argc > 1 ? argv[1] : "tcp://127.0.0.1:5555?insecure=true", shout);
     if (!server) return fail(server.error());
 
     std::printf("serving %s; end it with the Enter key\n", server->endpoints().front().c_str());

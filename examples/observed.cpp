@@ -29,25 +29,24 @@ void report(const char* span, const trace_context& own, std::chrono::nanoseconds
 
 void serve(exchange request) {
     const auto start = std::chrono::steady_clock::now();
-    trace_context caller;
-    const bool traced = request.trace(caller) == status::ok;
+    const auto caller = request.trace();
     const std::size_t length = std::min(request.request().size(), request.response().size());
     std::copy_n(request.request().begin(), length, request.response().begin());
     // The id of a span of its own: calls that this handler makes would name it as their parent.
-    if (traced) report("server", child_of(caller), std::chrono::steady_clock::now() - start);
+    if (caller) report("server", child_of(*caller), std::chrono::steady_clock::now() - start);
     request.reply(length);
 }
 
 bool ask(channel& server, const trace_context& trace) {
     const auto start = std::chrono::steady_clock::now();
-    call_view call;
-    if (server.begin(call) != status::ok) return false;
-    if (server.submit(call.id, 100, {.trace = trace, .target = target_of("echo")}) != status::ok) return false;
+    const auto call = server.begin();
+    if (!call) return false;
+    if (server.submit(call->id, 100, {.trace = trace, .target = target_of("echo")}) != status::ok) return false;
     completion c;
     if (server.wait({&c, 1}, 10s) == 0) return false;
     const bool good = c.status == status::ok && c.trace != nullptr && *c.trace == trace;
     report("client", trace, std::chrono::steady_clock::now() - start);
-    return server.release(c.id) == status::ok && good;
+    return good;
 }
 
 }  // namespace
@@ -60,7 +59,7 @@ int main(int argc, char** argv) {
         return 2;
     }
     auto ctx = context::open({.metrics = true}).value();
-    auto listening = server::listen(ctx, {argc > 1 ? argv[1] : "local://observed"}, {{{"echo", serve}}, {}}).value();
+    auto listening = server::listen(ctx, argc > 1 ? argv[1] : "local://observed", {{{"echo", serve}}, {}}).value();
     const std::string keys = argc > 1 ? "?insecure=true" : "";
     auto connected = channel::connect(ctx, listening.endpoints().front() + keys);
     if (!connected) {

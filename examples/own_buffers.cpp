@@ -38,12 +38,12 @@ int main(int argc, char** argv) {
     auto channel = accel::channel::connect(*context, argc > 1 ? argv[1] : "tcp://127.0.0.1:5555?insecure=true");
     if (!channel) return fail("connect", channel.error());
 
-    accel::call_view call;
-    if (const auto begun = channel->begin(call); begun != accel::status::ok) return fail("begin", begun);
+    const auto call = channel->begin();
+    if (!call) return fail("begin", call.error());
     accel::submit_options options;
     options.response_into = in->whole();
     options.timeout = std::chrono::seconds{5};
-    const auto sent = channel->submit(call.id, out->whole(), options);
+    const auto sent = channel->submit(call->id, out->whole(), options);
     if (sent != accel::status::ok) return fail("submit", sent);
 
     // From here until the completion both buffers are lent to the transport.
@@ -53,7 +53,6 @@ int main(int argc, char** argv) {
 
     const bool in_place = done[0].response.data() == answer.data() && done[0].response.size() == length;
     const bool right = in_place && answer.front() == std::byte{'A'} && answer.back() == std::byte{'A'};
-    channel->release(done[0].id);
     std::printf("%zu bytes went out of our buffer and came back into our buffer: %s\n", length,
                 right ? "right" : "WRONG");
     return right ? 0 : 1;

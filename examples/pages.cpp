@@ -50,15 +50,14 @@ int move_pages(context& ctx, channel& server) {
     std::ranges::fill(cache.whole().bytes(), std::byte{41});
     const std::vector<slice> from = pages_of(cache, 5);
     const std::vector<slice> to = pages_of(other, 90);
-    call_view call;
-    if (server.begin(call) != status::ok) return 1;
+    const auto call = server.begin();
+    if (!call) return 1;
     // The lists are read now. The memory stays lent until the completion.
-    if (server.submit(call.id, from, {.response_ranges = to}) != status::ok) return 1;
+    if (server.submit(call->id, from, {.response_ranges = to}) != status::ok) return 1;
     completion c;
     if (server.wait({&c, 1}, 10s) == 0 || c.status != status::ok) return 1;
     std::printf("%zu bytes in %zu pages: %s\n", c.response.size(), to.size(),
                 all_are(to, std::byte{42}) ? "good" : "bad");
-    server.release(c.id);
     return 0;
 }
 
@@ -66,7 +65,7 @@ int move_pages(context& ctx, channel& server) {
 
 int main(int argc, char** argv) {
     auto ctx = context::open().value();
-    auto listening = server::listen(ctx, {argc > 1 ? argv[1] : "local://pages"}, add_one).value();
+    auto listening = server::listen(ctx, argc > 1 ? argv[1] : "local://pages", add_one).value();
     const std::string keys = argc > 1 ? "?insecure=true" : "";
     auto connected = channel::connect(ctx, listening.endpoints().front() + keys);
     if (!connected) {

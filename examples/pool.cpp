@@ -27,7 +27,7 @@ void echo(exchange request) {
 }
 
 server start(context& ctx, const std::string& uri) {
-    auto made = server::listen(ctx, {uri + "?insecure=true"}, echo);
+    auto made = server::listen(ctx, uri + "?insecure=true", echo);
     if (made) return std::move(*made);
     std::fprintf(stderr, "pool: %s\n", made.error().message.c_str());
     std::exit(1);

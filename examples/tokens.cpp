@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <sstream>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -21,38 +20,6 @@ namespace {
 
 using namespace accel;
 using namespace std::chrono_literals;
-
-/// Blocks a thread that makes tokens until the client has read one.
-class room_for_tokens : exchange::part_waiter {
-  public:
-    room_for_tokens() : part_waiter{&room_for_tokens::notify} {}
-    /// False: nobody waits for tokens any more. `stop`: of the exchange.
-    bool wait(exchange& request, const std::stop_token& stop) {
-        std::unique_lock lock(mutex_);
-        if (pending_ || !request.await_part(*this)) {
-            pending_ = true;
-            pending_ = !changed_.wait(lock, stop, [this] { return std::exchange(there_, false); });
-        }
-        return !stop.stop_requested();
-    }
-    /// Before this is destroyed, and after the answer: the library may still hold it.
-    void finish() {
-        std::unique_lock lock(mutex_);
-        if (pending_) changed_.wait(lock, [this] { return there_; });
-    }
-
-  private:
-    static void notify(part_waiter& self) noexcept {
-        auto& own = static_cast<room_for_tokens&>(self);
-        const std::lock_guard lock(own.mutex_);
-        own.there_ = true;
-        own.changed_.notify_all();
-    }
-    std::mutex mutex_;
-    std::condition_variable_any changed_;
-    bool there_ = false;
-    bool pending_ = false;
-};
 
 /// The model: says each word of the prompt backwards.
 std::optional<std::string> next_token(std::istringstream& prompt) {
@@ -66,21 +33,16 @@ std::optional<std::string> next_token(std::istringstream& prompt) {
 void generate(exchange request) {
     const auto asked = request.request();
     std::istringstream prompt(std::string(reinterpret_cast<const char*>(asked.data()), asked.size()));
-    const std::stop_token stop = request.stop_token();
-    room_for_tokens room;
     std::size_t sent = 0;
     while (const auto token = next_token(prompt)) {
-        status outcome = request.send(std::as_bytes(std::span(*token)));
-        while (outcome == status::again && room.wait(request, stop))
-            outcome = request.send(std::as_bytes(std::span(*token)));
-        if (outcome != status::ok) break;  // nobody waits for the rest
+        // Waits while the client has two unread tokens. Otherwise than `ok`: nobody waits for the rest.
+        if (request.send(std::as_bytes(std::span(*token)), 10s) != status::ok) break;
         ++sent;
     }
     const std::string summary = std::to_string(sent) + " tokens";
     const std::size_t length = std::min(summary.size(), request.response().size());
     std::memcpy(request.response().data(), summary.data(), length);
     request.reply(length);
-    room.finish();
 }
 
 /// Threads that make tokens, so that the server's worker goes on serving.
@@ -102,23 +64,23 @@ class generators {
     std::vector<std::jthread> threads_;
 };
 
-std::string_view text_of(const completion& c) {
-    return {reinterpret_cast<const char*>(c.response.data()), c.response.size()};
+int fail(const error& why) {
+    std::fprintf(stderr, "tokens: %s\n", why.message.c_str());
+    return 1;
 }
 
 int ask(channel& server, std::string_view prompt) {
-    call_view call;
-    if (server.begin(call) != status::ok || prompt.size() > call.request.size()) return 1;
-    std::memcpy(call.request.data(), prompt.data(), prompt.size());
-    if (server.submit(call.id, prompt.size(), {.parts = 2, .part_timeout = 5s}) != status::ok) return 1;
-    for (;;) {
-        completion c;
-        if (server.wait({&c, 1}, 10s) == 0) return 1;
-        std::printf(c.more ? "%.*s " : "(%.*s)\n", static_cast<int>(text_of(c).size()), text_of(c).data());
+    auto tokens = server.call_parts(std::as_bytes(std::span(prompt)), {.parts = 2, .part_timeout = 5s});
+    if (!tokens) return fail(tokens.error());
+    for (bool more = true; more;) {
+        const auto token = tokens->next(10s);
+        if (!token) return fail(token.error());
+        more = token->more;
+        std::printf(more ? "%.*s " : "(%.*s)\n", static_cast<int>(token->response.size()),
+                    reinterpret_cast<const char*>(token->response.data()));
         std::fflush(stdout);
-        server.release(c.id);
-        if (!c.more) return c.status == status::ok ? 0 : 1;
     }
+    return 0;
 }
 
 }  // namespace
@@ -130,12 +92,9 @@ int main(int argc, char** argv) {
 
     auto ctx = context::open().value();
     generators models;
-    auto listening = server::listen(ctx, {argc > 1 ? argv[1] : "local://tokens"}, models.service()).value();
+    auto listening = server::listen(ctx, argc > 1 ? argv[1] : "local://tokens", models.service()).value();
     const std::string keys = argc > 1 ? "?insecure=true" : "";
     auto connected = channel::connect(ctx, listening.endpoints().front() + keys);
-    if (!connected) {
-        std::fprintf(stderr, "%s\n", connected.error().message.c_str());
-        return 1;
-    }
+    if (!connected) return fail(connected.error());
     return ask(*connected, prompt);
 }

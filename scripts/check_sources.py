@@ -75,8 +75,11 @@ def include_offence(path, bracket, name):
 
     if public and not name.startswith("accel_transport/"):
         device_header = path.suffix == ".cuh" and CUDA.match(name)
-        if bracket == '"' or not (STANDARD.fullmatch(name) or device_header):
+        of_asio = path.name == "asio.hpp" and re.match(r"(boost/)?asio/", name)
+        if bracket == '"' or not (STANDARD.fullmatch(name) or device_header or of_asio):
             return "a public header includes only <accel_transport/...> and the standard library"
+    if name == "accel_transport/coro/asio.hpp" and public:
+        return "no other public header includes this one: most programs have no Asio"
     if name.startswith("accel_transport/") and bracket == '"':
         return "public headers are included with angle brackets"
     bare_subject = parts[0] == "bench" and path.name.startswith(("bare_verbs", "verbs_"))

@@ -39,6 +39,14 @@ class IncludeRules(unittest.TestCase):
         self.assert_offence("public header", public, HEADER, '#include "core/uri.hpp"')
         self.assert_offence("angle", public, HEADER, '#include "accel_transport/status.hpp"')
 
+    def test_one_public_header_includes_asio(self):
+        for_asio = "include/accel_transport/coro/asio.hpp"
+        self.assert_clean(for_asio, HEADER, "#include <asio/post.hpp>", "#include <boost/asio/post.hpp>")
+        self.assert_offence("public header", for_asio, HEADER, "#include <boost/beast.hpp>")
+        self.assert_offence("public header", "include/accel_transport/coro.hpp", HEADER, "#include <asio/post.hpp>")
+        self.assert_offence("Asio", "include/accel_transport/coro.hpp", HEADER,
+                            "#include <accel_transport/coro/asio.hpp>")
+
     def test_only_src_cuda_includes_cuda(self):
         self.assert_offence("CUDA", "src/core/a.hpp", HEADER, "#include <cuda_runtime.h>")
         self.assert_clean("src/cuda/a.cpp", "#include <cuda_runtime.h>")

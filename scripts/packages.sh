@@ -11,7 +11,7 @@ declare -A package_use=(
     [ibverbs-utils]="stock programs: ibv_rc_pingpong" [perftest]="run on softnic" [ucx-utils]="run on softnic"
     [qperf]="run on softnic" [libfabric-bin]="run on softnic" [openmpi-bin]="run on softnic"
     [libgloo-dev]="run on softnic"
-    [libasio-dev]="an example with Asio" [libboost-dev]="the HTTP door" [libgrpc++-dev]="the gRPC door"
+    [libasio-dev]="an example and tests with Asio" [libboost-dev]="the HTTP door" [libgrpc++-dev]="the gRPC door"
     [zlib1g-dev]="compressed bodies at the doors"
     [curl]="tests of the doors" [openssl]="their certificates" [apache2-utils]="run at the doors: ab"
     [wrk]="run at the doors" [nginx-light]="a peer in benchmarks of doors and gateway"

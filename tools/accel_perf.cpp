@@ -35,28 +35,11 @@ constexpr const char* about_open_loops =
     "sent\n"
     "is reported separately; --poll busy sends them on time to the microsecond, with one core per client.";
 
-std::string check_size(const std::string& text) {
-    return accel::report::parse_size(text) ? std::string{}
-                                           : "'" + text + "' is not a valid size: write 4096, 64K or 1M";
-}
-
-std::string check_sizes(const std::string& text) {
-    return accel::report::parse_sizes(text) ? std::string{}
-                                            : "'" + text +
-                                                  "' is not a valid list of sizes: write "
-                                                  "64,4K,1M";
-}
-
 std::string check_mix(const std::string& text) {
     return accel::perf::size_mix::parse(text) ? std::string{}
                                               : "'" + text +
                                                     "' is not a valid mix of sizes: write "
                                                     "64:70,4KiB:20,1MiB:10";
-}
-
-std::string check_duration(const std::string& text) {
-    return accel::report::parse_duration(text) ? std::string{}
-                                               : "'" + text + "' is not a valid duration: write 500ms, 10s or 5m";
 }
 
 accel::poll_mode poll_of(const std::string& name) {
@@ -79,11 +62,11 @@ void add_load(CLI::App& app, settings& chosen) {
     app.add_option_function<std::string>(
            "--size", [&](const std::string& text) { chosen.sizes = *accel::report::parse_sizes(text); },
            "Bytes of a request, one size or several: 64,4K,1M (default 64)")
-        ->check(CLI::Validator(check_sizes, "SIZE,..."));
+        ->check(CLI::Validator(accel::report::check_sizes, "SIZE,..."));
     app.add_option_function<std::string>(
-           "--response-size", [&](const std::string& text) { chosen.response_bytes = accel::report::parse_size(text); },
+           "--response-size", [&](const std::string& text) { chosen.response_bytes = *accel::parse_size(text); },
            "Bytes of a response (default: same as the request)")
-        ->check(CLI::Validator(check_size, "SIZE"));
+        ->check(CLI::Validator(accel::report::check_size, "SIZE"));
     app.add_option_function<std::string>(
            "--sizes", [&](const std::string& text) { chosen.mix = accel::perf::size_mix::parse(text); },
            "Requests of several sizes in one measurement, with weights: 64:70,4KiB:20,1MiB:10")
@@ -93,9 +76,9 @@ void add_load(CLI::App& app, settings& chosen) {
                    "Calls of each size, of all clients together (default 10000, at most 4 GiB)")
         ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1'000'000'000}));
     app.add_option_function<std::string>(
-           "--duration", [&](const std::string& text) { chosen.duration = accel::report::parse_duration(text); },
+           "--duration", [&](const std::string& text) { chosen.duration = *accel::report::parse_duration(text); },
            "How long to send calls of each size; with --count, until either limit")
-        ->check(CLI::Validator(check_duration, "TIME"));
+        ->check(CLI::Validator(accel::report::check_duration, "TIME"));
     app.add_option("--warm-up", chosen.warm_up,
                    "Calls of each client before the measurement (default count / 10, at most 1000)");
     app.add_option("--depth", chosen.depth, "Calls in flight of each client (default 1; 64 with --rate)")

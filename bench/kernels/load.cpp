@@ -36,22 +36,22 @@ void add(timeline& sum, const timeline& one) {
 class client {
   public:
     explicit client(channel through, std::size_t payload_bytes) : channel_(std::move(through)), bytes_(payload_bytes) {
-        call_view call;
-        if (channel_.begin(call) != status::ok) return;
-        for (std::size_t at = 0; at < bytes_; ++at) call.request[at] = static_cast<std::byte>(at * 131 + at / 251);
-        rest_ = sum_of(call.request.first(bytes_)) - sum_of(call.request.first(8));
-        (void)channel_.release(call.id);
+        const auto call = channel_.begin();
+        if (!call) return;
+        for (std::size_t at = 0; at < bytes_; ++at) call->request[at] = static_cast<std::byte>(at * 131 + at / 251);
+        rest_ = sum_of(call->request.first(bytes_)) - sum_of(call->request.first(8));
+        (void)channel_.release(call->id);
     }
     [[nodiscard]] bool call(std::uint64_t number, completion& out) {
-        call_view call;
-        if (channel_.begin(call) != status::ok) return false;
-        std::memcpy(call.request.data(), &number, sizeof number);
-        if (channel_.submit(call.id, bytes_) != status::ok) return false;
+        const auto call = channel_.begin();
+        if (!call) return false;
+        std::memcpy(call->request.data(), &number, sizeof number);
+        if (channel_.submit(call->id, bytes_) != status::ok) return false;
         if (channel_.wait({&out, 1}, std::chrono::seconds{30}) != 1) return false;
         std::uint64_t sum = 0;
         const bool answered = out.status == status::ok && out.response.size() == answer_bytes;
         if (answered) std::memcpy(&sum, out.response.data(), sizeof sum);
-        (void)channel_.release(out.id);
+        out.release();
         return answered && sum == rest_ + number;
     }
 

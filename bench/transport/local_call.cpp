@@ -20,16 +20,17 @@ void answer(accel::exchange request) {
 }
 
 bool call_once(accel::channel& channel, accel::server& server, std::span<accel::completion> done) {
-    accel::call_view call;
-    if (channel.begin(call) != accel::status::ok) return false;
-    if (channel.submit(call.id, size_bytes) != accel::status::ok) return false;
+    const auto call = channel.begin();
+    if (!call) return false;
+    if (channel.submit(call->id, size_bytes) != accel::status::ok) return false;
     std::size_t count = 0;
     for (int patience = 0; count == 0 && patience < 1'000'000; ++patience) {
         server.poll();
         count = channel.poll(done);
     }
     if (count != 1 || done[0].status != accel::status::ok || done[0].response.size() != size_bytes) return false;
-    return channel.release(done[0].id) == accel::status::ok;
+    done[0].release();
+    return true;
 }
 
 int fail(const char* why) {

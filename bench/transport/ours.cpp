@@ -24,15 +24,15 @@ class channel_echo final : public echo {
             if (!start()) return false;
         if (to_.wait(done_, std::chrono::seconds{10}) != 1) return false;
         const bool answered = done_[0].status == status::ok && done_[0].response.size() == size_bytes_;
-        to_.release(done_[0].id);
+        done_[0].release();
         --started_;
         return answered && (in_flight_ == 1 || restart());
     }
 
   private:
     bool start() {
-        call_view call;
-        return to_.begin(call) == status::ok && to_.submit(call.id, size_bytes_) == status::ok;
+        const auto call = to_.begin();
+        return call && to_.submit(call->id, size_bytes_) == status::ok;
     }
     bool restart() {
         ++started_;

@@ -73,15 +73,15 @@ int measure(const plan& of) {
     std::vector<double> submits;
     std::vector<double> answers;
     for (std::size_t i = 0; i <= of.rounds; ++i) {
-        call_view call;
-        if (to.begin(call) != status::ok) return 1;
+        const auto call = to.begin();
+        if (!call) return 1;
         const auto start = clock_type::now();
-        if (to.submit(call.id, list) != status::ok) return 1;
+        if (to.submit(call->id, list) != status::ok) return 1;
         const auto submitted = clock_type::now();
         completion c;
         if (to.wait({&c, 1}, std::chrono::minutes{1}) != 1 || c.status != status::ok) return 1;
         const auto answered = clock_type::now();
-        to.release(c.id);
+        c.release();
         if (i == 0) continue;  // registers memory
         submits.push_back(milliseconds(submitted - start));
         answers.push_back(milliseconds(answered - start));

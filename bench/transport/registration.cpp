@@ -54,10 +54,10 @@ class lender {
     [[nodiscard]] std::optional<double> lend(std::span<const slice> all) {
         double taken = 0;
         for (const slice& each : all) {
-            call_view call;
-            if (to_.begin(call) != status::ok) return std::nullopt;
+            const auto call = to_.begin();
+            if (!call) return std::nullopt;
             status sent = status::ok;
-            taken += microseconds_of([&] { sent = to_.submit(call.id, each); });
+            taken += microseconds_of([&] { sent = to_.submit(call->id, each); });
             if (sent != status::ok || !finish()) return std::nullopt;
         }
         return taken;
@@ -73,7 +73,7 @@ class lender {
             service_.poll();
             if (clock::now() > until) return false;
         }
-        return done[0].status == status::ok && to_.release(done[0].id) == status::ok;
+        return done[0].status == status::ok;
     }
 
     context context_;

@@ -55,9 +55,9 @@ bool many(accel::bench::verbs_link& client, accel::bench::verbs_link& server, lo
 }
 
 bool round_trip(accel::channel& channel, accel::server& server, std::span<accel::completion> done) {
-    accel::call_view call;
-    if (channel.begin(call) != accel::status::ok) return false;
-    if (channel.submit(call.id, payload_bytes) != accel::status::ok) return false;
+    const auto call = channel.begin();
+    if (!call) return false;
+    if (channel.submit(call->id, payload_bytes) != accel::status::ok) return false;
     std::size_t count = 0;
     for (int tries = 0; count == 0 && tries < patience; ++tries) {
         drive_device();
@@ -66,7 +66,8 @@ bool round_trip(accel::channel& channel, accel::server& server, std::span<accel:
         count = channel.poll(done);
     }
     if (count != 1 || done[0].status != accel::status::ok || done[0].response.size() != payload_bytes) return false;
-    return channel.release(done[0].id) == accel::status::ok;
+    done[0].release();
+    return true;
 }
 
 bool many(accel::channel& channel, accel::server& server, long count) {

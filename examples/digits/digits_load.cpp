@@ -53,9 +53,9 @@ result<client> make_client(context& ctx, const load_options& options, std::size_
 
 /// Sends one request and takes its answer. False, with the reason in `failure`, where that did not go well.
 bool ask(client& self, std::size_t which) {
-    call_view call;
-    status now = self.to.begin(call);
-    if (now == status::ok) now = self.to.submit(call.id, self.inputs.request(which));
+    const auto call = self.to.begin();
+    status now = call.code();
+    if (now == status::ok) now = self.to.submit(call->id, self.inputs.request(which));
     std::array<completion, 1> done;
     if (now == status::ok && self.to.wait(done, std::chrono::seconds{30}) == 0) now = status::timed_out;
     if (now != status::ok) {
@@ -76,7 +76,7 @@ bool ask(client& self, std::size_t which) {
     } else if (self.failure.empty()) {
         self.failure = failure_text(done[0]);
     }
-    self.to.release(done[0].id);
+    done[0].release();
     return answered;
 }
 

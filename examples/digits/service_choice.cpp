@@ -27,8 +27,7 @@ result<void> try_gpu(context& ctx, memory_kind memory) {
 template <class Service>
 result<handler> handler_of(result<Service> loaded) {
     if (!loaded) return loaded.error();
-    const auto service = std::make_shared<Service>(std::move(loaded).value());
-    return handler{[service](exchange request) { service->serve(std::move(request)); }};
+    return handler{[service = std::move(*loaded)](exchange request) mutable { service.serve(std::move(request)); }};
 }
 
 }  // namespace

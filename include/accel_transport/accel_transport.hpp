@@ -8,13 +8,16 @@
 #include <accel_transport/completion.hpp>
 #include <accel_transport/config.hpp>
 #include <accel_transport/context.hpp>
+#include <accel_transport/function.hpp>
 #include <accel_transport/log.hpp>
 #include <accel_transport/memory.hpp>
 #include <accel_transport/metrics.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/server.hpp>
+#include <accel_transport/shared_channel.hpp>
 #include <accel_transport/status.hpp>
 #include <accel_transport/target.hpp>
 #include <accel_transport/tensor.hpp>
+#include <accel_transport/tensor_view.hpp>
 #include <accel_transport/timeline.hpp>
 #include <accel_transport/trace.hpp>

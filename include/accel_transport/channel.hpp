@@ -18,16 +18,16 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace accel {
 
 namespace core {
 class channel_core;
-class pool_state;
 }  // namespace core
 
-/// A begun call: its id, and room for its request, to be written in place.
-/// Borrows a slot of the channel until `release`.
+/// A begun call: its id, and room for its request, to be written in place. Borrows a slot of the channel until
+/// `release`, or until the call's completion releases it.
 struct call_view {
     call_id id;
     std::span<std::byte> request;
@@ -80,24 +80,27 @@ struct submit_options {
 /// The options of most calls. A shared object costs less than a new one for each call.
 inline constexpr submit_options usual_options{};
 
-/// The response of a blocking `channel::call`. Owns its slot; move-only; must not outlive the channel.
-class ACCEL_API response {
+/// A response that is read part by part, from `channel::call_parts`. Move-only; must not outlive the channel.
+/// Destroying it before the end of the call cancels the call, and waits for memory lent as `response_into`.
+class ACCEL_API response_parts {
   public:
-    response(response&&) noexcept;
-    response& operator=(response&&) noexcept;
-    ~response();
+    response_parts(response_parts&& other) noexcept;
+    response_parts& operator=(response_parts&& other) noexcept;
+    ~response_parts();
 
-    [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return content_.response; }
-    /// As `channel::tensors`.
-    [[nodiscard]] status tensors(std::span<tensor> out, std::size_t& count) const noexcept;
-    [[nodiscard]] const accel::timeline& timeline() const noexcept { return content_.timeline; }
+    /// Waits up to `timeout` for the next part; the last completion has no `more`. A failure of the call is an error
+    /// with the handler's text, and ends the parts. Destroying a part lets the server send another one. Completions of
+    /// other calls stay queued for `poll`; do not take this call's with `poll` or `wait`.
+    /// `again`: nothing came within `timeout`; the call goes on.
+    /// `invalid_state`: the call has ended, and its end was given.
+    [[nodiscard]] result<completion> next(std::chrono::nanoseconds timeout);
 
   private:
     friend class channel;
-    response(core::channel_core* owner, const completion& content) noexcept;
+    response_parts(core::channel_core* owner, call_id call) noexcept : owner_(owner), call_(call) {}
     void reset() noexcept;
     core::channel_core* owner_ = nullptr;
-    completion content_;
+    call_id call_;
 };
 
 /// Counters of a channel since it was opened.
@@ -117,9 +120,10 @@ enum class channel_event : std::uint8_t {
 };
 
 /// The client's end of one connection to a server. Move-only. Belongs to one thread at a time.
-/// The steps of a call: begin → (write the request) → submit → poll or wait → (read the response) → release.
-/// begin, submit, cancel, poll and release neither block, allocate, lock nor log, except where a function says so.
-/// In a child of fork(), the parent's channel returns `invalid_state`, completes no call and ends without effect.
+/// The steps of a call: begin → (write the request) → submit → poll or wait → (read the response, destroy the
+/// completion). begin, submit, cancel, poll and release neither block, allocate, lock nor log, except where a function
+/// says so. In a child of fork(), the parent's channel returns `invalid_state`, completes no call and ends without
+/// effect.
 class ACCEL_API channel {
   public:
     /// Connects to `scheme://host:port?key=value…` within `connect_timeout`. Of several hosts (`tcp://a:1,b:2`), takes
@@ -134,16 +138,25 @@ class ACCEL_API channel {
 
     /// The target with this name, for any number of requests over any channel to this server, also after a reconnect.
     /// Asks the server: waits up to `connect_timeout`, and may allocate.
-    /// `not_found`: the server has no such target.
+    /// `not_found`: the server has no such target; the error names those that it has, the one with the nearest
+    /// spelling first.
     /// `invalid_argument`: not a valid name (`is_target_name`).
     [[nodiscard]] result<target> resolve(std::string_view name);
+    /// The names of the server's targets, in alphabetical order: at most `max_targets`. Asks the server as `resolve`
+    /// does. A name that is added or removed meanwhile may be missing.
+    [[nodiscard]] result<std::vector<std::string>> targets();
+    /// Whether the server serves this target, or (empty name) serves at all. Asks the server as `resolve` does, beside
+    /// all calls and without a handler. A draining server is `not_serving`.
+    /// `closed`, `peer_lost`: the channel has no server.
+    /// `invalid_argument`: not a valid name.
+    [[nodiscard]] result<health_state> health(std::string_view name = {});
 
     /// Takes a free slot. If none is free, or the server is lost, `begin` first does the work of `poll` without
     /// returning completions, so a program that only uses `call` also reconnects and takes late answers.
-    /// `again`: no slot is free; poll, and release some calls.
+    /// `again`: no slot is free; poll, and destroy completions.
     /// `closed`: this end was closed, or the server is draining or has stopped.
     /// `peer_lost`: the server is lost.
-    [[nodiscard]] status begin(call_view& out) noexcept;
+    [[nodiscard]] result<call_view, status> begin() noexcept;
 
     /// Sends the first `length` bytes of the slot's request room. Unless `submit` returns `ok`, the call stays begun.
     /// If the transport has no room now, the call waits for room, before later calls and until its deadline at most:
@@ -176,30 +189,29 @@ class ACCEL_API channel {
     /// has arrived. The server is notified, so that its handler may stop early.
     [[nodiscard]] status cancel(call_id id) noexcept;
 
-    /// Takes up to `out.size()` completions and returns their number. Never blocks.
+    /// Releases what earlier polls have left in `out`. Then takes up to `out.size()` completions and returns their
+    /// number. Never blocks.
     [[nodiscard]] std::size_t poll(std::span<completion> out) noexcept;
 
     /// Like `poll`, but waits up to `timeout` for the first completion. Returns 0 only after `timeout`, or when nothing
     /// is in flight on a closed or lost channel.
     [[nodiscard]] std::size_t wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept;
 
-    /// The tensors that the response describes, in the header or in a table. All are within `c.response`, and valid
-    /// until `release`.
-    /// `not_found`: the response describes none.
-    /// `protocol_error`: the description is malformed.
-    /// `message_too_large`: `out` has room for fewer than `count`.
-    /// `unsupported`: the response is in GPU memory or in `response_ranges`, which this function cannot read.
-    /// `invalid_state`: `c` is not a response.
-    [[nodiscard]] status tensors(const completion& c, std::span<tensor> out, std::size_t& count) const noexcept;
-
-    /// Releases a completed call (or a begun call that was never submitted) and its slot. Releasing a part lets the
-    /// server send another one. `invalid_state`: a stale id.
+    /// Releases a begun call that was never submitted, or a detached completion. `invalid_state`: a stale id.
     status release(call_id id) noexcept;
 
     /// A blocking call: copies `request` into a slot and waits for the response. A failure from the server is an
     /// `error` with the handler's text. Completions of other calls stay queued for `poll`.
-    [[nodiscard]] result<response> call(std::span<const std::byte> request,
-                                        const submit_options& options = usual_options);
+    [[nodiscard]] result<completion> call(std::span<const std::byte> request,
+                                          const submit_options& options = usual_options);
+
+    /// The same for a response in parts, of which up to `options.parts` are unread: copies and sends `request`, and
+    /// waits for nothing. `invalid_argument`: `options.parts` is 0, or more than the channel has slots for.
+    [[nodiscard]] result<response_parts> call_parts(std::span<const std::byte> request, const submit_options& options);
+
+    /// Why the last `begin`, `submit`, `cancel` or `release` that failed on this channel did so, for people: which
+    /// option was wrong, say. A text in static storage; empty before the first failure. Success does not change it.
+    [[nodiscard]] std::string_view last_error() const noexcept;
 
     /// A descriptor for an epoll loop: becomes readable when `poll` has something to do. It may become readable once
     /// more, with nothing to do, after a call with a deadline has ended early.
@@ -229,9 +241,7 @@ class ACCEL_API channel {
     void close() noexcept;
 
   private:
-    friend class core::pool_state;
     explicit channel(std::unique_ptr<core::channel_core> core) noexcept;
-    [[nodiscard]] result<response> call(std::span<const std::byte> request, const submit_options& options, bool& sent);
     std::unique_ptr<core::channel_core> core_;
 };
 

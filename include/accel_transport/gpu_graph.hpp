@@ -2,13 +2,13 @@
 #pragma once
 
 #include <accel_transport/config.hpp>
+#include <accel_transport/function.hpp>
 #include <accel_transport/gpu_service.hpp>
 #include <accel_transport/status.hpp>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 
 struct CUstream_st;
@@ -63,7 +63,7 @@ class ACCEL_API gpu_graph {
     /// Puts the work of one iteration on the stream: kernels, copies and memsets within the GPU, nothing that waits or
     /// allocates. Called once per instance, before any instance runs. What the work uses must stay valid until all
     /// instances have ended. The recording is the same for fewer requests than `batch`.
-    using recorder = std::function<result<void>(CUstream_st* stream, const device::graph_iteration& iteration)>;
+    using recorder = shared_function<result<void>(CUstream_st* stream, const device::graph_iteration& iteration)>;
 
     /// Records and starts. The memory of `service` must be on a GPU. May block.
     /// `invalid_argument`, `unsupported`: the recorded work or this driver is not suitable; the message says why.

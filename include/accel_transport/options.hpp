@@ -1,14 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/config.hpp>
 #include <accel_transport/memory.hpp>
+#include <accel_transport/status.hpp>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace accel {
+
+/// Reads bytes as options in URIs write them: "4096", "64KiB", "1.5GiB". The units are K, M, G and T, powers of 1024,
+/// with or without "iB". `invalid_argument` with a sentence for other text, for more than `std::size_t` holds, and for
+/// a fraction of a byte.
+[[nodiscard]] ACCEL_API result<std::size_t> parse_size(std::string_view text);
+/// Reads a duration likewise: "20us", "500ms", "1.5s". The units are ns, us, ms, s, m (minutes) and h; there is no
+/// default. Not negative.
+[[nodiscard]] ACCEL_API result<std::chrono::nanoseconds> parse_duration(std::string_view text);
 
 /// How a thread waits: spin forever, spin for `spin` and then sleep, or sleep at once.
 enum class poll_mode : std::uint8_t { busy, adaptive, block };
@@ -58,7 +69,7 @@ struct bit_rate {
 };
 
 /// Options of a channel. Each field is also a URI key of the same name; the URI overrides the code.
-/// Durations in URIs take a unit: 500ms, 2s, 20us. Sizes take K, M, G: 64K, 1M.
+/// URIs write durations and sizes as `parse_duration` and `parse_size` read them: 500ms, 64KiB.
 struct channel_options {
     std::uint32_t slots = 8;               ///< most calls in flight; 1 to 65,536
     std::size_t request_bytes = 1 << 20;   ///< longest request; at most 1 GiB

@@ -3,6 +3,7 @@
 
 #include <accel_transport/config.hpp>
 #include <accel_transport/context.hpp>
+#include <accel_transport/function.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
 #include <accel_transport/target.hpp>
@@ -14,7 +15,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -65,30 +65,34 @@ class ACCEL_API exchange {
     /// `unsupported`: the request is not in a slot on the host (over `local`, on a GPU, and over `zmq` from 1 KiB on);
     /// copy it.
     /// `out_of_memory`.
-    [[nodiscard]] status request_slice(slice& out) const noexcept;
+    [[nodiscard]] result<slice, status> request_slice() const noexcept;
     /// `response()` likewise, for `submit_options::response_into`; `reply(length)` then answers with what has arrived.
     /// For that, the other server gets write access to all response slots of this session (rdma, gdr, gpu).
-    [[nodiscard]] status response_slice(slice& out) const noexcept;
-    /// The tensors that the request describes, in the header or in a table. All are within `request()`.
+    [[nodiscard]] result<slice, status> response_slice() const noexcept;
+    /// The tensors that the request describes, in the header or in a table. They are at the start of `room`, and all
+    /// are within `request()`. Room for `max_tensors` is always enough.
     /// `not_found`: the request describes none.
     /// `protocol_error`: the description is malformed.
-    /// `message_too_large`: `out` has room for fewer than `count`.
+    /// `message_too_large`: the request describes more than `room` holds.
     /// `unsupported`: the request is in GPU memory, which this function cannot read.
     /// `peer_lost`: the client has disconnected.
-    [[nodiscard]] status tensors(std::span<tensor> out, std::size_t& count) const noexcept;
+    [[nodiscard]] result<std::span<tensor>, status> tensors(std::span<tensor> room) const noexcept;
     [[nodiscard]] std::uint64_t trace_id() const noexcept;
     /// The trace of the request, as the parent of the handler's own spans.
     /// `not_found`: the request names none.
     /// `protocol_error`: the client sent an invalid trace, or has overwritten it.
     /// `peer_lost`: the client has disconnected.
-    [[nodiscard]] status trace(trace_context& out) const noexcept;
-    /// Copies the request's W3C Baggage to `out` and sets `length`. The bytes come from an untrusted peer. Room for
-    /// `max_baggage_bytes` is always enough.
+    [[nodiscard]] result<trace_context, status> trace() const noexcept;
+    /// Copies the request's W3C Baggage to the start of `room` and returns it. The bytes come from an untrusted peer.
+    /// Room for `max_baggage_bytes` is always enough.
     /// `not_found`: the request has none.
-    /// `message_too_large`: `out` has room for fewer than `length`.
+    /// `message_too_large`: the request has more bytes than `room`.
     /// `protocol_error`: the client's header extensions are malformed.
     /// `peer_lost`: the client has disconnected.
-    [[nodiscard]] status baggage(std::span<char> out, std::size_t& length) const noexcept;
+    [[nodiscard]] result<std::string_view, status> baggage(std::span<char> room) const noexcept;
+    /// The name of the target that the request asked for; empty: none. Valid until the answer, also if the target is
+    /// removed meanwhile.
+    [[nodiscard]] std::string_view target() const noexcept;
     [[nodiscard]] std::uint64_t session_id() const noexcept;
     [[nodiscard]] std::string_view scheme() const noexcept;
     /// The caller: the client's public key ("ed25519:…"), or its certificate's first DNS name, or else the common name.
@@ -114,7 +118,7 @@ class ACCEL_API exchange {
     /// Adds `duration` to a stage of the timeline that travels back to the client.
     void record(stage what, std::chrono::nanoseconds duration) noexcept;
 
-    /// Describes the tensors of the response, before `reply(length)`, for `channel::tensors`. Travels and fails like
+    /// Describes the tensors of the response, before `reply(length)`, for `completion::tensors`. Travels and fails like
     /// `submit_options::tensors`. Also fails with `message_too_large`, and with `peer_lost`: the client has
     /// disconnected.
     [[nodiscard]] status describe(std::size_t length, std::span<const tensor> list) noexcept;
@@ -126,6 +130,10 @@ class ACCEL_API exchange {
     /// Room for the next part, to be written in place: on the host, over `gdr` on the GPU. Empty if the client has its
     /// maximum of unread parts, or takes no parts. Does not change until `send`.
     [[nodiscard]] std::span<std::byte> part() noexcept;
+    /// The same, but waits up to `timeout` for room, the end of the call, or its client's end; `send` says which. Does
+    /// not wait on the thread that serves the client, in its handler or with `workers = 0`: room would not arrive
+    /// meanwhile. Allocates if it waits, and starts the thread of `stop_token`. Not while an `await_part` is pending.
+    [[nodiscard]] std::span<std::byte> part(std::chrono::nanoseconds timeout) noexcept;
     /// Sends the first `length` bytes of the last `part()`; the response continues. Waits for nothing, not even for
     /// `stream()`.
     /// `again`: the last `part()` was empty.
@@ -135,6 +143,12 @@ class ACCEL_API exchange {
     [[nodiscard]] status send(std::size_t length) noexcept;
     /// The same with a copy of `bytes`, which are on the host.
     [[nodiscard]] status send(std::span<const std::byte> bytes) noexcept;
+    /// The same, but waits for room as `part(timeout)` does. Unless it returns `ok`, nothing was sent.
+    /// `timed_out`: no room came within `timeout`.
+    /// `cancelled`: the call was cancelled, or its deadline has passed.
+    /// `peer_lost`: the client has disconnected.
+    /// `again`: there is no room, and this thread serves the client; or no memory is left to wait with.
+    [[nodiscard]] status send(std::span<const std::byte> bytes, std::chrono::nanoseconds timeout) noexcept;
     /// True: there is room for a part, or there never will be; `who` is not called. False: `who` is called once, when
     /// there is room, the client has disconnected, or the exchange is answered; `who` must live until then. At most one
     /// waiter at a time. Watch `stop_token` as well: a client that has cancelled frees no room.
@@ -174,10 +188,10 @@ class stage_timer {
     std::chrono::steady_clock::time_point start_;
 };
 
-/// Called on a worker's thread, once per request, in order of arrival. If it throws before answering, the answer is
-/// `application_error` with the exception's text, which is also logged. A handler may stop or destroy its own server,
-/// which then ends once its handlers have returned.
-using handler = std::function<void(exchange)>;
+/// Called on a worker's thread, once per request, in order of arrival; several workers call it at once. May be
+/// move-only. If it throws before answering, the answer is `application_error` with the exception's text, which is also
+/// logged. A handler may stop or destroy its own server, which then ends once its handlers have returned.
+using handler = shared_function<void(exchange)>;
 
 /// The handlers of a server with targets. Requests for any other target get `not_found`.
 struct service_table {
@@ -213,12 +227,17 @@ struct server_statistics {
 /// handler must call exec or _exit there.
 class ACCEL_API server {
   public:
-    /// Listens on all URIs (`scheme://host:port?key=value…`; port 0: any free port), or fails. May block.
+    /// Listens on a URI (`scheme://host:port?key=value…`; port 0: any free port), or fails. May block.
+    [[nodiscard]] static result<server> listen(context& ctx, std::string_view uri, handler service,
+                                               const server_options& options = {});
+    /// The same on all of these URIs, or on none.
     [[nodiscard]] static result<server> listen(context& ctx, std::span<const std::string> uris, handler service,
                                                const server_options& options = {});
     [[nodiscard]] static result<server> listen(context& ctx, std::initializer_list<std::string_view> uris,
                                                handler service, const server_options& options = {});
     /// The same with a handler for each target.
+    [[nodiscard]] static result<server> listen(context& ctx, std::string_view uri, const service_table& services,
+                                               const server_options& options = {});
     [[nodiscard]] static result<server> listen(context& ctx, std::span<const std::string> uris,
                                                const service_table& services, const server_options& options = {});
     [[nodiscard]] static result<server> listen(context& ctx, std::initializer_list<std::string_view> uris,
@@ -228,7 +247,9 @@ class ACCEL_API server {
     /// As `stop()`.
     ~server();
 
-    /// The endpoints for clients, one per URI, with the real ports, without keys and options.
+    /// One for each URI, for `channel::connect` as they are: with the real ports, and with loopback in place of `*`,
+    /// `0.0.0.0` and `[::]`, for clients on this machine (others use its name). Without options: a client brings its
+    /// own keys, or `insecure`, in `channel_options::security`.
     [[nodiscard]] std::vector<std::string> endpoints() const;
     [[nodiscard]] server_statistics statistics() const;
 
@@ -236,6 +257,22 @@ class ACCEL_API server {
     /// was removed loses its sessions within a second and is refused from then on. On failure the loaded keys stay in
     /// use.
     [[nodiscard]] result<void> reload_keys();
+
+    /// Adds a target while the server serves: requests that arrive from now on find it. Any thread, also a handler's;
+    /// waits for no request. The server may have begun with one handler, which still serves requests without a target.
+    /// `invalid_argument`: not a valid name, no handler, a name or number that the server already has, or more than
+    /// `max_targets`.
+    /// `closed`: the server has stopped.
+    [[nodiscard]] result<void> add_target(std::string_view name, handler service);
+    /// Removes a target likewise. Requests that its handler has are still answered; later ones get `not_found`. The
+    /// handler is destroyed once no request uses it, perhaps on a worker's thread. The same name may be added again,
+    /// as a new target with the old number.
+    /// `not_found`.
+    [[nodiscard]] result<void> remove_target(std::string_view name);
+    /// Sets what `channel::health` says of this target, or (empty name) of the whole server; at first, and after a
+    /// target was added again, that is `serving`. Requests are served as before. Any thread. `not_found`: the server
+    /// has no such target.
+    [[nodiscard]] result<void> set_health(std::string_view name, health_state state);
 
     /// Only with `workers = 0`: serves what is ready and returns the number of events. One thread at a time.
     std::size_t poll() noexcept;

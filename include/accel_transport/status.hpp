@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 
@@ -51,13 +52,16 @@ struct error {
 namespace detail {
 /// Prints the error and ends the process, in every build: the program read the value of a failed result.
 [[noreturn]] ACCEL_API void end_with(const error& failure) noexcept;
+[[noreturn]] ACCEL_API void end_with(status failure) noexcept;
 /// Ends the process likewise: the program read the error of a successful result.
 [[noreturn]] ACCEL_API void end_with_value() noexcept;
 }  // namespace detail
 
-/// A value or an `error`; both convert implicitly. Control path only: the data path returns `status` by value.
-template <class Value>
+/// A value or an `Error`; both convert implicitly. `Error` is `accel::error`, or on the data path `status`.
+template <class Value, class Error = error>
 class [[nodiscard]] result {
+    static_assert(std::is_same_v<Error, accel::error>, "the error of a result is accel::error or accel::status");
+
   public:
     // NOLINTBEGIN(google-explicit-constructor)
     result(Value value) : content_(std::in_place_index<0>, std::move(value)) {}
@@ -69,11 +73,13 @@ class [[nodiscard]] result {
 
     /// The value. If there is an error instead: prints the error and ends the process.
     [[nodiscard]] Value& value() & noexcept { return *checked(); }
-    [[nodiscard]] const Value& value() const& noexcept { return *const_cast<result*>(this)->checked(); }
+    [[nodiscard]] const Value& value() const& noexcept { return *checked(); }
     [[nodiscard]] Value&& value() && noexcept { return std::move(*checked()); }
     Value& operator*() & noexcept { return *checked(); }
+    const Value& operator*() const& noexcept { return *checked(); }
     Value&& operator*() && noexcept { return std::move(*checked()); }
     Value* operator->() noexcept { return checked(); }
+    const Value* operator->() const noexcept { return checked(); }
 
     /// The error. If there is a value instead: ends the process with a message.
     [[nodiscard]] const accel::error& error() const noexcept {
@@ -83,11 +89,55 @@ class [[nodiscard]] result {
     [[nodiscard]] status code() const noexcept { return ok() ? status::ok : error().code; }
 
   private:
-    Value* checked() noexcept {
+    const Value* checked() const noexcept {
         if (!ok()) detail::end_with(error());
         return std::get_if<0>(&content_);
     }
+    Value* checked() noexcept { return const_cast<Value*>(std::as_const(*this).checked()); }
     std::variant<Value, accel::error> content_;
+};
+
+/// A value, or the `status` of a failure without a text: takes no memory and is as trivial to copy as its value.
+template <class Value>
+class [[nodiscard]] result<Value, status> {
+    static_assert(std::is_trivially_copyable_v<Value>);
+
+  public:
+    // NOLINTBEGIN(google-explicit-constructor)
+    result(const Value& value) noexcept : value_(value) {}
+    /// `failure` is not `ok`.
+    result(status failure) noexcept : code_(failure) {}
+    // NOLINTEND(google-explicit-constructor)
+
+    [[nodiscard]] bool ok() const noexcept { return code_ == status::ok; }
+    explicit operator bool() const noexcept { return ok(); }
+
+    /// The value. After a failure: prints the status and ends the process.
+    [[nodiscard]] Value& value() & noexcept { return *checked(); }
+    [[nodiscard]] const Value& value() const& noexcept { return *checked(); }
+    [[nodiscard]] Value value() && noexcept { return *checked(); }
+    Value& operator*() & noexcept { return *checked(); }
+    const Value& operator*() const& noexcept { return *checked(); }
+    Value operator*() && noexcept { return *checked(); }
+    Value* operator->() noexcept { return checked(); }
+    const Value* operator->() const noexcept { return checked(); }
+
+    /// The failure. If there is a value instead: ends the process with a message.
+    [[nodiscard]] status error() const noexcept {
+        if (ok()) detail::end_with_value();
+        return code_;
+    }
+    [[nodiscard]] status code() const noexcept { return code_; }
+
+  private:
+    const Value* checked() const noexcept {
+        if (!ok()) detail::end_with(code_);
+        return &value_;
+    }
+    Value* checked() noexcept { return const_cast<Value*>(std::as_const(*this).checked()); }
+
+    Value value_{};
+    status code_ = status::ok;
 };
 
 /// Success or an `error`.

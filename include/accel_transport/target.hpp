@@ -17,6 +17,13 @@ struct target {
     ACCEL_HOST_DEVICE friend constexpr bool operator==(target a, target b) noexcept { return a.number == b.number; }
 };
 
+/// Whether a server, or one of its targets, should be sent requests. The values are those of gRPC's health protocol.
+enum class health_state : std::uint8_t {
+    unknown = 0,      ///< the server has no such target, or its owner does not know
+    serving = 1,      ///< the state of a target until somebody sets another
+    not_serving = 2,  ///< set by its owner; or the server drains
+};
+
 inline constexpr std::size_t max_target_bytes = 64;  ///< longest name
 inline constexpr std::size_t max_targets = 1024;     ///< per server
 

@@ -10,10 +10,10 @@
 #include <type_traits>
 
 /// Types, shapes and places of the tensors in a payload (docs/tensors.md). A message describes its own tensors:
-/// `submit_options::tensors` and `exchange::describe` write the description, `exchange::tensors` and `channel::tensors`
-/// read it. If the description does not fit into the header, it is a table at the start of the payload. The functions
-/// below write and read that table. They work on the bytes alone; kernels use the overloads with pointers. The caller
-/// must be able to reach the bytes: for a payload on a GPU, only kernels can.
+/// `submit_options::tensors` and `exchange::describe` write the description, `exchange::tensors` and
+/// `completion::tensors` read it. If the description does not fit into the header, it is a table at the start of the
+/// payload. The functions below write and read that table. They work on the bytes alone; kernels use the overloads with
+/// pointers. The caller must be able to reach the bytes: for a payload on a GPU, only kernels can.
 namespace accel {
 
 /// The kind of an element, with DLPack's values. More may be added; sizes follow from `bits` and `lanes`.
@@ -190,13 +190,14 @@ inline constexpr std::uint64_t bit_limit = std::uint64_t{1} << 60;
     return describe(payload.data(), payload.size(), list.data(), static_cast<std::uint32_t>(list.size()));
 }
 
-[[nodiscard]] inline status tensors(std::span<const std::byte> payload, std::span<tensor> out,
-                                    std::size_t& count) noexcept {
-    const std::size_t room = out.size() < max_tensors ? out.size() : max_tensors;
-    std::uint32_t found = 0;
-    const status read = tensors(payload.data(), payload.size(), out.data(), static_cast<std::uint32_t>(room), found);
-    count = found;
-    return read;
+/// Returns the tensors, which are at the start of `room`. Room for `max_tensors` is always enough.
+[[nodiscard]] inline result<std::span<tensor>, status> tensors(std::span<const std::byte> payload,
+                                                               std::span<tensor> room) noexcept {
+    const std::size_t most = room.size() < max_tensors ? room.size() : max_tensors;
+    std::uint32_t count = 0;
+    const status read = tensors(payload.data(), payload.size(), room.data(), static_cast<std::uint32_t>(most), count);
+    if (read != status::ok) return read;
+    return room.first(count);
 }
 
 /// The elements of a tensor that `tensors` has read from this payload, or that `describe` has written.

@@ -218,7 +218,7 @@ void log_writer::remove(const std::shared_ptr<log_sink>& sink) noexcept {
     const std::lock_guard lock(sink->mutex);
     sink->ended = true;
     // Releases the captures of the function now, unless the function itself calls this.
-    if (!on_log_thread) sink->function = nullptr;
+    if (!on_log_thread) sink->function = {};
 }
 
 log_registration::log_registration(log_function function) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "core/quantities.hpp"
+
 #include <accel_transport/memory.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
@@ -50,10 +52,6 @@ constexpr std::string_view expected = "a whole number";
 template <>
 inline constexpr std::string_view expected<std::uint16_t> = "a port, 0 to 65535";
 template <>
-inline constexpr std::string_view expected<std::size_t> = "a size such as 4096, 64K or 1M";
-template <>
-inline constexpr std::string_view expected<std::chrono::nanoseconds> = "a duration such as 20us, 500ms or 2s";
-template <>
 inline constexpr std::string_view expected<bit_rate> = "a rate such as 200Mb/s or 25Gb/s, or 0";
 template <>
 inline constexpr std::string_view expected<bool> = "true or false";
@@ -62,11 +60,22 @@ inline constexpr std::string_view expected<std::string> = "text";
 template <>
 inline constexpr std::string_view expected<memory_kind> = "host, or a GPU such as cuda:0";
 
+/// The same for this text, which is not one; it may say what was meant.
+template <class Value>
+[[nodiscard]] std::string expected_instead(std::string_view text) {
+    if constexpr (std::is_same_v<Value, std::size_t>)
+        return expected_size(text);
+    else if constexpr (std::is_same_v<Value, std::chrono::nanoseconds>)
+        return expected_duration(text);
+    else
+        return std::string{expected<Value>};
+}
+
 template <class Options>
 struct option_key {
     std::string_view name;
     bool (*set)(Options&, std::string_view);
-    std::string_view expects;
+    std::string (*expects)(std::string_view);
 };
 
 /// The key of `part.field` of `options`, for a list.
@@ -75,7 +84,8 @@ struct option_key {
 #field,                                                                                                        \
             [](options & o,                                                                                            \
                std::string_view text) { return parse_value(text, o part.field); },                                     \
-                                                                                expected < std::remove_cvref_t <       \
+                                                                                &core::expected_instead <              \
+                                                                                    std::remove_cvref_t <              \
                                                                                     decltype(std::declval <options&>() \
                                                                                                  part.field)>>         \
     }
@@ -92,7 +102,7 @@ template <class Options, std::size_t Count>
     if (found == keys.end()) return false;
     if (found->set(options, value)) return true;
     return error{status::invalid_argument, 0,
-                 fmt::format("'{}' is not a valid value for {}: expected {}", value, name, found->expects)};
+                 fmt::format("'{}' is not a valid value for {}: expected {}", value, name, found->expects(value))};
 }
 
 template <class Options, std::size_t Count>

@@ -2,6 +2,7 @@
 #include "core/control/security.hpp"
 #include "core/option_keys.hpp"
 #include "core/protocol.hpp"
+#include "core/quantities.hpp"
 #include "core/uri.hpp"
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 #include <charconv>
 #include <chrono>
 #include <limits>
-#include <span>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,65 +21,43 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-/// A unit behind a number, and its factor.
-struct unit {
-    std::string_view name;
-    std::uint64_t factor;
-};
-
-bool parse_number(std::string_view text, std::span<const unit> units, std::uint64_t& out) {
-    std::uint64_t number = 0;
-    const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (failure != std::errc{}) return false;
-    const std::string_view suffix(end, static_cast<std::size_t>(text.data() + text.size() - end));
-    for (const unit& each : units) {
-        if (suffix != each.name) continue;
-        if (number > std::numeric_limits<std::int64_t>::max() / each.factor) return false;
-        out = number * each.factor;
-        return true;
-    }
-    return false;
-}
-
-constexpr std::array<unit, 1> plain_units{{{"", 1}}};
-constexpr std::array<unit, 4> size_units{{{"", 1}, {"K", 1U << 10}, {"M", 1U << 20}, {"G", 1U << 30}}};
 constexpr std::array<unit, 5> rate_units{
     {{"b/s", 1}, {"kb/s", 1'000}, {"Mb/s", 1'000'000}, {"Gb/s", 1'000'000'000}, {"Tb/s", 1'000'000'000'000}}};
-constexpr std::array<unit, 4> time_units{{{"ns", 1}, {"us", 1'000}, {"ms", 1'000'000}, {"s", 1'000'000'000}}};
+constexpr std::uint64_t no_limit = std::numeric_limits<std::int64_t>::max();
+
+/// Without a sign, a unit or blanks.
+template <class Number>
+bool parse_plain(std::string_view text, Number& out) {
+    const char* const end = text.data() + text.size();
+    const auto [stop, failure] = std::from_chars(text.data(), end, out);
+    return failure == std::errc{} && stop == end;
+}
 
 }  // namespace
 
 bool parse_value(std::string_view text, std::uint32_t& out) {
-    std::uint64_t value = 0;
-    if (!parse_number(text, plain_units, value) || value > std::numeric_limits<std::uint32_t>::max()) return false;
-    out = static_cast<std::uint32_t>(value);
-    return true;
+    return parse_plain(text, out);
 }
 bool parse_value(std::string_view text, std::uint16_t& out) {
-    std::uint32_t value = 0;
-    if (!parse_value(text, value) || value > std::numeric_limits<std::uint16_t>::max()) return false;
-    out = static_cast<std::uint16_t>(value);
-    return true;
+    return parse_plain(text, out);
 }
 bool parse_value(std::string_view text, int& out) {
-    const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), out);
-    return failure == std::errc{} && end == text.data() + text.size();
+    return parse_plain(text, out);
 }
 bool parse_value(std::string_view text, std::size_t& out) {
-    return parse_number(text, size_units, out);
+    auto read = parse_size(text);
+    if (read) out = *read;
+    return read.ok();
 }
 bool parse_value(std::string_view text, nanoseconds& out) {
-    std::uint64_t value = 0;
-    if (!parse_number(text, time_units, value)) return false;
-    out = nanoseconds{static_cast<std::int64_t>(value)};
-    return true;
+    auto read = parse_duration(text);
+    if (read) out = *read;
+    return read.ok();
 }
 bool parse_value(std::string_view text, bit_rate& out) {
-    if (text == "0") {
-        out = {};
-        return true;
-    }
-    return parse_number(text, rate_units, out.bits_per_second);
+    const auto read = text == "0" ? std::optional<std::uint64_t>(0) : parse_quantity(text, rate_units, no_limit);
+    if (read) out = {*read};
+    return read.has_value();
 }
 bool parse_value(std::string_view text, bool& out) {
     out = text == "true" || text == "1" || text == "on";
@@ -239,8 +218,8 @@ constexpr nanoseconds shortest_peer_timeout = std::chrono::milliseconds{20};
 
 result<channel_options> checked(channel_options options) {
     if (options.slots == 0 || options.slots > max_slots) return out_of_bounds("slots", "1 to 65536");
-    if (options.request_bytes > max_payload_bytes) return out_of_bounds("request_bytes", "at most 1G");
-    if (options.response_bytes > max_payload_bytes) return out_of_bounds("response_bytes", "at most 1G");
+    if (options.request_bytes > max_payload_bytes) return out_of_bounds("request_bytes", "at most 1GiB");
+    if (options.response_bytes > max_payload_bytes) return out_of_bounds("response_bytes", "at most 1GiB");
     if (options.peer_timeout < shortest_peer_timeout) return out_of_bounds("peer_timeout", "at least 20ms");
     for (const auto& [name, value] : {std::pair{"connect_timeout", options.connect_timeout},
                                       {"call_timeout", options.call_timeout},
@@ -261,8 +240,8 @@ result<server_options> checked(server_options options) {
     if (options.workers > 256) return out_of_bounds("workers", "0 to 256");
     if (options.max_sessions == 0) return out_of_bounds("max_sessions", "1 or more");
     if (options.max_slots == 0 || options.max_slots > max_slots) return out_of_bounds("max_slots", "1 to 65536");
-    if (options.max_request_bytes > max_payload_bytes) return out_of_bounds("max_request_bytes", "at most 1G");
-    if (options.max_response_bytes > max_payload_bytes) return out_of_bounds("max_response_bytes", "at most 1G");
+    if (options.max_request_bytes > max_payload_bytes) return out_of_bounds("max_request_bytes", "at most 1GiB");
+    if (options.max_response_bytes > max_payload_bytes) return out_of_bounds("max_response_bytes", "at most 1GiB");
     if (options.max_exchanges == 0) return out_of_bounds("max_exchanges", "1 or more");
     if (options.max_connections == 0) return out_of_bounds("max_connections", "1 or more");
     if (options.max_handshakes < 4) return out_of_bounds("max_handshakes", "4 or more");

@@ -39,6 +39,13 @@ void detail::end_with(const error& failure) noexcept {
     std::abort();
 }
 
+void detail::end_with(status failure) noexcept {
+    const std::string_view code = to_string(failure);
+    std::fprintf(stderr, "accel: value() of a result that has an error (%.*s)\n", static_cast<int>(code.size()),
+                 code.data());
+    std::abort();
+}
+
 void detail::end_with_value() noexcept {
     std::fputs("accel: error() of a result that has a value\n", stderr);
     std::abort();

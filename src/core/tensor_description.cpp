@@ -18,11 +18,11 @@ namespace {
     return magic == accel::detail::tensor_table_head::own_magic;
 }
 
-[[nodiscard]] status read_table(std::span<const std::byte> payload, bool on_host, tensor* out, std::uint32_t room,
-                                std::uint32_t& count) noexcept {
+[[nodiscard]] result<std::span<tensor>, status> read_table(std::span<const std::byte> payload, bool on_host,
+                                                           std::span<tensor> room) noexcept {
     if (!on_host) return status::unsupported;
     if (!begins_with_table(payload)) return status::not_found;
-    return tensors(payload.data(), payload.size(), out, room, count);
+    return tensors(payload, room);
 }
 
 }  // namespace
@@ -44,14 +44,15 @@ status describe_message(const described_message& message, std::span<const tensor
     return message.on_host ? describe(message.payload, list) : status::unsupported;
 }
 
-status read_description(const std::byte* header, std::uint32_t generation, std::span<const std::byte> payload,
-                        bool on_host, std::span<tensor> out, std::size_t& count) noexcept {
-    const auto room = static_cast<std::uint32_t>(std::min<std::size_t>(out.size(), max_tensors));
-    std::uint32_t found = 0;
-    status read = wire::find_tensors_before(header, generation, payload.size(), out.data(), room, found);
-    if (read == status::not_found) read = read_table(payload, on_host, out.data(), room, found);
-    count = found;
-    return read;
+result<std::span<tensor>, status> read_description(const std::byte* header, std::uint32_t generation,
+                                                   std::span<const std::byte> payload, bool on_host,
+                                                   std::span<tensor> room) noexcept {
+    const auto most = static_cast<std::uint32_t>(std::min<std::size_t>(room.size(), max_tensors));
+    std::uint32_t count = 0;
+    const status read = wire::find_tensors_before(header, generation, payload.size(), room.data(), most, count);
+    if (read == status::not_found) return read_table(payload, on_host, room);
+    if (read != status::ok) return read;
+    return room.first(count);
 }
 
 }  // namespace accel::core

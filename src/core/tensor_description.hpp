@@ -28,8 +28,8 @@ struct described_message {
 
 /// Reads the description of the message of that generation. `on_host`: its payload is. Fails as `accel::tensors`, but
 /// with `not_found`: there is none; and `unsupported`: if there is one, it is a table on a device.
-[[nodiscard]] status read_description(const std::byte* header, std::uint32_t generation,
-                                      std::span<const std::byte> payload, bool on_host, std::span<tensor> out,
-                                      std::size_t& count) noexcept;
+[[nodiscard]] result<std::span<tensor>, status> read_description(const std::byte* header, std::uint32_t generation,
+                                                                 std::span<const std::byte> payload, bool on_host,
+                                                                 std::span<tensor> room) noexcept;
 
 }  // namespace accel::core

@@ -19,8 +19,10 @@ std::uint16_t write_trace(const traced_message& message, const trace_context& tr
     return static_cast<std::uint16_t>(bytes);
 }
 
-status read_trace(const std::byte* header, std::uint32_t generation, trace_context& out) noexcept {
-    return wire::trace_before(header, generation, out);
+result<trace_context, status> read_trace(const std::byte* header, std::uint32_t generation) noexcept {
+    trace_context found;
+    if (const status seen = wire::trace_before(header, generation, found); seen != status::ok) return seen;
+    return found;
 }
 
 std::uint16_t write_baggage(const traced_message& message, std::string_view text) noexcept {
@@ -35,9 +37,8 @@ std::uint16_t write_baggage(const traced_message& message, std::string_view text
     return static_cast<std::uint16_t>(bytes);
 }
 
-status read_baggage(const std::byte* header, std::uint32_t generation, std::span<char> out,
-                    std::size_t& length) noexcept {
-    length = 0;
+result<std::string_view, status> read_baggage(const std::byte* header, std::uint32_t generation,
+                                              std::span<char> room) noexcept {
     wire::extension_copy copy;
     if (const status seen = wire::copy_extensions(header, generation, copy); seen != status::ok) return seen;
     const std::byte* value = nullptr;
@@ -45,10 +46,9 @@ status read_baggage(const std::byte* header, std::uint32_t generation, std::span
     const status seen = wire::find_extension(copy.bytes, copy.length, wire::baggage_type, value, bytes);
     if (seen != status::ok) return seen;
     if (bytes == 0 || bytes > max_baggage_bytes) return status::protocol_error;
-    length = bytes;
-    if (bytes > out.size()) return status::message_too_large;
-    std::memcpy(out.data(), value, bytes);
-    return status::ok;
+    if (bytes > room.size()) return status::message_too_large;
+    std::memcpy(room.data(), value, bytes);
+    return std::string_view{room.data(), bytes};
 }
 
 }  // namespace accel::core

@@ -25,13 +25,13 @@ struct traced_message {
 
 /// Reads the trace of the message of that generation. `not_found`: it has none; `protocol_error`: its extensions are
 /// not what a correct peer sends.
-[[nodiscard]] status read_trace(const std::byte* header, std::uint32_t generation, trace_context& out) noexcept;
+[[nodiscard]] result<trace_context, status> read_trace(const std::byte* header, std::uint32_t generation) noexcept;
 
 /// As `write_trace`.
 [[nodiscard]] std::uint16_t write_baggage(const traced_message& message, std::string_view text) noexcept;
 
 /// As `read_trace`, and as `exchange::baggage`.
-[[nodiscard]] status read_baggage(const std::byte* header, std::uint32_t generation, std::span<char> out,
-                                  std::size_t& length) noexcept;
+[[nodiscard]] result<std::string_view, status> read_baggage(const std::byte* header, std::uint32_t generation,
+                                                            std::span<char> room) noexcept;
 
 }  // namespace accel::core

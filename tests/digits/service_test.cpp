@@ -81,19 +81,18 @@ class digits_on_stand_in : public testing::TestWithParam<std::string> {
         return std::move(*made);
     }
     /// The answer, copied; its status and timeline in `done`.
-    static bytes ask(channel& through, const bytes& request, completion& done) {
-        call_view call;
-        EXPECT_EQ(through.begin(call), status::ok);
-        std::memcpy(call.request.data(), request.data(), request.size());
-        EXPECT_EQ(through.submit(call.id, request.size()), status::ok);
+    static bytes ask(channel& through, const bytes& request, call_outcome& done) {
+        const auto call = through.begin();
+        EXPECT_EQ(call.code(), status::ok);
+        std::memcpy(call->request.data(), request.data(), request.size());
+        EXPECT_EQ(through.submit(call->id, request.size()), status::ok);
         std::array<completion, 1> one;
         EXPECT_EQ(through.wait(one, patience(10s)), 1U);
         done = one[0];
         bytes answer(done.response.begin(), done.response.end());
-        (void)through.release(done.id);
         return answer;
     }
-    static digit_answer ask_well(channel& through, const bytes& request, completion& done) {
+    static digit_answer ask_well(channel& through, const bytes& request, call_outcome& done) {
         const bytes raw = ask(through, request, done);
         digit_answer answer;
         EXPECT_EQ(done.status, status::ok);
@@ -114,7 +113,7 @@ TEST_P(digits_on_stand_in, frames_and_tensors_get_the_answers_of_the_host) {
         const bytes frame = frame_of(i);
         const bytes tensor = tensor_of(frame);
         for (const bytes* request : {&frame, &tensor}) {
-            completion done;
+            call_outcome done;
             const digit_answer answer = ask_well(client, *request, done);
             EXPECT_EQ(answer.label, expected_of(tensor).label);
             EXPECT_EQ(answer.scores, expected_of(tensor).scores);
@@ -126,7 +125,7 @@ TEST_P(digits_on_stand_in, frames_and_tensors_get_the_answers_of_the_host) {
 
 TEST_P(digits_on_stand_in, refuses_content_in_the_answer) {
     channel client = connect(256);
-    completion done;
+    call_outcome done;
     EXPECT_EQ(refusal_of(ask_well(client, bytes(frame_bytes), done).label), failure::frame_blank);
     EXPECT_EQ(refusal_of(ask_well(client, bytes(tensor_bytes, std::byte{0xFF}), done).label),
               failure::tensor_value_out_of_range);
@@ -136,13 +135,13 @@ TEST_P(digits_on_stand_in, refuses_lengths_with_a_sentence) {
     channel client = connect(256);
     for (const std::size_t length :
          {std::size_t{1}, tensor_bytes - 1, tensor_bytes + 1, frame_bytes - 1, frame_bytes + 1}) {
-        completion done;
+        call_outcome done;
         const bytes said = ask(client, bytes(length), done);
         EXPECT_EQ(done.status, status::invalid_argument) << length;
         EXPECT_FALSE(said.empty());
     }
     channel narrow = connect(sizeof(digit_answer) - 1);
-    completion done;
+    call_outcome done;
     (void)ask(narrow, bytes(tensor_bytes), done);
     EXPECT_EQ(done.status, status::invalid_argument);
 }

@@ -160,40 +160,23 @@ TEST(histogram, the_text_has_the_format_of_hdr_histogram) {
     }
 }
 
-TEST(duration, a_duration_is_read_with_its_unit) {
-    EXPECT_EQ(parse_duration("20us"), 20us);
-    EXPECT_EQ(parse_duration("500ms"), 500ms);
-    EXPECT_EQ(parse_duration("10s"), 10s);
-    EXPECT_EQ(parse_duration("1.5s"), 1'500ms);
-    EXPECT_EQ(parse_duration("5m"), 5min);
-    EXPECT_EQ(parse_duration("24h"), 24h);
-    for (const char* text : {"", "s", "10", "-1s", "+1s", " 1s", "1s ", "0s", "1d", "1e3s", "nans", "infs", "25h"})
+TEST(duration, a_duration_of_a_run_is_above_zero_and_at_most_a_day) {
+    EXPECT_EQ(parse_duration("1ns").value(), 1ns);
+    EXPECT_EQ(parse_duration("1.5s").value(), 1'500ms);
+    EXPECT_EQ(parse_duration("24h").value(), 24h);
+    EXPECT_EQ(check_duration("10s"), "");
+    for (const char* text : {"", "10", "-1s", "0s", "25h"}) {
         EXPECT_FALSE(parse_duration(text)) << "'" << text << "'";
-}
-
-TEST(size, a_size_is_read_with_its_suffix) {
-    const std::pair<const char*, std::size_t> all[] = {
-        {"0", 0},
-        {"4096", 4096},
-        {"64K", 65'536},
-        {"4KiB", 4096},
-        {"1M", 1U << 20},
-        {"1MiB", 1U << 20},
-        {"1G", 1U << 30},
-        {"17179869183G", std::size_t{17'179'869'183} << 30},
-        {"18446744073709551615", std::numeric_limits<std::size_t>::max()},
-    };
-    for (const auto& [text, size] : all) EXPECT_EQ(parse_size(text), size) << text;
-    for (const char* text : {"", "K", "-1", "+1", " 1", "1 ", "1k", "1KB", "4Ki", "4KiBs", "4iB", "4kiB", "0x10",
-                             "1.5M", "18446744073709551616", "17179869184G"})
-        EXPECT_FALSE(parse_size(text)) << "'" << text << "'";
+        EXPECT_NE(check_duration(text).find("is not a valid duration: expected "), std::string::npos) << text;
+    }
 }
 
 TEST(sizes, sizes_are_a_list_without_gaps) {
-    EXPECT_EQ(parse_sizes("64,4K,1M"), (std::vector<std::size_t>{64, 4096, 1 << 20}));
-    EXPECT_EQ(parse_sizes("7"), (std::vector<std::size_t>{7}));
+    EXPECT_EQ(parse_sizes("64,4KiB,1M").value(), (std::vector<std::size_t>{64, 4096, 1 << 20}));
+    EXPECT_EQ(parse_sizes("7").value(), (std::vector<std::size_t>{7}));
     for (const char* text : {"", ",", "64,", ",64", "64,,64", "64;4K"}) {
         EXPECT_FALSE(parse_sizes(text)) << "'" << text << "'";
+        EXPECT_NE(check_sizes(text).find("is not a valid size: expected "), std::string::npos) << text;
     }
 }
 

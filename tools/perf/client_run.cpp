@@ -94,18 +94,18 @@ result<client_run::sending> client_run::send_one() {
 }
 
 status client_run::submit(nanoseconds due) noexcept {
-    call_view call;
-    if (const status begun = to_.begin(call); begun != status::ok) return begun;
+    const auto call = to_.begin();
+    if (!call) return call.error();
     const std::size_t length = what_.mix.empty() ? what_.request_bytes : what_.mix.choose(random_);
-    if (what_.check) fill_pattern(call.request.first(length), ++seed_ & 0xff'ffff);
+    if (what_.check) fill_pattern(call->request.first(length), ++seed_ & 0xff'ffff);
     const std::size_t expected = what_.echoes_size ? length : what_.response_bytes;
     const command wanted{static_cast<std::uint32_t>(expected), seed_ & 0xff'ffff, what_.check, false};
     submit_options options;
     options.tag = static_cast<std::uint64_t>(due.count());
     options.trace_id = pack(wanted);
-    const status sent = to_.submit(call.id, length, options);
+    const status sent = to_.submit(call->id, length, options);
     if (sent != status::ok) {
-        to_.release(call.id);
+        to_.release(call->id);
         return sent;
     }
     request_bytes_ += length;
@@ -121,7 +121,7 @@ nanoseconds client_run::wait_at_most() const noexcept {
 
 result<void> client_run::take_answers() {
     const std::size_t ready = to_.wait(done_, wait_at_most());
-    for (const completion& each : std::span{done_}.first(ready))
+    for (completion& each : std::span{done_}.first(ready))
         if (auto good = take(each); !good) return good;
     if (ready > 0) {
         if (recording_) all_.answers.fetch_add(ready, std::memory_order_relaxed);
@@ -134,7 +134,7 @@ result<void> client_run::take_answers() {
     return {};
 }
 
-result<void> client_run::take(const completion& done) {
+result<void> client_run::take(completion& done) {
     const nanoseconds end = time_now();
     if (done.status != status::ok) return failed_call(done);
     const command wanted = unpack(done.trace_id);
@@ -147,7 +147,7 @@ result<void> client_run::take(const completion& done) {
         return error{status::protocol_error, 0, "a response arrived with wrong bytes: this is a bug; please report it"};
     if (recording_) latency_.record(end - nanoseconds{static_cast<std::int64_t>(done.tag)});
     response_bytes_ += done.response.size();
-    to_.release(done.id);
+    done.release();
     ++answered_;
     return {};
 }

@@ -41,7 +41,7 @@ class client_run {
     [[nodiscard]] bool is_over(std::chrono::nanoseconds due) const noexcept;
     [[nodiscard]] result<sending> send_one();
     [[nodiscard]] status submit(std::chrono::nanoseconds due) noexcept;
-    [[nodiscard]] result<void> take(const completion& done);
+    [[nodiscard]] result<void> take(completion& done);
     [[nodiscard]] result<void> take_answers();
     [[nodiscard]] std::chrono::nanoseconds wait_at_most() const noexcept;
     void count_unsent() noexcept;

@@ -32,9 +32,9 @@ result<nanoseconds> server_cpu(channel& to) {
     auto answer = to.call({}, options);
     if (!answer) return answer.error();
     server_report report;
-    if (answer->bytes().size() != sizeof report)
+    if (answer->response.size() != sizeof report)
         return error{status::protocol_error, 0, "the server does not answer like accel_perf: start accel_perf serve"};
-    std::memcpy(&report, answer->bytes().data(), sizeof report);
+    std::memcpy(&report, answer->response.data(), sizeof report);
     return nanoseconds{static_cast<std::int64_t>(report.cpu_ns)};
 }
 

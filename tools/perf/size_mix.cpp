@@ -15,13 +15,13 @@ constexpr std::uint32_t max_weight = 1'000'000;
 std::optional<size_mix::part> parse_part(std::string_view text) {
     const std::size_t colon = text.find(':');
     if (colon == std::string_view::npos) return std::nullopt;
-    const auto bytes = report::parse_size(text.substr(0, colon));
+    const auto bytes = parse_size(text.substr(0, colon));
     const std::string_view weight = text.substr(colon + 1);
     size_mix::part out;
     const auto [end, failure] = std::from_chars(weight.data(), weight.data() + weight.size(), out.weight);
     const bool good = failure == std::errc{} && end == weight.data() + weight.size();
     if (!bytes || !good || out.weight == 0 || out.weight > max_weight) return std::nullopt;
-    out.bytes = *bytes;
+    out.bytes = bytes.value();
     return out;
 }
 

@@ -168,7 +168,7 @@ int run(const settings& chosen) {
     report_sheet sheet;
     std::string absent;
     for (const std::string& each : chosen.sizes) {
-        const std::size_t size_bytes = *report::parse_size(each);
+        const std::size_t size_bytes = *accel::parse_size(each);
         auto over = door_ways::open(chosen.doors, size_bytes);
         if (!over) return report::complain(program, over.error());
         absent = over->absent();
@@ -188,14 +188,11 @@ int run(const settings& chosen) {
 }
 
 std::string check_size(const std::string& text) {
-    const std::size_t size = report::parse_size(text).value_or(0);
+    const auto read = accel::parse_size(text);
+    const std::size_t size = read ? read.value() : 0;
     return size > 0 && size % sizeof(float) == 0 && size <= (3U << 20)
                ? std::string{}
                : "'" + text + "' is not a valid size: write 64 or 256KiB, a multiple of 4 up to 3MiB";
-}
-
-std::string check_slot(const std::string& text) {
-    return report::parse_duration(text) ? std::string{} : "'" + text + "' is not a valid duration: write 200ms or 1s";
 }
 
 }  // namespace
@@ -221,7 +218,7 @@ int main(int argc, char** argv) {
                chosen.slot = std::chrono::duration_cast<std::chrono::milliseconds>(*report::parse_duration(text));
            },
            "The time of each way in a round (default 200ms)")
-        ->check(CLI::Validator(check_slot, "DURATION"));
+        ->check(CLI::Validator(report::check_duration, "DURATION"));
     app.add_option("--nginx", chosen.doors.nginx, "Where nginx is")->type_name("PATH");
     app.add_flag("--strict", chosen.strict, "Exit status 1 where ours is not the first");
     app.add_option("--json", chosen.json, "Write the results to FILE (-: standard output)")->type_name("FILE");

@@ -146,7 +146,7 @@ int run(const settings& chosen) {
     report_sheet sheet;
     std::string absent;
     for (const std::string& each : chosen.sizes) {
-        const std::size_t size_bytes = *report::parse_size(each);
+        const std::size_t size_bytes = *accel::parse_size(each);
         auto over = hops::open(chosen.hops, size_bytes);
         if (!over) return report::complain(program, over.error());
         absent = over->absent();
@@ -165,12 +165,8 @@ int run(const settings& chosen) {
 }
 
 std::string check_a_size(const std::string& text) {
-    return report::parse_size(text).value_or(0) > 0 ? std::string{}
-                                                    : "'" + text + "' is not a valid size: write 64 or 4KiB";
-}
-
-std::string check_a_duration(const std::string& text) {
-    return report::parse_duration(text) ? std::string{} : "'" + text + "' is not a valid duration: write 50us or 2ms";
+    const auto read = accel::parse_size(text);
+    return read && read.value() > 0 ? std::string{} : "'" + text + "' is not a valid size: write 64 or 4KiB";
 }
 
 }  // namespace
@@ -194,7 +190,7 @@ int main(int argc, char** argv) {
     app.add_option("--poll", chosen.hops.poll, "How this library's client and server wait (default adaptive)")
         ->check(CLI::IsMember({"adaptive", "busy", "block"}));
     app.add_option("--spin", chosen.hops.gateway_spin, "The gateway's own (default 50us)")
-        ->check(CLI::Validator(check_a_duration, "DURATION"));
+        ->check(CLI::Validator(report::check_duration, "DURATION"));
     app.add_option("--nginx", chosen.hops.nginx, "Where nginx is")->type_name("PATH");
     app.add_option("--nginx-stream", chosen.hops.nginx_stream, "Where its stream module is")->type_name("PATH");
     app.add_flag("--strict", chosen.strict, "Exit status 1 where the target is missed, or a rival was not measured");

@@ -41,16 +41,15 @@ class inference_client {
     [[nodiscard]] double call(std::size_t number, timeline& times) {
         const std::size_t which = number % input_count;
         const std::vector<std::byte>& input = asks_.inputs[which];
-        call_view call;
+        const auto call = channel_.begin();
+        if (!call) return 1;
+        std::memcpy(call->request.data(), input.data(), input.size());
+        if (channel_.submit(call->id, input.size()) != status::ok) return 1;
         completion done;
-        if (channel_.begin(call) != status::ok) return 1;
-        std::memcpy(call.request.data(), input.data(), input.size());
-        if (channel_.submit(call.id, input.size()) != status::ok) return 1;
         if (channel_.wait({&done, 1}, std::chrono::seconds{60}) != 1) return 1;
         const double off = done.status == status::ok ? compare(which, done.response) : 1;
         if (done.status != status::ok) complain(done);
         times = done.timeline;
-        (void)channel_.release(done.id);
         return off;
     }
 

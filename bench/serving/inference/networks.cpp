@@ -23,7 +23,7 @@ class digits_network final : public network {
     [[nodiscard]] std::size_t input_bytes() const override { return raw_ ? digits::frame_bytes : digits::tensor_bytes; }
     [[nodiscard]] std::size_t output_bytes() const override { return sizeof(digits::digit_answer); }
     [[nodiscard]] handler on_host(bool replays) override {
-        if (replays) return nullptr;
+        if (replays) return {};
         return [this](exchange request) { service_.serve(std::move(request)); };
     }
     [[nodiscard]] gpu_graph::recorder recorder() override {

@@ -173,17 +173,16 @@ std::function<void()> served_call(context& ctx, const std::string& uri, const mo
     place_from_zero(tensors);
     const std::size_t end = payload_bytes(tensors);
     return [to, which, tensors, end, sum, calls, count = 0]() mutable {
-        call_view call;
-        need(to->begin(call));
+        const auto call = to->begin();
+        need(call.code());
         submit_options how;
         how.target = which;
         how.tensors = tensors;
-        need(to->submit(call.id, end, how));
+        need(to->submit(call->id, end, how));
         completion done;
         if (to->wait({&done, 1}, std::chrono::seconds{60}) != 1) throw std::runtime_error("a call got no answer");
         need(done.status);
         if (sum != nullptr && ++count > warm_calls) sum->add(done.timeline, calls);
-        (void)to->release(done.id);
     };
 }
 

@@ -30,13 +30,6 @@ constexpr const char* examples =
     "  gateway --config doors.json\n"
     "Options of the servers' side go into --listen, those of the channels' side into --to and --model.";
 
-std::string check_a_duration(const std::string& text) {
-    return report::parse_duration(text) ? std::string{}
-                                        : "'" + text +
-                                              "' is not a valid duration: write 50us, 2ms or "
-                                              "1s";
-}
-
 std::string check_destination(const std::string& text) {
     return parse_destination(text) ? std::string{} : "'" + text + "' is neither URI nor MODEL=URI";
 }
@@ -44,7 +37,7 @@ std::string check_destination(const std::string& text) {
 void add_duration(CLI::App& app, const char* name, std::chrono::nanoseconds& to, const char* text) {
     app.add_option_function<std::string>(
            name, [&to](const std::string& said) { to = *report::parse_duration(said); }, text)
-        ->check(CLI::Validator(check_a_duration, "DURATION"));
+        ->check(CLI::Validator(report::check_duration, "DURATION"));
 }
 
 void add_ends(CLI::App& app, settings& out) {

@@ -19,10 +19,6 @@ using serving::doors::model_place;
 
 namespace {
 
-std::string check_a_time(const std::string& text) {
-    return report::parse_duration(text) ? std::string{} : "'" + text + "' is not a valid duration: write 500ms or 10s";
-}
-
 std::string check_regions(const std::string& text) {
     serving::shared_memory::permission read;
     const auto good = serving::shared_memory::read_permission(text, read);
@@ -36,7 +32,7 @@ void add_time(CLI::App& app, const char* name, std::chrono::milliseconds& to, co
                to = std::chrono::duration_cast<std::chrono::milliseconds>(*report::parse_duration(text));
            },
            about)
-        ->check(CLI::Validator(check_a_time, "DURATION"));
+        ->check(CLI::Validator(report::check_duration, "DURATION"));
 }
 
 void add_places(CLI::App& app, door_words& from, choices& to) {

@@ -63,16 +63,16 @@ void forwarder::take(route& way, exchange one) noexcept {
 /// one is connected, and none has a free slot.
 forwarder::sending forwarder::send(passage& one) noexcept {
     route& way = *one.way;
-    std::size_t described = 0;
-    if (const status told = read_tensors(*one.one, described); told != status::ok)
-        return end(one, told, "the gateway cannot read the request's description of its tensors");
+    const auto described = read_tensors(*one.one);
+    if (!described)
+        return end(one, described.error(), "the gateway cannot read the request's description of its tensors");
     const std::size_t first = way.first_for(way.key_of(*one.one));
     status why = status::ok;
     bool last_resort = false;
     const auto ask = [&](std::size_t i) {
         const std::size_t which = first + i;
         if (!way.may_ask(which, one.past, last_resort)) return offer::away;
-        const offer said = give(one, way.server(which), described, why);
+        const offer said = give(one, way.server(which), *described, why);
         if (said == offer::taken) way.asked(which);
         return said;
     };
@@ -95,7 +95,7 @@ forwarder::sending forwarder::send(passage& one) noexcept {
     return end(one, way.without_server(one.past.said), no_server);
 }
 
-offer forwarder::give(passage& one, upstream& to, std::size_t described, status& why) noexcept {
+offer forwarder::give(passage& one, upstream& to, std::span<const tensor> described, status& why) noexcept {
     call_view call;
     line* const on = to.begin(call, why);
     if (on == nullptr) return why == status::again ? offer::full : offer::away;
@@ -112,31 +112,29 @@ forwarder::sending forwarder::end(passage& one, status why, std::string_view tex
 }
 
 /// Into `tensors_`. Ok also where it describes none.
-status forwarder::read_tensors(const exchange& one, std::size_t& count) noexcept {
-    const status told = one.tensors(tensors_, count);
-    if (told == status::ok) return told;
-    count = 0;
-    return told == status::not_found ? status::ok : told;
+result<std::span<tensor>, status> forwarder::read_tensors(const exchange& one) noexcept {
+    const auto told = one.tensors(tensors_);
+    if (told.code() == status::not_found) return std::span<tensor>{};
+    return told;
 }
 
 /// All that the client has said of its request is said again. The response goes to where the client's answer leaves
 /// from, unless the tensors' description needs the room beside the header.
-status forwarder::submit(passage& one, line& on, const call_view& call, std::size_t described) noexcept {
+status forwarder::submit(passage& one, line& on, const call_view& call, std::span<const tensor> described) noexcept {
     const exchange& from = *one.one;
     submit_options options;
     options.timeout = std::min(from.time_left(), longest_call);
     if (options.timeout <= std::chrono::nanoseconds{0}) return status::timed_out;
     options.tag = one.index;
     options.trace_id = from.trace_id();
-    (void)from.trace(options.trace);
-    std::array<char, max_baggage_bytes> baggage;
-    std::size_t baggage_bytes = 0;
-    if (from.baggage(baggage, baggage_bytes) == status::ok) options.baggage = {baggage.data(), baggage_bytes};
+    if (const auto trace = from.trace()) options.trace = *trace;
+    std::array<char, max_baggage_bytes> room;
+    if (const auto baggage = from.baggage(room)) options.baggage = *baggage;
     options.target = one.way->target();
-    options.tensors = std::span{tensors_}.first(described);
-    (void)from.response_slice(options.response_into);
+    options.tensors = described;
+    if (const auto into = from.response_slice()) options.response_into = *into;
     status sent = submit_payload(from, on, call, options);
-    if (sent == status::invalid_argument && described > 0 && !options.response_into.empty()) {
+    if (sent == status::invalid_argument && !described.empty() && !options.response_into.empty()) {
         options.response_into = {};
         sent = submit_payload(from, on, call, options);
     }
@@ -150,8 +148,7 @@ status forwarder::submit(passage& one, line& on, const call_view& call, std::siz
 /// From where it lies; where that cannot be lent, through the slot of the call.
 status forwarder::submit_payload(const exchange& one, line& on, const call_view& call,
                                  const submit_options& options) noexcept {
-    slice payload;
-    if (one.request_slice(payload) == status::ok) return on.path.submit(call.id, payload, options);
+    if (const auto payload = one.request_slice()) return on.path.submit(call.id, *payload, options);
     const std::span<const std::byte> bytes = one.request();
     if (bytes.size() > call.request.size()) return status::message_too_large;
     if (!bytes.empty()) {
@@ -185,7 +182,7 @@ void forwarder::wait_first(passage& one) noexcept {
 
 // From a server back to the client.
 
-void forwarder::finish(line& on, const completion& c) noexcept {
+void forwarder::finish(line& on, completion& c) noexcept {
     passage& done = passages_[c.tag];
     route& way = *done.way;
     --on.in_flight;
@@ -195,7 +192,7 @@ void forwarder::finish(line& on, const completion& c) noexcept {
         return;
     }
     if (c.status == status::ok) {
-        answer(*done.one, on, c);
+        answer(*done.one, c);
     } else if (c.unseen() && way.without_server(c.status) != c.status) {
         fail(*done.one, way.without_server(c.status), 0, no_server);
     } else {
@@ -205,23 +202,23 @@ void forwarder::finish(line& on, const completion& c) noexcept {
         if (length > 0) std::memcpy(text.data(), c.response.data(), length);
         fail(*done.one, c.status, c.code, {text.data(), length});
     }
-    (void)on.path.release(c.id);
+    c.release();
     put_free(done);
     if (way.oldest != nullptr) send_waiting(way);
 }
 
 /// The request lies where the client's request has come in, until it is answered.
-bool forwarder::offer_again(passage& one, line& on, const completion& c) noexcept {
+bool forwarder::offer_again(passage& one, line& on, completion& c) noexcept {
     if (!c.unseen() || one.one->cancelled()) return false;
     one.past = {one.past.losses + 1, on.to, c.status};
     if (!one.way->has_other(one.past)) return false;
-    (void)on.path.release(c.id);
+    c.release();
     one.on = nullptr;
     if (send(one) == sending::full) wait_first(one);
     return true;
 }
 
-void forwarder::answer(exchange& one, const line& on, const completion& c) noexcept {
+void forwarder::answer(exchange& one, const completion& c) noexcept {
     const std::span<std::byte> room = one.response();
     if (c.response.size() > room.size())
         return fail(one, status::message_too_large, 0, "the response is longer than the client accepts");
@@ -233,18 +230,17 @@ void forwarder::answer(exchange& one, const line& on, const completion& c) noexc
     if (stages.copy.count() > 0) one.record(stage::copy, stages.copy);
     if (stages.preprocessing.count() > 0) one.record(stage::preprocessing, stages.preprocessing);
     if (stages.inference.count() > 0) one.record(stage::inference, stages.inference);
-    if (const status told = describe_answer(one, on, c); told != status::ok)
+    if (const status told = describe_answer(one, c); told != status::ok)
         return fail(one, told, 0, "the gateway cannot forward the answer's description of its tensors");
     ++counts_.answers;
     counts_.response_bytes += c.response.size();
     (void)one.reply(c.response.size());
 }
 
-status forwarder::describe_answer(exchange& one, const line& on, const completion& c) noexcept {
-    std::size_t described = 0;
-    const status told = on.path.tensors(c, tensors_, described);
-    if (told == status::not_found) return status::ok;
-    return told == status::ok ? one.describe(c.response.size(), std::span{tensors_}.first(described)) : told;
+status forwarder::describe_answer(exchange& one, const completion& c) noexcept {
+    const auto told = c.tensors(tensors_);
+    if (told.code() == status::not_found) return status::ok;
+    return told ? one.describe(c.response.size(), *told) : told.error();
 }
 
 void forwarder::fail(exchange& one, status why, std::uint32_t code, std::string_view text) noexcept {

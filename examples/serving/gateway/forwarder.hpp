@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -38,7 +39,7 @@ class forwarder {
     /// A request has arrived: it is sent, waits, or is refused.
     void take(route& way, exchange one) noexcept;
     /// A call has completed. It is released here.
-    void finish(line& on, const completion& c) noexcept;
+    void finish(line& on, completion& c) noexcept;
     /// A channel was lost or has come back, or time has passed: looks after requests that wait, and calls that
     /// nobody waits for.
     void look_after(std::vector<route>& routes) noexcept;
@@ -52,17 +53,18 @@ class forwarder {
     void put_free(passage& done) noexcept;
     [[nodiscard]] sending send(passage& one) noexcept;
     /// `why`: of all but `taken`.
-    [[nodiscard]] offer give(passage& one, upstream& to, std::size_t described, status& why) noexcept;
+    [[nodiscard]] offer give(passage& one, upstream& to, std::span<const tensor> described, status& why) noexcept;
     [[nodiscard]] sending end(passage& one, status why, std::string_view text) noexcept;
-    [[nodiscard]] status read_tensors(const exchange& one, std::size_t& count) noexcept;
-    /// `described`: so many of `tensors_` are the request's.
-    [[nodiscard]] status submit(passage& one, line& on, const call_view& call, std::size_t described) noexcept;
+    [[nodiscard]] result<std::span<tensor>, status> read_tensors(const exchange& one) noexcept;
+    /// `described`: the request's tensors.
+    [[nodiscard]] status submit(passage& one, line& on, const call_view& call,
+                                std::span<const tensor> described) noexcept;
     [[nodiscard]] status submit_payload(const exchange& one, line& on, const call_view& call,
                                         const submit_options& options) noexcept;
     /// True: the call was given back unseen, and goes to another server. It is released.
-    [[nodiscard]] bool offer_again(passage& one, line& on, const completion& c) noexcept;
-    void answer(exchange& one, const line& on, const completion& c) noexcept;
-    [[nodiscard]] status describe_answer(exchange& one, const line& on, const completion& c) noexcept;
+    [[nodiscard]] bool offer_again(passage& one, line& on, completion& c) noexcept;
+    void answer(exchange& one, const completion& c) noexcept;
+    [[nodiscard]] status describe_answer(exchange& one, const completion& c) noexcept;
     void fail(exchange& one, status why, std::uint32_t code, std::string_view text) noexcept;
     void wait(passage& one) noexcept;
     void wait_first(passage& one) noexcept;

@@ -74,9 +74,12 @@ class upstream {
             if (best == nullptr || each.in_flight < best->in_flight) best = &each;
         }
         if (best == nullptr) return nullptr;
-        const status begun = best->path.begin(out);
-        if (begun == status::ok) return best;
-        if (begun != status::again) why = status::peer_lost;
+        const auto begun = best->path.begin();
+        if (begun) {
+            out = *begun;
+            return best;
+        }
+        if (begun.error() != status::again) why = status::peer_lost;
         return nullptr;
     }
 

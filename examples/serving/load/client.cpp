@@ -151,11 +151,10 @@ bool load_client::is_over(nanoseconds due) const noexcept {
 }
 
 load_client::sending load_client::send(std::uint64_t tag) {
-    call_view call;
-    if (const status begun = to_.begin(call); begun != status::ok)
-        return begun == status::again ? sending::full : sending::lost;
+    const auto call = to_.begin();
+    if (!call) return call.error() == status::again ? sending::full : sending::lost;
     if (auto ready = prepare(); !ready) {
-        to_.release(call.id);
+        to_.release(call->id);
         seen_.add_error(ready.error().code, ready.error().message);
         over_ = true;
         return sending::full;
@@ -164,12 +163,12 @@ load_client::sending load_client::send(std::uint64_t tag) {
     options.tag = tag;
     options.target = target_;
     options.tensors = input_.tensors();
-    const status sent = to_.submit(call.id, input_.request(), options);
+    const status sent = to_.submit(call->id, input_.request(), options);
     if (sent == status::ok) {
         lost_since_ = {};
         return sending::sent;
     }
-    to_.release(call.id);
+    to_.release(call->id);
     if (sent == status::again) return sending::full;
     if (sent == status::peer_lost || sent == status::closed) return sending::lost;
     seen_.add_error(sent, "the call could not be submitted");
@@ -204,12 +203,12 @@ std::uint64_t load_client::take_answers() {
 
 std::uint64_t load_client::take_arrived(nanoseconds patience) {
     const std::size_t ready = patience.count() > 0 ? to_.wait(arrived_, patience) : to_.poll(arrived_);
-    for (const completion& each : std::span{arrived_}.first(ready)) take(each);
+    for (completion& each : std::span{arrived_}.first(ready)) take(each);
     done_ += ready;
     return ready;
 }
 
-void load_client::take(const completion& done) {
+void load_client::take(completion& done) {
     const nanoseconds now = time_now();
     std::optional<nanoseconds> due;
     if (from_ != nullptr)
@@ -220,7 +219,7 @@ void load_client::take(const completion& done) {
         take_answer(done, due, now);
     else
         seen_.add_error(done.status, text_of(done));
-    to_.release(done.id);
+    done.release();
 }
 
 void load_client::take_answer(const completion& done, std::optional<nanoseconds> due, nanoseconds now) {
@@ -239,12 +238,14 @@ void load_client::take_answer(const completion& done, std::optional<nanoseconds>
 bool load_client::is_right(const completion& done) {
     const nanoseconds before = thread_cpu_time();
     std::array<tensor, max_tensors> described;
-    std::size_t count = 0;
-    const status read = to_.tensors(done, described, count);
+    const auto read = done.tensors(described);
     // A service without the host describes nothing: its response is what the model gives, as its table says.
-    const auto seen =
-        read == status::not_found ? input_.undescribed(done.response) : std::span<const tensor>{described}.first(count);
-    const bool right = (read == status::ok || !seen.empty()) && input_.is_right(seen, done.response);
+    std::span<const tensor> seen;
+    if (read)
+        seen = *read;
+    else if (read.error() == status::not_found)
+        seen = input_.undescribed(done.response);
+    const bool right = (read || !seen.empty()) && input_.is_right(seen, done.response);
     checking_ += thread_cpu_time() - before;
     return right;
 }

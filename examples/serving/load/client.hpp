@@ -59,7 +59,7 @@ class load_client {
     void give_up(const issued_call& call);
     void sleep_for_issued(const issue_queue& from);
     void await_connection();
-    void take(const completion& done);
+    void take(completion& done);
     /// `due`: nothing where the call was sent as soon as it could be.
     void take_answer(const completion& done, std::optional<std::chrono::nanoseconds> due, std::chrono::nanoseconds now);
     [[nodiscard]] bool is_right(const completion& done);

@@ -8,6 +8,8 @@
 #include "serving/models/digits_model.hpp"
 #include "serving/models/synthetic.hpp"
 
+#include <accel_transport/tensor_view.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -31,11 +33,7 @@ std::vector<tensor> placed(std::vector<tensor> list) {
 
 std::vector<tensor> tensors_to_send(const load_settings& chosen) {
     if (!chosen.raw) return placed(chosen.model->inputs);
-    tensor image{{type_code::unsigned_integer, 8, 1}, 3, 0, {}};
-    image.shape[0] = chosen.model->image.height;
-    image.shape[1] = chosen.model->image.width;
-    image.shape[2] = 3;
-    return {image};
+    return {tensor_of<std::uint8_t>({chosen.model->image.height, chosen.model->image.width, 3})};
 }
 
 std::size_t bytes_to_send(const load_settings& chosen) {

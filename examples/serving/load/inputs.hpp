@@ -34,7 +34,7 @@ class load_input {
     /// The tensors of an answer of the model's size that says nothing of them: as its table has them. Else empty.
     [[nodiscard]] std::span<const tensor> undescribed(std::span<const std::byte> answer) const noexcept;
     /// True: the answer of a model with these shapes, and with the right bytes where they are known. `described`: what
-    /// `channel::tensors` has read of it.
+    /// `completion::tensors` has read of it.
     [[nodiscard]] bool is_right(std::span<const tensor> described, std::span<const std::byte> answer) const noexcept;
 
   private:

@@ -51,13 +51,6 @@ struct load_command {
     settings here;                      ///< of a server in this process; without models: none
 };
 
-std::string check_time(const std::string& text) {
-    return report::parse_duration(text) ? std::string{}
-                                        : "'" + text +
-                                              "' is not a valid duration: write 500us, 10ms "
-                                              "or 5s";
-}
-
 /// Of a file, or of the table. A sentence about what is wrong, or nothing.
 std::string find_chosen_model(load_command& chosen) {
     if (!chosen.shapes.empty()) {
@@ -75,8 +68,8 @@ std::string find_chosen_model(load_command& chosen) {
 
 void add_time(CLI::App& app, const char* name, std::optional<std::chrono::nanoseconds>& into, const char* what) {
     app.add_option_function<std::string>(
-           name, [&into](const std::string& text) { into = report::parse_duration(text); }, what)
-        ->check(CLI::Validator(check_time, "TIME"));
+           name, [&into](const std::string& text) { into = *report::parse_duration(text); }, what)
+        ->check(CLI::Validator(report::check_duration, "TIME"));
 }
 
 void add_what(CLI::App& app, load_command& chosen) {
@@ -120,13 +113,13 @@ void add_closed_loop(CLI::App& app, load_command& chosen) {
     app.add_option_function<std::string>(
            "--settle", [&](const std::string& text) { chosen.load.settle = *report::parse_duration(text); },
            "Repeat the warm-up for up to this time, until two of them take the same time (within 5 %)")
-        ->check(CLI::Validator(check_time, "TIME"));
+        ->check(CLI::Validator(report::check_duration, "TIME"));
     app.add_option("--priority-clients", chosen.load.priority_clients,
                    "Number of clients with high priority; reported separately");
     app.add_option_function<std::string>(
            "--timeout", [&](const std::string& text) { chosen.load.timeout = *report::parse_duration(text); },
            "Time limit of a call (default 30s)")
-        ->check(CLI::Validator(check_time, "TIME"));
+        ->check(CLI::Validator(report::check_duration, "TIME"));
 }
 
 void add_open_loop(CLI::App& app, load_command& chosen) {
@@ -137,9 +130,9 @@ void add_open_loop(CLI::App& app, load_command& chosen) {
             ->check(CLI::Range(0.001, 1e7));
     auto* const offline = app.add_flag("--offline", chosen.offline, "Send all calls at once: --depth of each client");
     app.add_option_function<std::string>(
-           "--find-peak", [&](const std::string& text) { chosen.peak_slo = report::parse_duration(text); },
+           "--find-peak", [&](const std::string& text) { chosen.peak_slo = *report::parse_duration(text); },
            "Find the highest rate at which 99 % are answered within this time")
-        ->check(CLI::Validator(check_time, "TIME"))
+        ->check(CLI::Validator(report::check_duration, "TIME"))
         ->excludes(rate)
         ->excludes(offline);
     offline->excludes(rate);
@@ -154,7 +147,7 @@ void add_open_loop(CLI::App& app, load_command& chosen) {
     app.add_option_function<std::string>(
            "--slo", [&](const std::string& text) { chosen.load.slo = *report::parse_duration(text); },
            "Count the answers within this time (goodput)")
-        ->check(CLI::Validator(check_time, "TIME"));
+        ->check(CLI::Validator(report::check_duration, "TIME"));
 }
 
 void add_mlperf(CLI::App& app, load_command& chosen) {

@@ -24,13 +24,6 @@ constexpr const char* examples =
     "  model_server 'tcp://127.0.0.1:5555?insecure=true' --model digits --max-batch 16 --max-wait 2ms --json\n"
     "Further options go into the URI (workers=2, poll=busy, ...).";
 
-std::string check_duration(const std::string& text) {
-    return report::parse_duration(text) ? std::string{}
-                                        : "'" + text +
-                                              "' is not a valid duration: write 500us, 2ms or "
-                                              "1s";
-}
-
 std::string check_streams(const std::string& text) {
     return parse_streams(text) ? std::string{}
                                : "'" + text +
@@ -76,7 +69,7 @@ void add_how(CLI::App& app, settings& out) {
     app.add_option_function<std::string>(
            "--max-wait", [&](const std::string& text) { out.max_wait = *report::parse_duration(text); },
            "How long a batch's first request waits for others (default 2ms)")
-        ->check(CLI::Validator(check_duration, "DURATION"));
+        ->check(CLI::Validator(report::check_duration, "DURATION"));
     app.add_option("--warm-up", out.warm_up, "Inferences of each model before serving begins")
         ->check(CLI::Range(0, 100'000));
     app.add_option("--synthetic-gflops", out.synthetic.gflops_per_second, "GFLOP/s of synthetic models (default 2000)")

@@ -81,7 +81,7 @@ request_check::request_check(const model_shapes& shapes)
 bool request_check::look(const request_parts& request, request_form& out, refusal& why) const noexcept {
     if (!is_described(request, why)) return false;
     const bool raw = images_ && request.tensors[0].type == pixel_type && inputs_[0].type != pixel_type;
-    if (!has_count(request.count, raw, why)) return false;
+    if (!has_count(request.tensors.size(), raw, why)) return false;
     if (raw) {
         if (!is_like(request.tensors[0], image_, 0, why)) return false;
     } else {
@@ -95,8 +95,7 @@ bool request_check::look(const request_parts& request, request_form& out, refusa
 }
 
 bool request_check::is_described(const request_parts& request, refusal& why) const noexcept {
-    if (request.described == status::ok && request.count > 0) return true;
-    if (request.described == status::message_too_large) return has_count(request.count, false, why);
+    if (request.described == status::ok && !request.tensors.empty()) return true;
     short_text text;
     if (request.described == status::peer_lost) {
         text.add("the client has disconnected");

@@ -38,7 +38,6 @@ struct request_form {
 /// The parts of a request that decide whether a model takes it.
 struct request_parts {
     status described = status::ok;    ///< what `exchange::tensors` said
-    std::size_t count = 0;            ///< likewise
     std::span<const tensor> tensors;  ///< likewise; empty if it failed
     const std::byte* payload = nullptr;
     std::size_t response_room = 0;

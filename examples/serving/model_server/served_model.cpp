@@ -25,8 +25,9 @@ std::span<std::byte> own_room(std::size_t bytes) {
 
 request_parts parts_of(exchange& request, std::span<tensor> room) noexcept {
     request_parts out;
-    out.described = request.tensors(room, out.count);
-    if (out.described == status::ok) out.tensors = room.first(out.count);
+    const auto described = request.tensors(room);
+    out.described = described.code();
+    if (described) out.tensors = *described;
     out.payload = request.request().data();
     out.response_room = request.response().size();
     return out;

@@ -4,6 +4,7 @@
 #include "serving/model_server/request_check.hpp"
 
 #include <accel_transport/channel.hpp>
+#include <accel_transport/tensor_view.hpp>
 
 #include <algorithm>
 #include <array>
@@ -32,21 +33,20 @@ result<void> end_one(channel& to, const series& what) {
     const error failure{done[0].status, 0,
                         fmt::format("the warm-up failed: {}",
                                     std::string_view{reinterpret_cast<const char*>(text.data()), text.size()})};
-    (void)to.release(done[0].id);
+    done[0].release();
     if (failure.code != status::ok && what.must_succeed) return failure;
     return {};
 }
 
 result<void> begin_one(channel& to, const series& what) {
-    call_view call;
-    if (const status begun = to.begin(call); begun != status::ok)
-        return error{begun, 0, "the warm-up found no free slot"};
-    std::memset(call.request.data(), 0, what.bytes);
+    const auto call = to.begin();
+    if (!call) return error{call.error(), 0, "the warm-up found no free slot"};
+    std::memset(call->request.data(), 0, what.bytes);
     submit_options options;
     options.timeout = longest_first;
     options.target = what.model;
     options.tensors = what.tensors;
-    const status sent = to.submit(call.id, what.bytes, options);
+    const status sent = to.submit(call->id, what.bytes, options);
     if (sent != status::ok) return error{sent, 0, "the warm-up cannot send its request"};
     return {};
 }
@@ -74,7 +74,7 @@ result<void> warm_one(context& ctx, std::string_view uri, const model_shapes& sh
     place_from_zero(tensors.tensors);
     if (auto done = run(*to, tensors, count); !done) return done;
     if (image_bytes(shapes.image) == 0) return {};
-    const tensor image{{type_code::unsigned_integer, 8, 1}, 3, 0, {shapes.image.height, shapes.image.width, 3}};
+    const tensor image = tensor_of<std::uint8_t>({shapes.image.height, shapes.image.width, 3});
     return run(*to, {*model, {image}, image_bytes(shapes.image), false}, (count + 9) / 10);
 }
 

@@ -25,12 +25,14 @@ class stream;
 class answer {
   public:
     answer(answer&& other) noexcept
-        : owner_(std::exchange(other.owner_, nullptr)), content_(other.content_), kept_(std::move(other.kept_)) {}
+        : owner_(std::exchange(other.owner_, nullptr)),
+          content_(std::move(other.content_)),
+          kept_(std::move(other.kept_)) {}
     answer& operator=(answer&& other) noexcept {
         if (this == &other) return *this;
         reset();
         owner_ = std::exchange(other.owner_, nullptr);
-        content_ = other.content_;
+        content_ = std::move(other.content_);
         kept_ = std::move(other.kept_);
         return *this;
     }
@@ -42,13 +44,17 @@ class answer {
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return content_.response; }
     /// A part of a response; another part or the end follows. Releasing this answer lets the server send another part.
     [[nodiscard]] bool more() const noexcept { return content_.more; }
+    /// As `completion::tensors`.
+    [[nodiscard]] result<std::span<tensor>, accel::status> tensors(std::span<tensor> room) const noexcept {
+        return content_.tensors(room);
+    }
     [[nodiscard]] const completion& content() const noexcept { return content_; }
 
   private:
     friend class operation;
     friend class stream;
-    answer(calls* owner, const completion& content, std::shared_ptr<void> kept) noexcept
-        : owner_(owner), content_(content), kept_(std::move(kept)) {}
+    answer(calls* owner, completion content, std::shared_ptr<void> kept) noexcept
+        : owner_(owner), content_(std::move(content)), kept_(std::move(kept)) {}
     void reset() noexcept;
 
     calls* owner_;  ///< null: the answer has no slot
@@ -64,18 +70,24 @@ class [[nodiscard]] operation {
     operation& operator=(const operation&) = delete;
     ~operation();
 
+    /// Ends the call early, with `cancelled`, as `channel::cancel` does: whoever awaits it resumes in a later `poll`,
+    /// when the transport has released lent memory. Before `co_await`: the call is not sent.
+    void cancel() noexcept;
+
     [[nodiscard]] bool await_ready() noexcept { return start() == state::ended; }
     void await_suspend(std::coroutine_handle<> waiting) noexcept;
     [[nodiscard]] answer await_resume() noexcept {
         state_ = state::ended;
-        return {has_slot_ ? &owner_ : nullptr, content_, std::move(kept_)};
+        return {has_slot_ ? &owner_ : nullptr, std::move(content_), std::move(kept_)};
     }
 
   private:
+    friend class beginning;
     friend class calls;
     friend class stream;
     enum class state : unsigned char { fresh, in_line, in_flight, ended };
-    enum class source : unsigned char { bytes, lent, begun };
+    enum class source : unsigned char { bytes, lent, begun, none };
+    explicit operation(calls& owner) noexcept : owner_(owner), from_(source::none) {}
     operation(calls& owner, std::span<const std::byte> request, const submit_options& options,
               std::shared_ptr<void> kept) noexcept
         : owner_(owner),
@@ -92,7 +104,7 @@ class [[nodiscard]] operation {
 
     [[nodiscard]] state start() noexcept;
     [[nodiscard]] accel::status submit(std::span<std::byte> room) noexcept;
-    void end(const completion& how, std::shared_ptr<void> kept) noexcept;
+    void end(completion how, std::shared_ptr<void> kept) noexcept;
 
     calls& owner_;
     submit_options options_;
@@ -101,6 +113,7 @@ class [[nodiscard]] operation {
     slice lent_;
     std::size_t length_ = 0;
     call_id id_;
+    std::span<std::byte> room_;
     completion content_;
     std::coroutine_handle<> waiting_;
     operation* before_ = nullptr;  ///< in the queue for slots
@@ -109,6 +122,29 @@ class [[nodiscard]] operation {
     source from_;
     state state_ = state::fresh;
     bool has_slot_ = false;
+    bool cancelled_ = false;  ///< before it was sent
+};
+
+/// A wait for a slot of `calls`. `co_await` gives the begun call, or why there is none: never `again`. If the coroutine
+/// is destroyed meanwhile, nothing was begun.
+class [[nodiscard]] beginning {
+  public:
+    beginning(const beginning&) = delete;
+    beginning& operator=(const beginning&) = delete;
+    ~beginning() = default;
+
+    [[nodiscard]] bool await_ready() noexcept { return call_.await_ready(); }
+    void await_suspend(std::coroutine_handle<> waiting) noexcept { call_.await_suspend(waiting); }
+    [[nodiscard]] result<call_view, status> await_resume() noexcept {
+        call_.state_ = operation::state::ended;
+        if (call_.content_.status != status::ok) return call_.content_.status;
+        return call_view{call_.id_, call_.room_};
+    }
+
+  private:
+    friend class calls;
+    explicit beginning(calls& owner) noexcept : call_(owner) {}
+    operation call_;
 };
 
 /// One call of `calls` whose response comes in parts. Each `co_await next()` gives one part, in order; the last
@@ -131,12 +167,16 @@ class [[nodiscard]] stream {
         [[nodiscard]] bool await_ready() noexcept { return of_.is_ready(); }
         void await_suspend(std::coroutine_handle<> waiting) noexcept { of_.wait(waiting); }
         [[nodiscard]] answer await_resume() noexcept { return of_.take(); }
+        /// As `stream::cancel`.
+        void cancel() noexcept { of_.cancel(); }
 
       private:
         stream& of_;
     };
     /// At most one wait at a time.
     [[nodiscard]] step next() noexcept { return step{*this}; }
+    /// Ends the call early, as `operation::cancel` does; `next` gives what has arrived, and then the end.
+    void cancel() noexcept { call_.cancel(); }
 
   private:
     friend class calls;
@@ -148,7 +188,7 @@ class [[nodiscard]] stream {
     [[nodiscard]] bool is_ready() noexcept;
     void wait(std::coroutine_handle<> waiting) noexcept;
     [[nodiscard]] answer take() noexcept;
-    void arrive(const completion& one, std::shared_ptr<void> kept) noexcept;
+    void arrive(completion one, std::shared_ptr<void> kept) noexcept;
 
     static constexpr std::uint32_t none = ~std::uint32_t{0};
     operation call_;
@@ -189,8 +229,9 @@ class calls {
     [[nodiscard]] stream parts(slice payload, const submit_options& options, std::shared_ptr<void> kept = {}) noexcept {
         return {*this, payload, options, std::move(kept)};
     }
-    /// As `channel::begin`: for a request that is written in place and then sent by `submit`.
-    [[nodiscard]] status begin(call_view& out) noexcept { return channel_.begin(out); }
+    /// Takes a slot for a request that is written in place and then sent by `submit`, at once or in the order of the
+    /// queue.
+    [[nodiscard]] beginning begin() noexcept { return beginning{*this}; }
     /// Releases a begun call that will not be sent.
     void give_back(call_id begun) noexcept { release(begun); }
     /// Sends the first `length` bytes of a begun call. If that fails, the call is released.
@@ -217,6 +258,8 @@ class calls {
     /// As those of a channel: poll until 0, then `arm`; if `arm` returns false, poll again.
     [[nodiscard]] int event_fd() const noexcept { return channel_.event_fd(); }
     [[nodiscard]] bool arm() noexcept { return !can_go_on() && channel_.arm(); }
+    /// A call waits in the queue, and `poll` may send it: a slot was released, or the call was cancelled.
+    [[nodiscard]] bool can_go_on() const noexcept { return first_ != nullptr && freed_; }
 
     /// Closes the channel and resumes every waiting coroutine; the calls end with `closed`. Waits up to `close_timeout`
     /// for lent memory.
@@ -242,16 +285,19 @@ class calls {
         std::uint32_t behind = 0;  ///< slot of the stream's next completion
     };
 
-    /// A call waits for a slot, and one may be free.
-    [[nodiscard]] bool can_go_on() const noexcept { return first_ != nullptr && freed_; }
-    std::size_t deliver(std::span<const completion> done) noexcept;
+    std::size_t deliver(std::span<completion> done) noexcept;
     std::size_t serve_line() noexcept;
-    void release(call_id id) noexcept {
-        (void)channel_.release(id);
+    void release(call_id begun) noexcept {
+        (void)channel_.release(begun);
+        freed_ = true;
+    }
+    void release(completion& ended) noexcept {
+        ended.release();
         freed_ = true;
     }
     void enqueue(operation& last) noexcept;
     void dequeue(operation& one) noexcept;
+    void move_to_front(operation& one) noexcept;
 
     std::vector<slot> slots_;
     operation* first_ = nullptr;  ///< first call that waits for a slot
@@ -264,24 +310,30 @@ class calls {
 // ---------------------------------------------------------------------------------------------------------------------
 
 inline void answer::reset() noexcept {
-    if (calls* const owner = std::exchange(owner_, nullptr); owner != nullptr) owner->release(content_.id);
+    if (calls* const owner = std::exchange(owner_, nullptr); owner != nullptr) owner->release(content_);
     kept_.reset();
 }
 
 /// Takes a slot, unless the call was already begun, and sends the call.
 inline operation::state operation::start() noexcept {
-    call_view view{id_, {}};
+    if (cancelled_) {
+        if (from_ == source::begun) owner_.release(id_);
+        content_.status = accel::status::cancelled;
+        return state::ended;
+    }
     if (from_ != source::begun) {
-        const bool behind_others = owner_.first_ != nullptr && owner_.first_ != this;
-        const accel::status none = behind_others ? accel::status::again : owner_.channel_.begin(view);
-        if (none == accel::status::again) return state::in_line;
-        if (none != accel::status::ok) {
-            content_.status = none;
+        if (owner_.first_ != nullptr && owner_.first_ != this) return state::in_line;
+        const auto begun = owner_.channel_.begin();
+        if (begun.code() == accel::status::again) return state::in_line;
+        if (!begun) {
+            content_.status = begun.error();
             return state::ended;
         }
+        id_ = begun->id;
+        room_ = begun->request;
+        if (from_ == source::none) return state::ended;
     }
-    id_ = view.id;
-    content_.status = submit(view.request);
+    content_.status = submit(room_);
     if (content_.status == accel::status::again && of_ != nullptr) {  // too few slots for the parts
         (void)owner_.channel_.release(id_);
         return state::in_line;
@@ -312,11 +364,17 @@ inline void operation::await_suspend(std::coroutine_handle<> waiting) noexcept {
     owner_.enqueue(*this);
 }
 
-inline void operation::end(const completion& how, std::shared_ptr<void> kept) noexcept {
-    content_ = how;
+inline void operation::end(completion how, std::shared_ptr<void> kept) noexcept {
+    content_ = std::move(how);
     kept_ = std::move(kept);
     has_slot_ = true;
     waiting_.resume();
+}
+
+inline void operation::cancel() noexcept {
+    if (state_ == state::in_flight) return static_cast<void>(owner_.channel_.cancel(id_));
+    cancelled_ = true;
+    if (state_ == state::in_line) owner_.move_to_front(*this);
 }
 
 inline operation::~operation() {
@@ -346,25 +404,26 @@ inline answer stream::take() noexcept {
         call_.state_ = operation::state::ended;
         completion why;
         why.status = std::exchange(call_.content_.status, accel::status::invalid_state);
-        return {nullptr, why, std::move(call_.kept_)};
+        return {nullptr, std::move(why), std::move(call_.kept_)};
     }
-    const completion one = owner.slots_[first_].unread;
+    completion one = std::move(owner.slots_[first_].unread);
     first_ = first_ == last_ ? none : owner.slots_[first_].behind;
-    if (one.more) return {&owner, one, {}};
+    if (one.more) return {&owner, std::move(one), {}};
     call_.state_ = operation::state::ended;
     call_.content_.status = accel::status::invalid_state;
-    return {&owner, one, std::move(call_.kept_)};
+    return {&owner, std::move(one), std::move(call_.kept_)};
 }
 
-inline void stream::arrive(const completion& one, std::shared_ptr<void> kept) noexcept {
-    calls::slot& at = call_.owner_.slots_[one.id.slot];
-    at.unread = one;
+inline void stream::arrive(completion one, std::shared_ptr<void> kept) noexcept {
+    const std::uint32_t slot = one.id.slot;
     if (first_ == none)
-        first_ = one.id.slot;
+        first_ = slot;
     else
-        call_.owner_.slots_[last_].behind = one.id.slot;
-    last_ = one.id.slot;
-    if (!one.more) {
+        call_.owner_.slots_[last_].behind = slot;
+    last_ = slot;
+    const bool last = !one.more;
+    call_.owner_.slots_[slot].unread = std::move(one);
+    if (last) {
         call_.kept_ = std::move(kept);
         call_.has_slot_ = true;  // nothing is left to cancel
     }
@@ -386,20 +445,29 @@ inline void calls::dequeue(operation& one) noexcept {
     (one.behind_ == nullptr ? last_ : one.behind_->before_) = one.before_;
 }
 
+/// The next `poll` looks at it.
+inline void calls::move_to_front(operation& one) noexcept {
+    dequeue(one);
+    one.before_ = nullptr;
+    one.behind_ = std::exchange(first_, &one);
+    (one.behind_ == nullptr ? last_ : one.behind_->before_) = &one;
+    freed_ = true;
+}
+
 /// A resumed coroutine may destroy other coroutines, whose calls are in `done` too.
-inline std::size_t calls::deliver(std::span<const completion> done) noexcept {
-    for (const completion& each : done) {
+inline std::size_t calls::deliver(std::span<completion> done) noexcept {
+    for (completion& each : done) {
         slot& of = slots_[each.call.slot];
         std::shared_ptr<void> kept;
         if (!each.more) kept = std::move(of.kept);
         operation* const waiting = of.id == each.call ? of.waiting : nullptr;
         if (!each.more) of.waiting = nullptr;
         if (waiting == nullptr)
-            release(each.id);
+            release(each);
         else if (waiting->of_ != nullptr)
-            waiting->of_->arrive(each, std::move(kept));
+            waiting->of_->arrive(std::move(each), std::move(kept));
         else
-            waiting->end(each, std::move(kept));
+            waiting->end(std::move(each), std::move(kept));
     }
     return done.size() + serve_line();
 }

@@ -37,7 +37,7 @@ struct detached {
 class gate {
   public:
     /// `wake` makes the owner's loop call `run`, for example through an eventfd. Called on any thread; must not throw.
-    explicit gate(std::function<void()> wake) : wake_(std::move(wake)) {}
+    explicit gate(shared_function<void()> wake) : wake_(std::move(wake)) {}
     gate(const gate&) = delete;
     gate& operator=(const gate&) = delete;
     /// Resumes coroutines that still wait, with false. No thread may enter any more.
@@ -99,7 +99,7 @@ class gate {
         return count;
     }
 
-    std::function<void()> wake_;
+    shared_function<void()> wake_;
     std::mutex mutex_;
     std::vector<passage*> entered_;
 };

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/client/call_error.hpp"
 #include "core/client/channel_core.hpp"
 #include "core/context_state.hpp"
 #include "core/guarded.hpp"
@@ -11,7 +12,7 @@
 
 #include <fmt/format.h>
 
-/// The public `channel` and `response`, but for the data path of `channel`, which channel_core.cpp ends with.
+/// The public `channel`, except its data path.
 namespace accel {
 namespace {
 
@@ -45,17 +46,26 @@ result<target> channel::resolve(std::string_view name) {
     if (channel_of(core_).inherited()) return core::made_before_fork();
     return core::guarded([&] { return core_->resolve(name); });
 }
+result<std::vector<std::string>> channel::targets() {
+    if (channel_of(core_).inherited()) return core::made_before_fork();
+    return core::guarded([&] { return core_->targets(); });
+}
+result<health_state> channel::health(std::string_view name) {
+    if (channel_of(core_).inherited()) return core::made_before_fork();
+    return core::guarded([&] { return core_->health(name); });
+}
 int channel::event_fd() const noexcept {
     return channel_of(core_).inherited() ? -1 : core_->event_fd();
 }
 bool channel::arm() noexcept {
-    return channel_of(core_).inherited() || core_->arm();
+    if (channel_of(core_).inherited()) return true;
+    [[maybe_unused]] const auto inside = core_->enter("arm");
+    return core_->arm();
 }
 void channel::close() noexcept {
-    if (!channel_of(core_).inherited()) core_->close();
-}
-status channel::tensors(const completion& c, std::span<tensor> out, std::size_t& count) const noexcept {
-    return channel_of(core_).tensors(c, out, count);
+    if (channel_of(core_).inherited()) return;
+    [[maybe_unused]] const auto inside = core_->enter("close");
+    core_->close();
 }
 
 std::size_t channel::max_request_bytes() const noexcept {
@@ -79,6 +89,9 @@ std::string channel::endpoint() const {
 channel_event channel::take_event() noexcept {
     return channel_of(core_).take_event();
 }
+std::string_view channel::last_error() const noexcept {
+    return channel_of(core_).last_error();
+}
 bool channel::connected() const noexcept {
     return channel_of(core_).connected();
 }
@@ -86,81 +99,109 @@ channel_statistics channel::statistics() const noexcept {
     return channel_of(core_).inherited() ? channel_statistics{} : core_->statistics();
 }
 
-namespace {
+namespace core {
 
-error failed_call(const channel& target, status why, std::size_t length) {
+error failed_call(const channel_core& over, status why, std::size_t length, std::string_view reason) {
+    const channel_options& granted = over.request().options;
     if (why == status::message_too_large) {
         return {why, 0,
                 fmt::format("the request has {} bytes, but this channel accepts {}; raise request_bytes", length,
-                            target.max_request_bytes())};
+                            granted.request_bytes)};
     }
     if (why == status::again) {
-        const std::uint32_t late = target.statistics().quarantined;
+        const std::uint32_t late = over.statistics().quarantined;
         if (late == 0) return {why, 0, "no free slot; poll and release completed calls, or raise slots"};
         return {why, 0,
                 fmt::format("no free slot: {} of {} slots wait for late answers of calls to {} that timed out or were "
                             "cancelled; does a handler never answer?",
-                            late, target.slots(), target.endpoint())};
+                            late, granted.slots, over.request().peer.text())};
     }
-    return {why, 0, fmt::format("the call was not sent: {}", to_string(why))};
+    return {why, 0, fmt::format("the call was not sent: {}: {}", to_string(why), reason)};
 }
 
-error failed_answer(const completion& content) {
+error failed_answer(const call_outcome& content) {
     const std::string_view text(reinterpret_cast<const char*>(content.response.data()), content.response.size());
     const std::string_view separator = text.empty() ? "" : ": ";
     return {content.status, static_cast<int>(content.code),
             fmt::format("{}{}{}", to_string(content.status), separator, text)};
 }
 
+error no_parts_in_call() {
+    return {status::invalid_argument, 0, "call waits for one response; submit a request that takes parts"};
+}
+
+}  // namespace core
+
+namespace {
+
+/// Sends a call with a copy of `request`.
+result<call_id> send_copy(channel& to, const core::channel_core& core, std::span<const std::byte> request,
+                          const submit_options& options) {
+    const auto begun = to.begin();
+    if (!begun) return core::failed_call(core, begun.error(), request.size(), to.last_error());
+    const std::size_t fitting = std::min(request.size(), begun->request.size());
+    if (fitting > 0) std::memcpy(begun->request.data(), request.data(), fitting);
+    if (const status unsent = to.submit(begun->id, request.size(), options); unsent != status::ok) {
+        to.release(begun->id);
+        return core::failed_call(core, unsent, request.size(), to.last_error());
+    }
+    return begun->id;
+}
+
 }  // namespace
 
-result<response> channel::call(std::span<const std::byte> request, const submit_options& options) {
-    bool sent = false;
-    return call(request, options, sent);
-}
-
-result<response> channel::call(std::span<const std::byte> request, const submit_options& options, bool& sent) {
-    sent = false;
+result<completion> channel::call(std::span<const std::byte> request, const submit_options& options) {
     if (channel_of(core_).inherited()) return core::made_before_fork();
-    if (options.parts > 0)
-        return error{status::invalid_argument, 0, "call waits for one response; submit a request that takes parts"};
-    call_view view;
-    if (const status none = begin(view); none != status::ok) return failed_call(*this, none, request.size());
-    const std::size_t fitting = std::min(request.size(), view.request.size());
-    if (fitting > 0) std::memcpy(view.request.data(), request.data(), fitting);
-    if (const status unsent = submit(view.id, request.size(), options); unsent != status::ok) {
-        release(view.id);
-        return failed_call(*this, unsent, request.size());
-    }
-    sent = true;
-    const completion content = core_->wait_for(view.id);
-    if (content.status != status::ok) {
-        error failure = failed_answer(content);
-        release(content.id);
-        return failure;
-    }
-    return response{core_.get(), content};
+    [[maybe_unused]] const auto inside = core_->enter("call");
+    if (options.parts > 0) return core::no_parts_in_call();
+    const auto call = send_copy(*this, *core_, request, options);
+    if (!call) return call.error();
+    completion content = core_->wait_for(*call);
+    if (content.status != status::ok) return core::failed_answer(content);
+    return result<completion>{std::move(content)};
 }
 
-response::response(core::channel_core* owner, const completion& content) noexcept : owner_(owner), content_(content) {}
-response::response(response&& other) noexcept
-    : owner_(std::exchange(other.owner_, nullptr)), content_(other.content_) {}
-response& response::operator=(response&& other) noexcept {
+result<response_parts> channel::call_parts(std::span<const std::byte> request, const submit_options& options) {
+    if (channel_of(core_).inherited()) return core::made_before_fork();
+    if (options.parts == 0)
+        return error{status::invalid_argument, 0, "options.parts is 0; set it to the number of parts to have unread"};
+    if (options.parts >= slots()) {
+        return error{status::invalid_argument, 0,
+                     fmt::format("options.parts is {}, but this channel has {} slots, one of them for the call; raise "
+                                 "slots",
+                                 options.parts, slots())};
+    }
+    const auto call = send_copy(*this, *core_, request, options);
+    if (!call) return call.error();
+    return response_parts{core_.get(), *call};
+}
+
+response_parts::response_parts(response_parts&& other) noexcept
+    : owner_(std::exchange(other.owner_, nullptr)), call_(other.call_) {}
+response_parts& response_parts::operator=(response_parts&& other) noexcept {
     if (this != &other) {
         reset();
         owner_ = std::exchange(other.owner_, nullptr);
-        content_ = other.content_;
+        call_ = other.call_;
     }
     return *this;
 }
-response::~response() {
+response_parts::~response_parts() {
     reset();
 }
-status response::tensors(std::span<tensor> out, std::size_t& count) const noexcept {
-    return core::behind(owner_, "response").tensors(content_, out, count);
+void response_parts::reset() noexcept {
+    if (auto* owner = std::exchange(owner_, nullptr); owner != nullptr) owner->end_parts(call_);
 }
-void response::reset() noexcept {
-    if (auto* owner = std::exchange(owner_, nullptr); owner != nullptr) owner->release(content_.id);
+
+result<completion> response_parts::next(std::chrono::nanoseconds timeout) {
+    core::channel_core& owner = core::behind(owner_, "response_parts");
+    if (owner.inherited()) return core::made_before_fork();
+    completion content;
+    const status none = owner.wait_for_part(call_, timeout, content);
+    if (none == status::again) return error{none, 0, "nothing came within the timeout; the call goes on"};
+    if (none != status::ok) return error{none, 0, "the call has ended, and its end was given before"};
+    if (content.status != status::ok) return core::failed_answer(content);
+    return result<completion>{std::move(content)};
 }
 
 }  // namespace accel

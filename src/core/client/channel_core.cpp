@@ -53,11 +53,33 @@ channel_core::channel_core(connect_request request, channel_connection made)
     }
 }
 
+namespace {
+
+error cannot_ask(status why) {
+    return {why, 0, "the channel has lost its server, or the server is stopping"};
+}
+
+}  // namespace
+
+result<std::vector<std::string>> channel_core::targets() const {
+    if (!life_.connected()) return cannot_ask(life_.why_unusable());
+    return ask_for_targets(request_);
+}
+
+result<health_state> channel_core::health(std::string_view name) const {
+    if (life_.leaving()) return health_state::not_serving;
+    if (!life_.connected()) return cannot_ask(life_.why_unusable());
+    return ask_for_health(request_, name);
+}
+
 result<target> channel_core::resolve(std::string_view name) const {
-    if (!life_.connected())
-        return error{life_.why_unusable(), 0, "the channel has lost its server, or the server is stopping"};
-    auto found = resolve_target(request_, name);
-    metrics_registry* const metrics = request_.context->metrics();
+    if (!life_.connected()) return cannot_ask(life_.why_unusable());
+    return resolve(request_, name);
+}
+
+result<target> channel_core::resolve(const connect_request& over, std::string_view name) {
+    auto found = resolve_target(over, name);
+    metrics_registry* const metrics = over.context->metrics();
     if (found && metrics != nullptr) metrics->name_target(name);
     return found;
 }

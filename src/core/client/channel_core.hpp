@@ -7,6 +7,7 @@
 #include "core/client/connect.hpp"
 #include "core/client/part_reader.hpp"
 #include "core/client/range_lists.hpp"
+#include "core/client/sole_use.hpp"
 #include "core/event_set.hpp"
 #include "core/event_signal.hpp"
 #include "core/metrics/client_metrics.hpp"
@@ -43,23 +44,38 @@ class channel_core {
     channel_core& operator=(const channel_core&) = delete;
 
     // Data path.
-    status begin(call_view& out) noexcept;
+    result<call_view, status> begin() noexcept;
     status submit(call_id id, std::size_t length, const submit_options& options) noexcept;
     status submit(call_id id, slice payload, const submit_options& options) noexcept;
     status submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept;
     std::size_t poll(std::span<completion> out) noexcept;
     status cancel(call_id id) noexcept;
     status release(call_id id) noexcept;
-    status tensors(const completion& of, std::span<tensor> out, std::size_t& count) noexcept;
+    result<std::span<tensor>, status> tensors(const call_outcome& of, std::span<tensor> room) noexcept;
+    /// A completion owns its slot no more.
+    void disown() noexcept { --owned_; }
     std::size_t wait(std::span<completion> out, nanoseconds timeout) noexcept;
     /// Waits for this call alone and takes its completion; it ends by its deadline at the latest.
     completion wait_for(call_id id) noexcept;
+    /// Waits for the next part of this call alone, or its end, and takes it. `again`: none came in time.
+    /// `invalid_state`: the call has ended, and its end was taken.
+    status wait_for_part(call_id call, nanoseconds timeout, completion& out) noexcept;
+    /// Cancels a call in parts, and releases what has arrived of it and its end. Waits for lent memory.
+    void end_parts(call_id call) noexcept;
     bool arm() noexcept;
+    /// When a slot has waited for its late answer for `quarantine_timeout`; `begin` then ends the session, if it may.
+    [[nodiscard]] nanoseconds quarantine_ends() const noexcept;
+    /// For the time of one of the application's calls, which no other thread may make meanwhile.
+    [[nodiscard]] sole_use::visit enter(const char* function) noexcept { return users_.enter(function); }
 
     // Control path.
     /// For good. Waits for lent memory, within `close_timeout` and a second.
     void close() noexcept;
     [[nodiscard]] result<target> resolve(std::string_view name) const;
+    [[nodiscard]] result<std::vector<std::string>> targets() const;
+    [[nodiscard]] result<health_state> health(std::string_view name) const;
+    /// The same without the channel, which may go on meanwhile.
+    [[nodiscard]] static result<target> resolve(const connect_request& over, std::string_view name);
     [[nodiscard]] int event_fd() noexcept {
         life_.be_watched();
         return wakeups_.fd();
@@ -70,11 +86,16 @@ class channel_core {
     /// True in a child of the process that made it.
     [[nodiscard]] bool inherited() const noexcept { return life_.inherited(); }
     [[nodiscard]] channel_statistics statistics() const noexcept;
-    /// Nothing is begun, in flight or unread: another thread could go on with it.
+    /// Nothing is begun, in flight or unread, and no late answer is awaited.
     [[nodiscard]] bool idle() const noexcept { return slots_.all_free(); }
+    /// The same but for late answers.
+    [[nodiscard]] bool has_no_calls() const noexcept {
+        return slots_.free() + quarantined() + parts_.left_behind() == slots_.count();
+    }
     /// Place of the server among several hosts of the URI.
     [[nodiscard]] std::size_t host() const noexcept;
     [[nodiscard]] channel_event take_event() noexcept { return life_.take_event(); }
+    [[nodiscard]] std::string_view last_error() const noexcept { return last_error_; }
     /// Another channel takes its place when its session ends.
     void be_replaceable() noexcept { replaceable_ = true; }
     /// The server has said that it takes no calls.
@@ -91,11 +112,13 @@ class channel_core {
     };
 
     // Sending (submit.cpp).
-    status take_late(channel_slot*& slot) noexcept;
+    [[nodiscard]] call_view view_of(const channel_slot& slot) const noexcept {
+        return {slot.content.id, {slot.header + header_bytes, request_.options.request_bytes}};
+    }
+    result<call_view, status> begin_late() noexcept;
     status make_room(const submit_options& options) noexcept;
     status make_room(std::uint32_t parts) noexcept;
     bool leave_late_answers(std::uint32_t wanted) noexcept;
-    [[nodiscard]] bool gives_up_on_late_answers() const noexcept;
     status check_submit(const channel_slot* slot, std::size_t length, const submit_options& options) const noexcept;
     void stamp(channel_slot& slot, nanoseconds submitted, const request_shape& shape,
                const submit_options& options) const noexcept;
@@ -109,9 +132,9 @@ class channel_core {
 
     // … and what few calls have: lent memory, tensors, a target, a trace, parts, ranges, a copy to or from a device.
     status submit_more(channel_slot& slot, outgoing message, const submit_options& options) noexcept;
-    [[nodiscard]] status check_more(const submit_options& options) const noexcept;
-    [[nodiscard]] status check_parts(const submit_options& options) const noexcept;
-    [[nodiscard]] status describe(outgoing& message, const submit_options& options) const noexcept;
+    [[nodiscard]] status check_more(const submit_options& options) noexcept;
+    [[nodiscard]] status check_parts(const submit_options& options) noexcept;
+    [[nodiscard]] status describe(outgoing& message, const submit_options& options) noexcept;
     void add_trace(channel_slot& slot, outgoing& message, const submit_options& options) const noexcept;
     void add_baggage(outgoing& message, const submit_options& options) const noexcept;
     [[nodiscard]] status gather(channel_slot& slot, const submit_options& options, outgoing& out) noexcept;
@@ -125,6 +148,23 @@ class channel_core {
                          const submit_options& options) noexcept;
 
     // Receiving (receive.cpp).
+    /// Room for completions, without those that the application has left there.
+    completion_room room_in(std::span<completion> out) noexcept {
+        if (owned_ > 0) [[unlikely]]
+            release_left(out);
+        return {out.data(), out.size()};
+    }
+    static void release_left(std::span<completion> out) noexcept;
+    /// The next completion owns the slot that it is filled from.
+    call_outcome& next_of(completion_room& out) noexcept {
+        --out.left;
+        completion& next = *out.next++;
+        if (next.owner_ != nullptr) [[unlikely]]  // another channel's
+            next.release();
+        next.owner_ = this;
+        ++owned_;
+        return next;
+    }
     /// Takes what the transport has, then what time and the control plane say. Answers go straight into `out`, as far
     /// as there is room and none is waiting before them.
     void progress(completion_room& out) noexcept;
@@ -168,8 +208,15 @@ class channel_core {
     void close_lost(nanoseconds deadline) noexcept;
     void warn_of_end(std::string_view why) const noexcept;
 
+    /// The application's call fails, for this reason (static storage).
+    status fail(status code, std::string_view why) noexcept {
+        last_error_ = why;
+        return code;
+    }
+    /// The same for the usual reason of this status.
+    status fail(status code) noexcept;
     /// Its completion has been handed out.
-    void count(const channel_slot& slot, const completion& out) noexcept {
+    void count(const channel_slot& slot, const call_outcome& out) noexcept {
         if (metrics_ != nullptr) metrics_->count(out, slot.asked);
     }
     /// Bytes of a list of ranges were copied from or to a slot.
@@ -193,11 +240,14 @@ class channel_core {
     counter submitted_;
     counter quarantined_;  ///< now
     std::uint64_t stale_ = 0;
+    std::uint32_t owned_ = 0;                  ///< slots that completions own
     std::unique_ptr<client_metrics> metrics_;  ///< null: nothing is counted
     std::array<link_event, 32> events_;        ///< of the poll under way
     ticking_clock clock_;
     nanoseconds now_{};  ///< read once a poll
     spinner spinner_;
+    std::string_view last_error_;
+    [[no_unique_address]] sole_use users_;
 };
 
 }  // namespace accel::core

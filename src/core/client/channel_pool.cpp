@@ -21,39 +21,32 @@ constexpr nanoseconds closing_look = std::chrono::milliseconds{1};
 
 struct thread_seat {
     std::shared_ptr<pool_state> pool;
-    pool_seat* seat;
+    std::shared_ptr<pool_seat> seat;
 };
 
-/// Set when the thread ends: an object that outlives `seats_here` must not touch it. Without a destructor, this stays
-/// readable.
-thread_local bool seats_are_gone = false;
-
-/// The seats of one thread: one in each pool that it has called, and retired ones.
+/// The seats of one thread: one in each pool that it has called.
 struct thread_seats {
     thread_seats() = default;
     thread_seats(const thread_seats&) = delete;
     thread_seats& operator=(const thread_seats&) = delete;
     ~thread_seats() {
-        seats_are_gone = true;
         for (thread_seat& each : all)
-            if (!each.pool->inherited() && each.seat->uses.load() == 0)
-                each.pool->give_back(*each.seat);
+            if (each.pool->inherited())
+                keep_for_ever(std::move(each.pool));
             else
-                keep_for_ever(std::move(each.pool));  // the parent's, or in use by an object that outlives this one
+                each.pool->give_back(each.seat);
     }
 
-    [[nodiscard]] pool_seat* find(const pool_state* pool, bool retired = false) const noexcept {
+    [[nodiscard]] std::shared_ptr<pool_seat> find(const pool_state* pool) const noexcept {
         for (const thread_seat& each : all)
-            if (each.pool.get() == pool && each.seat->retired == retired) return each.seat;
+            if (each.pool.get() == pool) return each.seat;
         return nullptr;
     }
-    void remove(const pool_seat* seat) noexcept {
-        std::erase_if(all, [seat](const thread_seat& each) { return each.seat == seat; });
+    void remove(const pool_state* pool) noexcept {
+        std::erase_if(all, [pool](const thread_seat& each) { return each.pool.get() == pool; });
     }
     void remove_closed() noexcept {
-        std::erase_if(all, [](const thread_seat& each) {
-            return !each.pool->inherited() && each.pool->closing() && each.seat->uses.load() == 0;
-        });
+        std::erase_if(all, [](const thread_seat& each) { return !each.pool->inherited() && each.pool->closing(); });
     }
 
     std::vector<thread_seat> all;
@@ -75,121 +68,58 @@ pool_state::pool_state(std::shared_ptr<context_state> context, pool_hosts hosts,
       limits_(limits),
       hosts_(std::move(hosts)) {}
 
-result<pooled_channel> pool_state::take() {
-    if (pool_seat* const left = inherited() ? nullptr : retired_seat(); left != nullptr && enter(*left))
-        return pooled_channel{left};
-    auto use = take_current();
-    if (!use || (*use)->connected()) [[likely]]
-        return use;
-    if (auto renewed = renew(*use->seat_); !renewed) return renewed.error();
-    return use;
-}
-
-/// For `call`. If the channel is lost while the thread still has calls or responses in it, they stay in a retired seat,
-/// and the thread gets another one.
-result<pooled_channel> pool_state::take_for_call() {
-    auto use = take_current();
-    if (!use) return use;
-    (void)(*use)->poll({});
-    if ((*use)->connected()) [[likely]]
-        return use;
-    pool_seat& mine = *use->seat_;
-    if (mine.uses.load(std::memory_order_relaxed) > 1 || !mine.held->core_->idle()) {
-        retire(mine);
-        return take_current();
-    }
-    if (auto renewed = renew(mine); !renewed) return renewed.error();
-    return use;
-}
-
-result<pooled_channel> pool_state::take_current() {
+/// This thread's channel, and if that is lost, another in its place.
+result<std::shared_ptr<shared_state>> pool_state::channel_here() {
     if (inherited()) return made_before_fork();
-    pool_seat* mine = seats_here.find(this);
-    if (mine == nullptr) {
-        auto made = first_call();
-        if (!made) return made.error();
-        mine = *made;
-    }
-    if (!enter(*mine)) return pool_closed();
-    return pooled_channel{mine};
+    if (closing_.load()) return pool_closed();
+    std::shared_ptr<pool_seat> mine = seats_here.find(this);
+    if (mine == nullptr) mine = first_call();
+    auto held = mine->channel();
+    if (held != nullptr && held->takes_calls()) [[likely]]
+        return held;
+    return renew(*mine);
 }
 
-/// A retired seat with calls or responses that the thread has not taken or released yet; null: there is none.
-pool_seat* pool_state::retired_seat() {
-    while (pool_seat* const left = seats_here.find(this, true)) {
-        if (left->held) (void)left->held->poll({});
-        if (left->held && !left->held->core_->idle()) return left;
-        if (left->uses.load(std::memory_order_relaxed) > 0) return nullptr;
-        drop(*left);
-    }
-    return nullptr;
-}
-
-/// The thread gets another seat.
-void pool_state::retire(pool_seat& seat) {
-    const std::lock_guard lock(mutex_);
-    hosts_.lost(seat.host, seat.made, now());
-    ++counted_.lost;
-    ++retired_;
-    seat.retired = true;
-}
-
-/// Closes a retired seat that nobody uses any more.
-void pool_state::drop(pool_seat& seat) noexcept {
-    const auto keeps_this = shared_from_this();
-    give_back(seat);
-    if (!seats_are_gone) seats_here.remove(&seat);
-}
-
-/// False: the pool is closing.
-bool pool_state::enter(pool_seat& seat) noexcept {
-    seat.uses.store(seat.uses.load(std::memory_order_relaxed) + 1);
-    if (!closing_.load() || seat.uses.load(std::memory_order_relaxed) > 1) return true;
-    exit(seat);
-    return false;
-}
-
-void pool_state::exit(pool_seat& seat) noexcept {
-    const bool last = seat.uses.fetch_sub(1) == 1;
-    if (!last || inherited()) return;
-    if (closing_.load()) (void)close_unused();
-    if (seat.retired && (!seat.held || seat.held->core_->idle())) drop(seat);
-}
-
-/// A seat for this thread: one that another thread has given back, or a new one.
-result<pool_seat*> pool_state::first_call() {
+/// A seat for this thread.
+std::shared_ptr<pool_seat> pool_state::first_call() {
     seats_here.remove_closed();
-    {
+    seats_here.all.reserve(seats_here.all.size() + 1);
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<pool_seat> chosen = choose_seat();
+    seats_here.all.push_back({shared_from_this(), chosen});
+    return chosen;
+}
+
+/// One that another thread has given back, or a new one, or the one with the fewest threads.
+std::shared_ptr<pool_seat> pool_state::choose_seat() {
+    const auto least = std::ranges::min_element(seats_, {}, [](const auto& each) { return each->threads; });
+    const bool makes = seats_.size() < limits_.max_channels && (least == seats_.end() || (*least)->threads > 0);
+    if (makes) return seats_.emplace_back(std::make_shared<pool_seat>());
+    ++(*least)->threads;
+    return *least;
+}
+
+/// Connects, unless another thread of this seat has done so. The old channel lives on as long as calls and responses
+/// there.
+result<std::shared_ptr<shared_state>> pool_state::renew(pool_seat& seat) {
+    std::shared_ptr<shared_state> old = seat.channel();  // closed after the locks
+    const std::lock_guard connecting(seat.connecting);
+    old = seat.channel();
+    if (old != nullptr && old->takes_calls()) return old;
+    if (old != nullptr) {
         const std::lock_guard lock(mutex_);
-        if (closing_.load()) return pool_closed();
-        if (pool_seat* idle = idle_seat(); idle != nullptr) {
-            seats_here.all.push_back({shared_from_this(), idle});
-            idle->taken = true;
-            return idle;
-        }
-        if (seats_.size() - retired_ + reserved_ >= limits_.max_channels) {
-            ++counted_.refused;
-            return error{status::overloaded, 0,
-                         fmt::format("{} threads have a channel of this pool: raise max_channels, or let threads that "
-                                     "no longer make calls leave()",
-                                     limits_.max_channels)};
-        }
-        ++reserved_;
+        hosts_.lost(seat.host, seat.made, now());
     }
     auto made = connect();
-    const std::lock_guard lock(mutex_);
-    --reserved_;
     if (!made) return made.error();
+    const std::lock_guard lock(mutex_);
     if (closing_.load()) return pool_closed();
-    pool_seat& seat = seats_.emplace_back(*this, made->host, std::move(made->made));
+    if (old != nullptr) ++counted_.lost;
     seat.displaced = made->displaced;
-    seats_here.all.push_back({shared_from_this(), &seat});
-    return &seat;
-}
-
-pool_seat* pool_state::idle_seat() noexcept {
-    const auto found = std::ranges::find(seats_, false, &pool_seat::taken);
-    return found == seats_.end() ? nullptr : &*found;
+    seat.host = made->host;
+    seat.made = now();
+    old = seat.exchange(made->made);
+    return std::move(made->made);
 }
 
 result<pool_state::connected> pool_state::connect() {
@@ -211,7 +141,9 @@ result<pool_state::connected> pool_state::connect() {
     (*core)->be_replaceable();
     hosts_.answered(order[tried], now());
     ++counted_.made;
-    return connected{order[tried], channel{std::move(*core)}, displaced || tried > 0};
+    auto shared = shared_state::make(std::move(*core));
+    if (!shared) return shared.error();
+    return connected{order[tried], std::move(*shared), displaced || tried > 0};
 }
 
 namespace {
@@ -226,94 +158,78 @@ bool may_go_elsewhere(const error& failure, bool sent) noexcept {
 }  // namespace
 
 /// A call that no handler has seen is offered to the other hosts, and once to a server that has taken the place of one.
-result<pooled_response> pool_state::call(std::span<const std::byte> request, const submit_options& options) {
+result<shared_response> pool_state::call(std::span<const std::byte> request, const submit_options& options) {
     submit_options rest = options;
     nanoseconds deadline = never;
     for (std::size_t tries = 0;; ++tries) {
-        auto use = take_for_call();
-        if (!use) return use.error();
-        channel& with = **use;
+        auto with = channel_here();
+        if (!with) return with.error();
         const bool own = options.timeout > nanoseconds{0};
-        if (tries == 0) deadline = deadline_after(own ? options.timeout : with.core_->request().options.call_timeout);
+        if (tries == 0) deadline = deadline_after(own ? options.timeout : (*with)->options().call_timeout);
         if (tries > 0 && deadline != never) rest.timeout = std::max(deadline - now(), nanoseconds{1});
-        bool sent = false;
-        auto answer = with.call(request, rest, sent);
-        if (answer) return pooled_response{std::move(*use), std::move(*answer)};
-        const bool again = may_go_elsewhere(answer.error(), sent);
-        if (!again || tries == hosts_.count() || now() >= deadline) return answer.error();
-        with.core_->leave();
+        shared_operation what{request, rest};
+        auto answer = shared_state::call(*with, what);
+        if (answer) return answer;
+        const bool again = may_go_elsewhere(answer.error(), what.sent);
+        if (!again || tries == hosts_.count() || now() >= deadline) return answer;
+        (*with)->leave();
     }
 }
 
-/// Puts a new channel in the place of a lost one that nobody needs any more.
-result<void> pool_state::renew(pool_seat& seat) {
-    (void)seat.held->poll({});
-    if (seat.uses.load(std::memory_order_relaxed) > 1 || !seat.held->core_->idle()) return {};
-    {
-        const std::lock_guard lock(mutex_);
-        hosts_.lost(seat.host, seat.made, now());
-    }
-    auto made = connect();
-    if (!made) return made.error();
-    seat.host = made->host;
-    seat.displaced = made->displaced;
-    seat.made = now();
-    const std::lock_guard lock(mutex_);
-    ++counted_.lost;
-    std::swap(*seat.held, made->made);
-    return {};
+result<shared_call> pool_state::submit(std::span<const std::byte> request, const submit_options& options) {
+    auto with = channel_here();
+    if (!with) return with.error();
+    return shared_state::submit(std::move(*with), std::make_unique<pending_call>(request, options));
+}
+
+result<target> pool_state::resolve(std::string_view name) {
+    auto with = channel_here();
+    if (!with) return with.error();
+    return (*with)->resolve(name);
 }
 
 status pool_state::leave() noexcept {
-    pool_seat* const mine = seats_here.find(this);
-    if (inherited() || (mine != nullptr && mine->uses.load() > 0)) return status::invalid_state;
+    if (inherited()) return status::invalid_state;
+    const auto mine = seats_here.find(this);
     if (mine == nullptr) return status::ok;
     const auto keeps_this = shared_from_this();
-    give_back(*mine);
-    seats_here.remove(mine);
+    give_back(mine);
+    seats_here.remove(this);
     return status::ok;
 }
 
-/// A channel with calls in flight or responses unread is of no use to another thread, and one that would be elsewhere
-/// but for a failure makes room for one that is.
-void pool_state::give_back(pool_seat& seat) noexcept {
-    std::optional<channel> dropped;  // closed after the lock
+/// A channel that would be elsewhere but for a failure makes room for one that is.
+void pool_state::give_back(const std::shared_ptr<pool_seat>& seat) noexcept {
+    std::shared_ptr<shared_state> dropped;  // closed after the locks
+    const auto held = seat->channel();
+    const bool good = held != nullptr && held->takes_calls();
     const std::lock_guard lock(mutex_);
-    if (seat.retired) --retired_;
-    if (!seat.held) return;
-    (void)seat.held->poll({});
-    seat.taken = false;
-    if (seat.held->connected() && seat.held->core_->idle() && !seat.displaced) return;
-    dropped = std::move(seat.held);
-    seats_.remove_if([&seat](const pool_seat& each) { return &each == &seat; });
-}
-
-/// True: no thread uses a channel.
-bool pool_state::close_unused() noexcept {
-    std::list<channel> dropped;  // closed after the lock
-    const std::lock_guard lock(mutex_);
-    bool all = true;
-    for (pool_seat& seat : seats_) {
-        if (!seat.held) continue;
-        if (seat.uses.load() > 0) {
-            all = false;
-            continue;
-        }
-        dropped.push_back(std::move(*seat.held));
-        seat.held.reset();
-    }
-    return all;
+    if (--seat->threads > 0 || (good && !seat->displaced)) return;
+    dropped = seat->exchange(nullptr);
+    std::erase(seats_, seat);
 }
 
 status pool_state::close(nanoseconds timeout) noexcept {
     if (inherited()) return status::ok;
     const nanoseconds deadline = deadline_after(timeout);
-    closing_.store(true);
-    while (!close_unused()) {
-        if (now() >= deadline) return status::timed_out;
-        std::this_thread::sleep_for(closing_look);
+    {
+        const std::lock_guard lock(mutex_);
+        closing_.store(true);  // from now on no seat gets a channel
     }
-    return status::ok;
+    const auto all_idle = [this] {
+        const std::lock_guard lock(mutex_);
+        return std::ranges::all_of(seats_, [](const auto& each) {
+            const auto held = each->channel();
+            return held == nullptr || held->idle();
+        });
+    };
+    bool idle = all_idle();
+    for (; !idle && now() < deadline; idle = all_idle()) std::this_thread::sleep_for(closing_look);
+    const std::lock_guard lock(mutex_);
+    for (const auto& each : seats_)
+        if (const auto held = each->exchange(nullptr); held != nullptr) held->close();
+    seats_.clear();
+    return idle ? status::ok : status::timed_out;
 }
 
 pool_statistics pool_state::statistics() {
@@ -321,7 +237,7 @@ pool_statistics pool_state::statistics() {
     const std::lock_guard lock(mutex_);
     pool_statistics out = counted_;
     out.channels = static_cast<std::uint32_t>(
-        std::ranges::count_if(seats_, [](const pool_seat& s) { return s.held.has_value(); }));
+        std::ranges::count_if(seats_, [](const auto& each) { return each->channel() != nullptr; }));
     out.hosts_out = static_cast<std::uint32_t>(hosts_.count_out(now()));
     return out;
 }
@@ -364,27 +280,6 @@ result<std::shared_ptr<core::pool_state>> open_pool(context& ctx, std::string_vi
 
 }  // namespace
 
-pooled_channel::pooled_channel(pooled_channel&& other) noexcept : seat_(std::exchange(other.seat_, nullptr)) {}
-pooled_channel& pooled_channel::operator=(pooled_channel&& other) noexcept {
-    if (this != &other) {
-        reset();
-        seat_ = std::exchange(other.seat_, nullptr);
-    }
-    return *this;
-}
-pooled_channel::~pooled_channel() {
-    reset();
-}
-void pooled_channel::reset() noexcept {
-    if (core::pool_seat* const seat = std::exchange(seat_, nullptr); seat != nullptr) seat->owner.exit(*seat);
-}
-channel& pooled_channel::operator*() const noexcept {
-    return *core::behind(seat_, "pooled_channel").held;
-}
-channel* pooled_channel::operator->() const noexcept {
-    return &**this;
-}
-
 channel_pool::channel_pool(std::shared_ptr<core::pool_state> state) noexcept : state_(std::move(state)) {}
 channel_pool::channel_pool(channel_pool&&) noexcept = default;
 channel_pool& channel_pool::operator=(channel_pool&& other) noexcept {
@@ -409,12 +304,14 @@ result<channel_pool> channel_pool::open(context& ctx, std::string_view uri, cons
     });
 }
 
-result<pooled_channel> channel_pool::take() {
-    return core::guarded([&] { return pool_behind(state_).take(); });
-}
-
-result<pooled_response> channel_pool::call(std::span<const std::byte> request, const submit_options& options) {
+result<shared_response> channel_pool::call(std::span<const std::byte> request, const submit_options& options) {
     return core::guarded([&] { return pool_behind(state_).call(request, options); });
+}
+result<shared_call> channel_pool::submit(std::span<const std::byte> request, const submit_options& options) {
+    return core::guarded([&] { return pool_behind(state_).submit(request, options); });
+}
+result<target> channel_pool::resolve(std::string_view name) {
+    return core::guarded([&] { return pool_behind(state_).resolve(name); });
 }
 
 status channel_pool::leave() noexcept {

@@ -49,7 +49,7 @@ struct alignas(64) channel_slot {
     asked_for asked;
     nanoseconds submitted{};
     nanoseconds deadline{};  ///< while it is settling: by when lent memory has to be free
-    completion content;
+    call_outcome content;
     trace_context trace;  ///< of the last call that had one
 
     /// The options of the request that the server sees. As one number, which takes one store.
@@ -73,8 +73,8 @@ struct alignas(64) channel_slot {
         content.timeline = {};
         content.timeline.total = at - submitted;
     }
-    /// Writes the completion of an answered call: all of it, whatever was there.
-    void fill(completion& out, const link_event& event, nanoseconds at, nanoseconds clock_offset) const noexcept;
+    /// Writes the outcome of an answered call: all of it, whatever was there.
+    void fill(call_outcome& out, const link_event& event, nanoseconds at, nanoseconds clock_offset) const noexcept;
 };
 
 /// A difference of clocks of two hosts may come out below zero.
@@ -82,7 +82,7 @@ struct alignas(64) channel_slot {
     return std::max(value, nanoseconds{0});
 }
 
-inline void channel_slot::fill(completion& out, const link_event& event, nanoseconds at,
+inline void channel_slot::fill(call_outcome& out, const link_event& event, nanoseconds at,
                                nanoseconds clock_offset) const noexcept {
     const slot_header& from = event.header;
     out.id = content.id;
@@ -193,6 +193,16 @@ class channel_slots {
             if (oldest != &slot) push_done(*oldest);
         }
         slot.state = slot_state::taken;
+    }
+
+    /// The oldest finished part of this call, or the call itself; null if there is none.
+    [[nodiscard]] channel_slot* find_done(call_id call) noexcept {
+        for (std::uint32_t i = 0; i < done_count_; ++i) {
+            const std::uint32_t at = done_head_ + i;
+            channel_slot& slot = slots_[done_[at < count_ ? at : at - count_]];
+            if (slot.content.call == call) return &slot;
+        }
+        return nullptr;
     }
 
     /// Submitted calls without a completion (in flight or settling).

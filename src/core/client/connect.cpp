@@ -320,18 +320,49 @@ result<channel_connection> open_by_any_scheme(connect_request& request) {
     }
 }
 
-result<target> resolve_target(const connect_request& request, std::string_view name) {
-    if (!is_target_name(name)) {
-        return error{
-            status::invalid_argument, 0,
+namespace {
+
+error not_a_target_name() {
+    return {status::invalid_argument, 0,
             fmt::format("a target's name must have 1 to {} printable characters and no blanks", max_target_bytes)};
-    }
+}
+
+}  // namespace
+
+result<target> resolve_target(const connect_request& request, std::string_view name) {
+    if (!is_target_name(name)) return not_a_target_name();
     auto found = request.security == nullptr
                      ? in_process::find_target(request.peer.host, name)
                      : request.context->control().find_target(request.peer.host, request.peer.port, request.security,
                                                               name, deadline_after(request.options.connect_timeout));
     if (!found) return found.error();
     return target{*found};
+}
+
+/// The names of a page come after those before it. So even a server that always has more ends the loop.
+result<std::vector<std::string>> ask_for_targets(const connect_request& request) {
+    const nanoseconds deadline = deadline_after(request.options.connect_timeout);
+    std::vector<std::string> all;
+    for (;;) {
+        const std::string after = all.empty() ? "" : all.back();
+        auto page = request.security == nullptr
+                        ? in_process::list_targets(request.peer.host, after)
+                        : request.context->control().list_targets(request.peer.host, request.peer.port,
+                                                                  request.security, after, deadline);
+        if (!page) return page.error();
+        if (all.size() + page->names.size() > max_targets)
+            return error{status::protocol_error, 0,
+                         fmt::format("the server at {} names more than {} targets", request.peer.text(), max_targets)};
+        std::ranges::move(page->names, std::back_inserter(all));
+        if (!page->more) return all;
+    }
+}
+
+result<health_state> ask_for_health(const connect_request& request, std::string_view name) {
+    if (!name.empty() && !is_target_name(name)) return not_a_target_name();
+    if (request.security == nullptr) return in_process::check_health(request.peer.host, name);
+    return request.context->control().check_health(request.peer.host, request.peer.port, request.security, name,
+                                                   deadline_after(request.options.connect_timeout));
 }
 
 void cancel_call(const connect_request& request, const client_session& session, call_id which) noexcept {

@@ -99,6 +99,13 @@ using channel_connection = established<poller, link>;
 /// Asks the server for a target, within `connect_timeout`.
 [[nodiscard]] result<target> resolve_target(const connect_request& request, std::string_view name);
 
+/// Asks the server for the names of all its targets, within `connect_timeout`.
+[[nodiscard]] result<std::vector<std::string>> ask_for_targets(const connect_request& request);
+
+/// Asks the server whether this target serves; whether it serves itself, if the name is empty. Within
+/// `connect_timeout`.
+[[nodiscard]] result<health_state> ask_for_health(const connect_request& request, std::string_view name);
+
 /// Tells the server that nobody waits for the answer of this call.
 void cancel_call(const connect_request& request, const client_session& session, call_id which) noexcept;
 

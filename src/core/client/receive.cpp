@@ -4,18 +4,24 @@
 #include "core/tensor_description.hpp"
 
 #include <algorithm>
+#include <utility>
 
 /// A response from the link to the application, and the end of calls that get none.
 namespace accel::core {
 
 std::size_t channel_core::poll(std::span<completion> out) noexcept {
-    completion_room room{out.data(), out.size()};
+    completion_room room = room_in(out);
     if (slots_.ready() > 0) [[unlikely]]
         room = hand_out(room);
     progress_inline(room);
     if (slots_.ready() > 0) [[unlikely]]
         room = hand_out(room);
     return out.size() - room.left;
+}
+
+/// Some may be elsewhere, so all are looked at.
+[[gnu::noinline]] void channel_core::release_left(std::span<completion> out) noexcept {
+    for (completion& each : out) each.release();
 }
 
 [[gnu::always_inline]] inline void channel_core::progress_inline(completion_room& out) noexcept {
@@ -74,8 +80,7 @@ void channel_core::progress(completion_room& out) noexcept {
     slot.owed = false;
     slot.holds_response = event.borrowed;
     if (out.left > 0 && slots_.ready() == 0) [[likely]] {
-        --out.left;
-        completion& made = *out.next++;
+        call_outcome& made = next_of(out);
         slot.fill(made, event, at, life_.clock_offset());
         count(slot, made);
         slots_.finish_taken(slot);
@@ -142,11 +147,11 @@ void channel_core::on_late_response(channel_slot& slot, const slot_header& heade
 /// Completions that wait. The room by value, as in `end_session`.
 [[gnu::noinline]] completion_room channel_core::hand_out(completion_room out) noexcept {
     if (life_.inherited()) return out;
-    for (; out.left > 0; --out.left) {
+    while (out.left > 0) {
         const channel_slot* slot = slots_.take_done();
         if (slot == nullptr) break;
         count(*slot, slot->content);
-        *out.next++ = slot->content;
+        next_of(out) = slot->content;
     }
     return out;
 }
@@ -172,7 +177,7 @@ bool channel_core::link_takes_calls() const noexcept {
 
 status channel_core::release(call_id id) noexcept {
     channel_slot* slot = slots_.find(id);
-    if (life_.inherited() || slot == nullptr) return status::invalid_state;
+    if (life_.inherited() || slot == nullptr) return fail(status::invalid_state);
     const bool simple = slot->state == slot_state::taken && !slot->holds_response && !slot->owed;
     if (!simple) [[unlikely]]
         return release_other(*slot);
@@ -182,7 +187,7 @@ status channel_core::release(call_id id) noexcept {
 
 /// A call that was never submitted, whose response lies in memory of the link, or whose answer is still to come.
 status channel_core::release_other(channel_slot& slot) noexcept {
-    if (slot.state != slot_state::begun && slot.state != slot_state::taken) return status::invalid_state;
+    if (slot.state != slot_state::begun && slot.state != slot_state::taken) return fail(status::invalid_state);
     if (slot.holds_response) release_response(slot);
     if (parts_.has(slot)) {
         parts_.release(slot);
@@ -211,22 +216,21 @@ bool channel_core::hold_responses(std::uint32_t epoch) const noexcept {
 }
 
 /// The header of every response lies in its slot, wherever its payload does.
-status channel_core::tensors(const completion& of, std::span<tensor> out, std::size_t& count) noexcept {
-    count = 0;
+result<std::span<tensor>, status> channel_core::tensors(const call_outcome& of, std::span<tensor> room) noexcept {
     const channel_slot* slot = slots_.find(of.id);
     if (life_.inherited() || slot == nullptr || slot->state != slot_state::taken || of.status != status::ok)
         return status::invalid_state;
     return read_description(request_.responses->header(of.id.slot), of.id.generation, of.response,
-                            slot->elsewhere != of.id.generation, out, count);
+                            slot->elsewhere != of.id.generation, room);
 }
 
 // Calls that end without a response.
 
 status channel_core::cancel(call_id id) noexcept {
     channel_slot* slot = slots_.find(id);
-    if (life_.inherited() || slot == nullptr) return status::invalid_state;
+    if (life_.inherited() || slot == nullptr) return fail(status::invalid_state);
     if (slot->state == slot_state::settling) return status::ok;  // it has ended, and completes in time
-    if (!is_awaited(slot->state)) return status::invalid_state;
+    if (!is_awaited(slot->state)) return fail(status::invalid_state);
     now_ = clock_.now();
     end_early(*slot, status::cancelled, now_);
     if (slot->owed && life_.has_link()) life_.tell_cancelled(id);
@@ -322,17 +326,37 @@ void channel_core::take_rest(completion_room& out) noexcept {
 
 }  // namespace accel::core
 
-/// The public `channel`, as in submit.cpp.
+/// The public `channel`, as in submit.cpp, and `completion`.
 namespace accel {
 
 std::size_t channel::poll(std::span<completion> out) noexcept {
-    return core::behind(core_, "channel").poll(out);
+    core::channel_core& own = core::behind(core_, "channel");
+    [[maybe_unused]] const auto inside = own.enter("poll");
+    return own.poll(out);
 }
 status channel::cancel(call_id id) noexcept {
-    return core::behind(core_, "channel").cancel(id);
+    core::channel_core& own = core::behind(core_, "channel");
+    [[maybe_unused]] const auto inside = own.enter("cancel");
+    return own.cancel(id);
 }
 status channel::release(call_id id) noexcept {
-    return core::behind(core_, "channel").release(id);
+    core::channel_core& own = core::behind(core_, "channel");
+    [[maybe_unused]] const auto inside = own.enter("release");
+    return own.release(id);
+}
+
+void completion::give_back() noexcept {
+    core::channel_core& owner = *std::exchange(owner_, nullptr);
+    owner.disown();
+    (void)owner.release(id);
+}
+call_id completion::detach() noexcept {
+    if (owner_ != nullptr) std::exchange(owner_, nullptr)->disown();
+    return id;
+}
+result<std::span<tensor>, status> completion::tensors(std::span<tensor> room) const noexcept {
+    if (owner_ == nullptr) return accel::status::invalid_state;
+    return owner_->tensors(*this, room);
 }
 
 }  // namespace accel

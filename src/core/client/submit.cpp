@@ -45,6 +45,43 @@ bool reaches_all(link& path, std::span<const lent_range> ranges) noexcept {
     });
 }
 
+/// Why a call of the application fails with this status, unless somebody knows better.
+constexpr std::string_view usual_reason(status code) noexcept {
+    switch (code) {
+        case status::again:
+            return "no slot is free: poll, and release completed calls";
+        case status::peer_lost:
+            return "the server is lost";
+        case status::closed:
+            return "the channel was closed, or its server is draining or has stopped";
+        case status::device_lost:
+            return "the GPU or its driver has failed";
+        case status::message_too_large:
+            return "the request is longer than max_request_bytes()";
+        case status::invalid_argument:
+            return "the timeout is negative";
+        case status::out_of_memory:
+            return "no memory is left";
+        case status::unsupported:
+            return "memory is on a GPU that the transport cannot reach";
+        default:
+            return "the id is stale, its call is in another state, or this process is a child of the channel's";
+    }
+}
+
+constexpr std::string_view unregistered = "memory that is lent must be part of a region (context::allocate, register)";
+constexpr std::string_view from_the_parent = "the memory was registered before fork()";
+constexpr std::string_view unreached = usual_reason(status::unsupported);
+
+/// Why a list of ranges was refused with this status.
+std::string_view reason_of(status code, std::span<const slice> ranges) noexcept {
+    if (code == status::invalid_state) return from_the_parent;
+    if (code != status::invalid_argument) return usual_reason(code);
+    if (ranges.size() > max_ranges) return "there are more than max_ranges ranges";
+    const auto is_unregistered = [](const slice& each) { return !each.empty() && each.region() == nullptr; };
+    return std::ranges::any_of(ranges, is_unregistered) ? unregistered : "a range reaches beyond its region";
+}
+
 /// Bytes of a request's extensions that are written after its description.
 std::size_t later_extensions(const submit_options& options) noexcept {
     return options.response_into.empty() ? 0 : sizeof(wire::response_target_extension);
@@ -52,27 +89,27 @@ std::size_t later_extensions(const submit_options& options) noexcept {
 
 }  // namespace
 
-status channel_core::begin(call_view& out) noexcept {
+result<call_view, status> channel_core::begin() noexcept {
     channel_slot* slot = life_.connected() ? slots_.take_free() : nullptr;
-    if (slot == nullptr) [[unlikely]] {
-        if (const status none = take_late(slot); none != status::ok) return none;
-    }
-    out.id = slot->content.id;
-    out.request = {slot->header + header_bytes, request_.options.request_bytes};
-    return status::ok;
+    if (slot == nullptr) [[unlikely]]
+        return begin_late();
+    return view_of(*slot);
 }
 
-/// A slot for an application that may never poll: a late answer frees one, and a new connection has all.
-[[gnu::noinline]] status channel_core::take_late(channel_slot*& slot) noexcept {
+[[gnu::noinline]] status channel_core::fail(status code) noexcept {
+    return fail(code, usual_reason(code));
+}
+
+/// For an application that may never poll: a late answer frees a slot, and a new connection has all.
+[[gnu::noinline]] result<call_view, status> channel_core::begin_late() noexcept {
     if (!life_.inherited()) {
         completion_room none;
         progress(none);
     }
-    if (!life_.connected()) return life_.why_unusable();
-    slot = slots_.take_free();
-    if (slot != nullptr) return status::ok;
-    if (!leave_late_answers(1)) return status::again;
-    return life_.why_unusable();
+    if (!life_.connected()) return fail(life_.why_unusable());
+    if (const channel_slot* const slot = slots_.take_free(); slot != nullptr) return view_of(*slot);
+    if (!leave_late_answers(1)) return fail(status::again);
+    return fail(life_.why_unusable());
 }
 
 /// The same for slots that parts take. What the channel can never have is left to the checks of the call.
@@ -95,19 +132,21 @@ inline status channel_core::make_room(const submit_options& options) noexcept {
 bool channel_core::leave_late_answers(std::uint32_t wanted) noexcept {
     const std::uint32_t late = quarantined() + parts_.left_behind();  // slots that only a late answer frees
     if (late == 0 || !(replaceable_ || late + wanted > slots_.count())) return false;
-    if (!gives_up_on_late_answers()) return false;
+    if (now_ < quarantine_ends()) return false;
     warn_of_end("slots wait for late answers, some for longer than quarantine_timeout; does a handler never answer?");
     life_.leave(status::peer_lost);
     if (slots_.open() == 0) lose(status::peer_lost);
     return true;
 }
 
-/// One has waited for longer than `quarantine_timeout`. A call that has ended keeps when it began and how long it took.
-bool channel_core::gives_up_on_late_answers() const noexcept {
+/// A call that has ended keeps when it began and how long it took.
+nanoseconds channel_core::quarantine_ends() const noexcept {
+    nanoseconds first = never;
+    for (const channel_slot& slot : slots_.all())
+        if (slot.state == slot_state::quarantined)
+            first = std::min(first, slot.submitted + slot.content.timeline.total);
     const nanoseconds patience = quarantine_timeout(request_.options);
-    return std::ranges::any_of(slots_.all(), [&](const channel_slot& slot) {
-        return slot.state == slot_state::quarantined && now_ - slot.submitted - slot.content.timeline.total >= patience;
-    });
+    return patience >= never - first ? never : first + patience;
 }
 
 // Most calls.
@@ -174,11 +213,11 @@ status channel_core::submit(call_id id, std::size_t length, const submit_options
     const nanoseconds submitted = clock_.now();  // first, while little has to survive the call
     channel_slot* slot = slots_.find(id);
     if (const status bad = check_submit(slot, length, options); bad != status::ok) [[unlikely]]
-        return bad;
+        return fail(bad);
     submitted_.add();
     const std::span<const std::byte> payload{slot->header + header_bytes, length};
     if (asks_for_more(options)) [[unlikely]] {
-        if (const status full = make_room(options); full != status::ok) return settle_submission(full);
+        if (const status full = make_room(options); full != status::ok) return settle_submission(fail(full));
         return settle_submission(submit_more(*slot, {id.slot, payload, nullptr, options.response_into}, options));
     }
     slot->content.trace = nullptr;
@@ -192,7 +231,7 @@ status channel_core::submit(call_id id, std::size_t length, const submit_options
 /// A message that the link has no room for waits in the backlog, as does every later one.
 [[gnu::noinline]] status channel_core::hold_back(channel_slot& slot, const outgoing& message, status unsent,
                                                  const submit_options& options) noexcept {
-    if (unsent != status::again && !doubt_unsent(unsent)) return life_.loss();
+    if (unsent != status::again && !doubt_unsent(unsent)) return fail(life_.loss());
     slot.owed = slot.staged = false;
     slot.lent = !message.ranges.empty();  // the link may have sent some of them
     backlog_.push(message);
@@ -205,10 +244,10 @@ status channel_core::submit(call_id id, std::size_t length, const submit_options
 
 status channel_core::submit(call_id id, slice payload, const submit_options& options) noexcept {
     channel_slot* slot = slots_.find(id);
-    if (const status bad = check_submit(slot, payload.size(), options); bad != status::ok) return bad;
-    if (payload.region() == nullptr) return status::invalid_argument;
-    if (payload.region()->inherited()) return status::invalid_state;
-    if (const status full = make_room(options); full != status::ok) return full;
+    if (const status bad = check_submit(slot, payload.size(), options); bad != status::ok) return fail(bad);
+    if (payload.region() == nullptr) return fail(status::invalid_argument, unregistered);
+    if (payload.region()->inherited()) return fail(status::invalid_state, from_the_parent);
+    if (const status full = make_room(options); full != status::ok) return fail(full);
     submitted_.add();
     return settle_submission(
         submit_more(*slot, {id.slot, payload.bytes(), payload.region(), options.response_into}, options));
@@ -216,10 +255,10 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
 
 status channel_core::submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept {
     channel_slot* slot = slots_.find(id);
-    if (const status bad = check_submit(slot, 0, options); bad != status::ok) return bad;
-    if (const status full = make_room(options); full != status::ok) return full;
+    if (const status bad = check_submit(slot, 0, options); bad != status::ok) return fail(bad);
+    if (const status full = make_room(options); full != status::ok) return fail(full);
     const status unfit = gathered_.keep(id.slot, ranges, request_.options.request_bytes);
-    if (unfit != status::ok) return unfit;
+    if (unfit != status::ok) return fail(unfit, reason_of(unfit, ranges));
     if (const status bad = check_more(options); bad != status::ok) return bad;
     outgoing message{id.slot, {}, nullptr, options.response_into};
     if (const status bad = gather(*slot, options, message); bad != status::ok) return bad;
@@ -242,8 +281,8 @@ status channel_core::submit(call_id id, std::span<const slice> ranges, const sub
     const staged_parts staged{is_staged(message.payload.empty() ? nullptr : message.region, false),
                               is_staged(into.empty() ? nullptr : into.region(), true)};
     const bool goes_through_slot = staged.payload || staged.response;
-    if (goes_through_slot && scatters) return status::unsupported;
-    if (options.parts > 0) return goes_through_slot ? status::unsupported : submit_in_parts(slot, message, options);
+    if (goes_through_slot && (scatters || options.parts > 0)) return fail(status::unsupported);
+    if (options.parts > 0) return submit_in_parts(slot, message, options);
     if (goes_through_slot) return submit_staged(slot, message, staged, options);
     stamp_more(slot, message, options);
     const status sent = hand_over(message);
@@ -254,33 +293,42 @@ status channel_core::submit(call_id id, std::span<const slice> ranges, const sub
 }
 
 /// Checks the options that most calls leave out.
-status channel_core::check_more(const submit_options& options) const noexcept {
+status channel_core::check_more(const submit_options& options) noexcept {
     if (options.parts > 0)
         if (const status bad = check_parts(options); bad != status::ok) return bad;
-    if (!options.response_ranges.empty() && options.parts > 0) return status::unsupported;
+    if (!options.response_ranges.empty() && options.parts > 0)
+        return fail(status::unsupported, "a response in parts cannot fill response_ranges");
     if (options.response_into.empty()) return status::ok;
-    if (!options.response_ranges.empty()) return status::invalid_argument;
+    if (!options.response_ranges.empty())
+        return fail(status::invalid_argument, "response_into and response_ranges cannot both be given");
     const region_state* const into = options.response_into.region();
-    if (into == nullptr) return status::invalid_argument;
-    return into->inherited() ? status::invalid_state : status::ok;
+    if (into == nullptr) return fail(status::invalid_argument, unregistered);
+    return into->inherited() ? fail(status::invalid_state, from_the_parent) : status::ok;
 }
 
 /// Each unread part takes a slot.
-status channel_core::check_parts(const submit_options& options) const noexcept {
-    const bool sane = options.parts < request_.options.slots && options.part_timeout >= nanoseconds{0};
-    if (!sane) return status::invalid_argument;
-    return slots_.free() < options.parts ? status::again : status::ok;
+status channel_core::check_parts(const submit_options& options) noexcept {
+    if (options.parts >= request_.options.slots)
+        return fail(status::invalid_argument, "parts must be less than slots(): each unread part takes a slot");
+    if (options.part_timeout < nanoseconds{0}) return fail(status::invalid_argument, "part_timeout is negative");
+    return slots_.free() < options.parts ? fail(status::again) : status::ok;
 }
 
 /// Writes the description of the tensors: in front of the header, before it is stamped, or into the payload itself.
-status channel_core::describe(outgoing& message, const submit_options& options) const noexcept {
+status channel_core::describe(outgoing& message, const submit_options& options) noexcept {
     if (options.tensors.empty()) return status::ok;
     // Its slot, or memory that the application has lent for this.
     auto* const bytes = const_cast<std::byte*>(message.payload.data());
     const bool on_host = message.ranges.empty() && (message.region == nullptr || message.region->device() == nullptr);
-    return describe_message(
+    const status written = describe_message(
         {request_.requests->header(message.slot), {bytes, message.length()}, on_host, later_extensions(options)},
         options.tensors, message.extension_bytes);
+    if (written == status::ok) return written;
+    if (written == status::unsupported)
+        return fail(written, "the tensors need a table, which cannot be written to lent ranges or to a GPU");
+    return fail(written, options.tensors.size() > max_tensors
+                             ? "there are more than max_tensors tensors"
+                             : "a tensor is not valid or not within the payload, after the table (place_tensors)");
 }
 
 /// In front of what describes the payload, if there is room. A trace never makes a call fail.
@@ -318,7 +366,7 @@ status channel_core::gather(channel_slot& slot, const submit_options& options, o
     const slice into = options.response_into;
     const bool stages = is_staged(into.empty() ? nullptr : into.region(), true);
     const bool gathers = path.gathers() && !stages;
-    if (list.on_device && !(gathers && reaches_all(path, list.ranges))) return status::unsupported;
+    if (list.on_device && !(gathers && reaches_all(path, list.ranges))) return fail(status::unsupported);
     const bool copies = !gathers || (!list.on_device && !is_worth_listing(list));
     if (copies) {
         range_cursor{}.copy_out(list.ranges, room, list.bytes);
@@ -335,9 +383,10 @@ status channel_core::gather(channel_slot& slot, const submit_options& options, o
 /// Where the response goes, piece by piece: by the link, or copied from its slot when it has arrived.
 status channel_core::keep_scattered(outgoing& message, const submit_options& options) noexcept {
     const status bad = scattered_.keep(message.slot, options.response_ranges, max_payload_bytes);
-    if (bad != status::ok) return bad;
+    if (bad == status::message_too_large) return fail(bad, "response_ranges hold more than a response may have");
+    if (bad != status::ok) return fail(bad, reason_of(bad, options.response_ranges));
     const range_list& list = scattered_.of(message.slot);
-    if (list.on_device) return status::unsupported;
+    if (list.on_device) return fail(status::unsupported, "response_ranges must be on the host");
     const bool by_link = life_.path().scatters() && !list.ranges.empty() && is_worth_listing(list);
     if (!by_link) return status::ok;
     message.response_ranges = list.ranges;
@@ -384,7 +433,7 @@ status channel_core::submit_in_parts(channel_slot& slot, const outgoing& message
 
 [[gnu::noinline]] status channel_core::submit_staged(channel_slot& slot, const outgoing& message, staged_parts staged,
                                                      const submit_options& options) noexcept {
-    if (const status bad = staging_.prepare(message, staged); bad != status::ok) return bad;
+    if (const status bad = staging_.prepare(message, staged); bad != status::ok) return fail(bad);
     life_.be_watched();  // waits are for the copy, too
     stamp_more(slot, message, options);
     detours_ = true;
@@ -392,7 +441,7 @@ status channel_core::submit_in_parts(channel_slot& slot, const outgoing& message
         staging_.copy_out(slot);
     } else {
         const status sent = link_takes_calls() ? staging_.deliver(slot, life_.path(), life_.epoch()) : status::again;
-        if (sent != status::ok && sent != status::again && !doubt_unsent(sent)) return life_.loss();
+        if (sent != status::ok && sent != status::again && !doubt_unsent(sent)) return fail(life_.loss());
         if (sent != status::ok) staging_.wait_for_link(slot);
     }
     slot.staged = true;
@@ -405,17 +454,25 @@ status channel_core::submit_in_parts(channel_slot& slot, const outgoing& message
 /// The public `channel`: one hop each, which the compiler can take away here.
 namespace accel {
 
-status channel::begin(call_view& out) noexcept {
-    return core::behind(core_, "channel").begin(out);
+result<call_view, status> channel::begin() noexcept {
+    core::channel_core& own = core::behind(core_, "channel");
+    [[maybe_unused]] const auto inside = own.enter("begin");
+    return own.begin();
 }
 status channel::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
-    return core::behind(core_, "channel").submit(id, length, options);
+    core::channel_core& own = core::behind(core_, "channel");
+    [[maybe_unused]] const auto inside = own.enter("submit");
+    return own.submit(id, length, options);
 }
 status channel::submit(call_id id, slice payload, const submit_options& options) noexcept {
-    return core::behind(core_, "channel").submit(id, payload, options);
+    core::channel_core& own = core::behind(core_, "channel");
+    [[maybe_unused]] const auto inside = own.enter("submit");
+    return own.submit(id, payload, options);
 }
 status channel::submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept {
-    return core::behind(core_, "channel").submit(id, ranges, options);
+    core::channel_core& own = core::behind(core_, "channel");
+    [[maybe_unused]] const auto inside = own.enter("submit");
+    return own.submit(id, ranges, options);
 }
 
 }  // namespace accel

@@ -9,7 +9,7 @@ namespace accel::core {
 
 std::size_t channel_core::wait(std::span<completion> out, nanoseconds timeout) noexcept {
     if (life_.inherited()) return 0;
-    completion_room room{out.data(), out.size()};
+    completion_room room = room_in(out);
     look(room, timeout);
     const nanoseconds deadline = timeout >= never - now_ ? never : now_ + timeout;
     spin_then_sleep(room, deadline, [&] {
@@ -28,7 +28,40 @@ completion channel_core::wait_for(call_id id) noexcept {
     spin_then_sleep(none, never, [&slot] { return slot.state == slot_state::done; });
     slots_.take_done(slot);
     count(slot, slot.content);
-    return slot.content;
+    completion made;
+    completion_room room{&made, 1};
+    next_of(room) = slot.content;
+    return made;
+}
+
+status channel_core::wait_for_part(call_id call, nanoseconds timeout, completion& out) noexcept {
+    if (life_.inherited()) return status::invalid_state;
+    const auto is_over = [&] {
+        const channel_slot* const own = slots_.find(call);
+        return own == nullptr ||
+               !(is_awaited(own->state) || own->state == slot_state::settling || own->state == slot_state::done);
+    };
+    completion_room none;
+    look(none, timeout);
+    channel_slot* found = nullptr;
+    const nanoseconds deadline = timeout >= never - now_ ? never : now_ + timeout;
+    spin_then_sleep(none, deadline, [&] { return (found = slots_.find_done(call)) != nullptr || is_over(); });
+    if (found == nullptr) return is_over() ? status::invalid_state : status::again;
+    slots_.take_done(*found);
+    count(*found, found->content);
+    completion_room room{&out, 1};
+    next_of(room) = found->content;
+    return status::ok;
+}
+
+void channel_core::end_parts(call_id call) noexcept {
+    (void)cancel(call);
+    completion each;
+    bool more = true;
+    while (more && wait_for_part(call, never, each) == status::ok) {
+        more = each.more;
+        each.release();
+    }
 }
 
 /// How a wait begins. One that goes to sleep anyway need not look first: `arm` does.
@@ -83,7 +116,9 @@ bool channel_core::arm() noexcept {
 namespace accel {
 
 std::size_t channel::wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept {
-    return core::behind(core_, "channel").wait(out, timeout);
+    core::channel_core& own = core::behind(core_, "channel");
+    [[maybe_unused]] const auto inside = own.enter("wait");
+    return own.wait(out, timeout);
 }
 
 }  // namespace accel

@@ -285,10 +285,8 @@ void client_connection::send(const control_message& message) {
 void client_connection::send_question(std::uint64_t request, const waiting_call& call) {
     if (call.session)
         send({request, hello{*call.session, now()}});
-    else if (!call.target.empty())
-        send({request, find_target{call.target}});
     else
-        send({request, query{}});
+        std::visit([&](const auto& asked) { send({request, asked}); }, call.asked);
 }
 
 void client_connection::send_heartbeat() {
@@ -327,6 +325,8 @@ void client_connection::on_message(const control_message& message) {
     if (const auto* no = std::get_if<refused>(&message.body)) return on_refused(message, *no);
     if (const auto* list = std::get_if<offers>(&message.body)) return on_offers(message, *list);
     if (const auto* found = std::get_if<target_found>(&message.body)) return on_target_found(message, *found);
+    if (const auto* list = std::get_if<targets_listed>(&message.body)) return on_targets_listed(message, *list);
+    if (const auto* told = std::get_if<health_checked>(&message.body)) return on_health_checked(message, *told);
     if (const auto* beat = std::get_if<heartbeat>(&message.body)) {
         echo_ = beat->clocks.sent;
         echo_received_ = now();
@@ -339,7 +339,7 @@ void client_connection::on_message(const control_message& message) {
 
 void client_connection::on_offers(const control_message& message, const offers& body) {
     const auto call = take_call(message.request);
-    if (call && call->asks_for_offers())
+    if (call && call->asks<query>() != nullptr)
         call->complete(body.schemes);
     else if (call)
         call->complete(wrong_answer());
@@ -348,9 +348,27 @@ void client_connection::on_offers(const control_message& message, const offers& 
 /// Numbers are made from names, so that they hold for a server that is started again.
 void client_connection::on_target_found(const control_message& message, const target_found& body) {
     const auto call = take_call(message.request);
-    const bool asked = call && !call->target.empty() && body.number == target_of(call->target).number;
-    if (asked)
+    const find_target* const asked = call ? call->asks<find_target>() : nullptr;
+    if (asked != nullptr && body.number == target_of(asked->name).number)
         call->complete(body.number);
+    else if (call)
+        call->complete(wrong_answer());
+}
+
+/// Only names after the one in the question, so that a client that asks for the rest comes to an end.
+void client_connection::on_targets_listed(const control_message& message, const targets_listed& body) {
+    const auto call = take_call(message.request);
+    const list_targets* const asked = call ? call->asks<list_targets>() : nullptr;
+    if (asked != nullptr && (body.page.names.empty() || body.page.names.front() > asked->after))
+        call->complete(body.page);
+    else if (call)
+        call->complete(wrong_answer());
+}
+
+void client_connection::on_health_checked(const control_message& message, const health_checked& body) {
+    const auto call = take_call(message.request);
+    if (call && call->asks<check_health>() != nullptr)
+        call->complete(body.state);
     else if (call)
         call->complete(wrong_answer());
 }

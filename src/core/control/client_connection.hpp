@@ -36,15 +36,20 @@ struct server_address {
 /// One question to a server, and the thread that waits for its answer.
 class waiting_call {
   public:
-    using answer = std::variant<session_grant, std::vector<std::string>, std::uint32_t, error>;
+    /// What it asks, unless it asks for a session.
+    using question = std::variant<query, find_target, list_targets, check_health>;
+    using answer =
+        std::variant<session_grant, std::vector<std::string>, std::uint32_t, target_page, health_state, error>;
 
     waiting_call(std::optional<session_request> request, std::shared_ptr<session_watch> told_of_end, nanoseconds until)
         : session(std::move(request)), watch(std::move(told_of_end)), deadline(until) {}
-    /// Asks for a target.
-    waiting_call(std::string name, nanoseconds until) : target(std::move(name)), deadline(until) {}
+    waiting_call(question what, nanoseconds until) : asked(std::move(what)), deadline(until) {}
 
-    /// A query for offers.
-    [[nodiscard]] bool asks_for_offers() const noexcept { return !session && target.empty(); }
+    /// The question, if it is of this type.
+    template <class Question>
+    [[nodiscard]] const Question* asks() const noexcept {
+        return session ? nullptr : std::get_if<Question>(&asked);
+    }
 
     /// False: the caller has given up.
     bool complete(answer value) {
@@ -72,7 +77,7 @@ class waiting_call {
     [[nodiscard]] std::optional<answer> wait();
 
     const std::optional<session_request> session;
-    const std::string target;
+    const question asked;
     const std::shared_ptr<session_watch> watch;
     const nanoseconds deadline;
     int refusals = 0;  ///< of the server's host in a row; the control thread's
@@ -144,6 +149,8 @@ class client_connection {
     void on_welcome(const control_message& message, const welcome& body);
     void on_offers(const control_message& message, const offers& body);
     void on_target_found(const control_message& message, const target_found& body);
+    void on_targets_listed(const control_message& message, const targets_listed& body);
+    void on_health_checked(const control_message& message, const health_checked& body);
     [[nodiscard]] std::string unsound(const session_request& asked, const session_grant& grant) const;
     void on_goodbye(const goodbye& body);
     void on_going_away() noexcept;

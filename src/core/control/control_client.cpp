@@ -206,7 +206,7 @@ void control_client::send_cancels() noexcept {
 result<std::vector<std::string>> control_client::query_offers(const std::string& host, std::uint16_t port,
                                                               std::shared_ptr<const security_identity> security,
                                                               nanoseconds deadline) {
-    const auto call = std::make_shared<waiting_call>(std::nullopt, nullptr, deadline);
+    const auto call = std::make_shared<waiting_call>(query{}, deadline);
     auto answer = impl_->ask(host, port, std::move(security), call);
     if (!answer) return answer.error();
     return std::get<std::vector<std::string>>(*std::move(answer));
@@ -215,10 +215,28 @@ result<std::vector<std::string>> control_client::query_offers(const std::string&
 result<std::uint32_t> control_client::find_target(const std::string& host, std::uint16_t port,
                                                   std::shared_ptr<const security_identity> security,
                                                   std::string_view name, nanoseconds deadline) {
-    const auto call = std::make_shared<waiting_call>(std::string{name}, deadline);
+    const auto call = std::make_shared<waiting_call>(core::find_target{std::string{name}}, deadline);
     auto answer = impl_->ask(host, port, std::move(security), call);
     if (!answer) return answer.error();
     return std::get<std::uint32_t>(*answer);
+}
+
+result<target_page> control_client::list_targets(const std::string& host, std::uint16_t port,
+                                                 std::shared_ptr<const security_identity> security,
+                                                 std::string_view after, nanoseconds deadline) {
+    const auto call = std::make_shared<waiting_call>(core::list_targets{std::string{after}}, deadline);
+    auto answer = impl_->ask(host, port, std::move(security), call);
+    if (!answer) return answer.error();
+    return std::get<target_page>(*std::move(answer));
+}
+
+result<health_state> control_client::check_health(const std::string& host, std::uint16_t port,
+                                                  std::shared_ptr<const security_identity> security,
+                                                  std::string_view name, nanoseconds deadline) {
+    const auto call = std::make_shared<waiting_call>(core::check_health{std::string{name}}, deadline);
+    auto answer = impl_->ask(host, port, std::move(security), call);
+    if (!answer) return answer.error();
+    return std::get<health_state>(*answer);
 }
 
 }  // namespace accel::core

@@ -48,6 +48,15 @@ class control_client {
                                                     std::shared_ptr<const security_identity> security,
                                                     std::string_view name, nanoseconds deadline);
 
+    /// Targets of this server with names after this one.
+    [[nodiscard]] result<target_page> list_targets(const std::string& host, std::uint16_t port,
+                                                   std::shared_ptr<const security_identity> security,
+                                                   std::string_view after, nanoseconds deadline);
+    /// Whether this target serves; whether the server does, if the name is empty.
+    [[nodiscard]] result<health_state> check_health(const std::string& host, std::uint16_t port,
+                                                    std::shared_ptr<const security_identity> security,
+                                                    std::string_view name, nanoseconds deadline);
+
   private:
     class impl;
     std::unique_ptr<impl> impl_;

@@ -36,7 +36,11 @@ enum class kind : std::uint16_t {
     find_target,
     target_found,
     cancel_calls,
-    going_away
+    going_away,
+    list_targets,
+    targets_listed,
+    check_health,
+    health_checked
 };
 
 /// Writes fields. Has the functions of `reader`, so that `walk` names the fields of a message once for both ways.
@@ -72,6 +76,12 @@ class writer {
         for (std::size_t i = 0; i < count; ++i) text<std::uint8_t>(all[i], max_offer_bytes);
     }
     void target_name(std::string_view value) { text<std::uint8_t>(value, max_target_bytes); }
+    void optional_target_name(std::string_view value) { target_name(value); }
+    void target_names(const std::vector<std::string>& all) {
+        number(static_cast<std::uint16_t>(all.size()));
+        for (const std::string& each : all) target_name(each);
+    }
+    void flag(bool value) { number(static_cast<std::uint8_t>(value ? 1 : 0)); }
     void calls(const std::vector<call_id>& all) {
         const auto count = std::min(all.size(), max_cancels);
         number(static_cast<std::uint16_t>(count));
@@ -133,6 +143,27 @@ class reader {
         const auto from = take_counted<std::uint8_t>(max_target_bytes);
         value.assign(reinterpret_cast<const char*>(from.data()), from.size());
         require(is_target_name(value));
+    }
+    void optional_target_name(std::string& value) {
+        const auto from = take_counted<std::uint8_t>(max_target_bytes);
+        value.assign(reinterpret_cast<const char*>(from.data()), from.size());
+        require(value.empty() || is_target_name(value));
+    }
+    /// Ascending, so that none comes twice.
+    void target_names(std::vector<std::string>& all) {
+        std::uint16_t count = 0;
+        number(count);
+        require(count <= max_targets);
+        for (unsigned i = 0; good_ && i < count; ++i) {
+            target_name(all.emplace_back());
+            require(i == 0 || all[i - 1] < all[i]);
+        }
+    }
+    void flag(bool& value) {
+        std::uint8_t read = 0;
+        number(read);
+        require(read <= 1);
+        value = read == 1;
     }
     void calls(std::vector<call_id>& all) {
         std::uint16_t count = 0;
@@ -265,6 +296,29 @@ void walk(Io& io, Message& m) {
 template <class Io, body_of<going_away> Message>
 void walk(Io&, Message&) {}
 
+template <class Io, body_of<list_targets> Message>
+void walk(Io& io, Message& m) {
+    io.optional_target_name(m.after);
+}
+
+template <class Io, body_of<targets_listed> Message>
+void walk(Io& io, Message& m) {
+    io.target_names(m.page.names);
+    io.flag(m.page.more);
+    io.require(!m.page.more || !m.page.names.empty());
+}
+
+template <class Io, body_of<check_health> Message>
+void walk(Io& io, Message& m) {
+    io.optional_target_name(m.name);
+}
+
+template <class Io, body_of<health_checked> Message>
+void walk(Io& io, Message& m) {
+    io.number(m.state);
+    io.require(m.state <= health_state::not_serving);
+}
+
 /// Reads the body of that kind. False: there is no such kind.
 template <std::size_t... Places>
 bool walk_kind(reader& in, kind what, control_message& message, std::index_sequence<Places...>) {
@@ -330,11 +384,12 @@ std::uint64_t request_of(std::span<const std::byte> bytes, std::initializer_list
 }  // namespace
 
 std::uint64_t question_of_malformed(std::span<const std::byte> bytes) noexcept {
-    return request_of(bytes, {kind::hello, kind::query, kind::find_target});
+    return request_of(bytes, {kind::hello, kind::query, kind::find_target, kind::list_targets, kind::check_health});
 }
 
 std::uint64_t answer_of_malformed(std::span<const std::byte> bytes) noexcept {
-    return request_of(bytes, {kind::welcome, kind::offers, kind::target_found});
+    return request_of(bytes,
+                      {kind::welcome, kind::offers, kind::target_found, kind::targets_listed, kind::health_checked});
 }
 
 boot_identity read_boot_identity() {

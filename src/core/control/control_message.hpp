@@ -87,10 +87,28 @@ struct cancel_calls {
 /// Server: it drains. No session of this connection has calls begun any more; those in flight are answered.
 struct going_away {};
 
+/// Client: which targets with names after this one (empty: all) does the server have?
+struct list_targets {
+    std::string after;
+};
+
+struct targets_listed {
+    target_page page;
+};
+
+/// Client: does this target serve? An empty name asks for the server.
+struct check_health {
+    std::string name;
+};
+
+struct health_checked {
+    health_state state = health_state::unknown;
+};
+
 struct control_message {
     std::uint64_t request = 0;  ///< chosen by the client, sent back with the answer
     std::variant<hello, welcome, refused, query, offers, heartbeat, goodbye, find_target, target_found, cancel_calls,
-                 going_away>
+                 going_away, list_targets, targets_listed, check_health, health_checked>
         body;
 };
 
@@ -100,9 +118,11 @@ struct control_message {
 /// Checks every byte. `protocol_error` or `version_mismatch`, with a sentence, for what no correct peer sends.
 [[nodiscard]] result<control_message> decode_control(std::span<const std::byte> bytes);
 
-/// The request number of a message that could not be decoded, if it is a question (hello, query, find_target); else 0.
+/// The request number of a message that could not be decoded, if it is a question (hello, query, find_target,
+/// list_targets, check_health); else 0.
 [[nodiscard]] std::uint64_t question_of_malformed(std::span<const std::byte> bytes) noexcept;
-/// The same of an answer (welcome, offers, target_found).
+/// The same of an answer (welcome, offers, target_found, targets_listed,
+/// health_checked).
 [[nodiscard]] std::uint64_t answer_of_malformed(std::span<const std::byte> bytes) noexcept;
 
 /// All zero if the host does not say; two such hosts are never taken for the same.

@@ -112,6 +112,10 @@ void control_server::impl::on_message(server_connection& from, std::span<const s
     if (const auto* beat = std::get_if<heartbeat>(&message->body)) return on_heartbeat(from, *beat);
     if (const auto* asked = std::get_if<find_target>(&message->body))
         return on_find_target(from, message->request, *asked);
+    if (const auto* asked = std::get_if<list_targets>(&message->body))
+        return send(from, {message->request, targets_listed{host_.list_targets(asked->after)}});
+    if (const auto* asked = std::get_if<check_health>(&message->body))
+        return send(from, {message->request, health_checked{host_.check_health(asked->name)}});
     if (const auto* over = std::get_if<goodbye>(&message->body)) return on_goodbye(from, *over);
     if (const auto* over = std::get_if<cancel_calls>(&message->body)) return on_cancel(from, *over);
     on_malformed(from, bytes, {status::protocol_error, 0, "only servers send such messages"});

@@ -64,6 +64,20 @@ result<std::uint32_t> find_target(const std::string& name, std::string_view targ
     return found->second->find_target(target);
 }
 
+result<target_page> list_targets(const std::string& name, std::string_view after) {
+    const std::shared_lock lock(servers().mutex);
+    const auto found = servers().hosts.find(name);
+    if (found == servers().hosts.end()) return no_server(name);
+    return found->second->list_targets(after);
+}
+
+result<health_state> check_health(const std::string& name, std::string_view target) {
+    const std::shared_lock lock(servers().mutex);
+    const auto found = servers().hosts.find(name);
+    if (found == servers().hosts.end()) return no_server(name);
+    return found->second->check_health(target);
+}
+
 std::string offer(std::string_view name) {
     return fmt::format("{}{}", process_prefix(), name);
 }

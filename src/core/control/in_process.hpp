@@ -19,6 +19,8 @@ void remove(const std::string& name, const session_host& host);
 [[nodiscard]] result<session_grant> open_session(const std::string& name, const session_request& request);
 
 [[nodiscard]] result<std::uint32_t> find_target(const std::string& name, std::string_view target);
+[[nodiscard]] result<target_page> list_targets(const std::string& name, std::string_view after);
+[[nodiscard]] result<health_state> check_health(const std::string& name, std::string_view target);
 
 /// How a server offers `local` to `auto://`: names this very process, so that only it can accept.
 [[nodiscard]] std::string offer(std::string_view name);

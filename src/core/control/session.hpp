@@ -9,6 +9,7 @@
 
 #include <accel_transport/completion.hpp>
 #include <accel_transport/status.hpp>
+#include <accel_transport/target.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -63,6 +64,13 @@ struct client_identity {
     }
 };
 
+/// Some of a server's targets, sorted by name.
+struct target_page {
+    static constexpr std::size_t max_bytes = 1536;  ///< of the names, each with its length
+    std::vector<std::string> names;
+    bool more = false;  ///< the server has targets with later names
+};
+
 /// A server as its control planes see it. Thread-safe.
 class session_host {
   public:
@@ -78,6 +86,10 @@ class session_host {
     [[nodiscard]] virtual std::optional<session_token> token_of(std::uint64_t session_id) const = 0;
     /// The number of this target, or `not_found`. Returns at once.
     [[nodiscard]] virtual result<std::uint32_t> find_target(std::string_view name) const = 0;
+    /// The targets with names after this one. Returns at once.
+    [[nodiscard]] virtual target_page list_targets(std::string_view after) const = 0;
+    /// Whether this target serves; the server, if the name is empty. Returns at once.
+    [[nodiscard]] virtual health_state check_health(std::string_view name) const noexcept = 0;
     /// Schemes this server listens for, best first.
     [[nodiscard]] virtual std::vector<std::string> offers() const = 0;
     /// A client has made a data connection for a session: answers it and passes it to the session's worker,

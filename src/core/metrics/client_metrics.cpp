@@ -6,7 +6,7 @@
 namespace accel::core {
 
 /// A call for a target, a failed one, or a part.
-[[gnu::noinline]] void client_metrics::count_apart(const completion& c, const asked_for& asked) noexcept {
+[[gnu::noinline]] void client_metrics::count_apart(const call_outcome& c, const asked_for& asked) noexcept {
     client_series& to = series_of(asked.target);
     if (c.more) {
         to.parts.add();

@@ -37,7 +37,7 @@ class client_metrics : public metrics_source {
     client_metrics& operator=(const client_metrics&) = delete;
 
     /// A completion has been handed out, of a call or of a part. `asked`: of the call.
-    void count(const completion& c, const asked_for& asked) noexcept {
+    void count(const call_outcome& c, const asked_for& asked) noexcept {
         if ((asked.target | static_cast<std::uint32_t>(c.status) | static_cast<std::uint32_t>(c.more)) != 0)
             [[unlikely]]
             return count_apart(c, asked);
@@ -50,7 +50,7 @@ class client_metrics : public metrics_source {
     void add_to(metrics_sums& sums) const override;
 
   private:
-    static void count_answered(client_series& to, const completion& c, std::uint64_t request_bytes) noexcept {
+    static void count_answered(client_series& to, const call_outcome& c, std::uint64_t request_bytes) noexcept {
         // Read before anything is written: the compiler cannot know that counters lie apart. More of them in
         // registers would make calls dearer that are not counted.
         const nanoseconds total = c.timeline.total;
@@ -61,7 +61,7 @@ class client_metrics : public metrics_source {
         to.of(counted_stage::request).add(request);
         to.of(counted_stage::response).add(c.timeline.response);
     }
-    void count_apart(const completion& c, const asked_for& asked) noexcept;
+    void count_apart(const call_outcome& c, const asked_for& asked) noexcept;
     [[nodiscard]] client_series& series_of(std::uint32_t target) noexcept;
 
     struct own_series {

@@ -4,6 +4,9 @@
 #include "core/metrics/call_series.hpp"
 #include "core/metrics/metrics_sums.hpp"
 
+#include <accel_transport/target.hpp>
+
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -13,27 +16,34 @@
 
 namespace accel::core {
 
+/// The counters of a worker's calls over one scheme.
+struct scheme_series {
+    std::string_view scheme;
+    server_series untargeted;
+    server_series unknown;                                               ///< for targets that the server lacks
+    server_series others;                                                ///< for targets without a place
+    std::array<std::unique_ptr<server_series>, max_targets> targeted{};  ///< by place
+
+    [[nodiscard]] server_series& of_target(std::size_t place) noexcept {
+        return place < targeted.size() ? *targeted[place] : others;
+    }
+};
+
 /// The counters of a worker, by scheme and target. Its thread writes; snapshots read meanwhile.
 class server_metrics {
   public:
-    /// `targets`: in the order of the worker's `target_table`.
-    explicit server_metrics(std::vector<std::uint32_t> targets) : targets_(std::move(targets)) {}
-
-    /// The series of a scheme. Behind the one for requests without a target are those of the targets, then that of
-    /// targets which the server lacks. Any thread, off the data path. `scheme`: static storage.
-    [[nodiscard]] server_series* of_scheme(std::string_view scheme);
-    [[nodiscard]] std::size_t unknown() const noexcept { return 1 + targets_.size(); }
+    /// Any thread, off the data path. `scheme`: static storage.
+    [[nodiscard]] scheme_series* of_scheme(std::string_view scheme);
+    /// The place of a target in each scheme's series: the same whenever it is served, and `max_targets` once this
+    /// number of targets have one. Any thread, before the worker has the target.
+    [[nodiscard]] std::size_t place_of(std::uint32_t target);
 
     void add_to(metrics_sums& sums) const;
 
   private:
-    struct of_one {
-        std::string_view scheme;
-        std::vector<server_series> series;
-    };
-    std::vector<std::uint32_t> targets_;
-    mutable std::mutex mutex_;  ///< of the list; the series stay where they are
-    std::vector<std::unique_ptr<of_one>> schemes_;
+    mutable std::mutex mutex_;            ///< of the lists; the series stay where they are
+    std::vector<std::uint32_t> targets_;  ///< by place
+    std::vector<std::unique_ptr<scheme_series>> schemes_;
 };
 
 }  // namespace accel::core

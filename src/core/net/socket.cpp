@@ -172,6 +172,14 @@ result<unique_fd> listen_on(const std::string& host, std::uint16_t port) {
                              advice_to_listen(host, last))};
 }
 
+std::string host_to_reach(const std::string& host) {
+    if (host == "*") return "127.0.0.1";
+    const name_outcome numeric = ask_resolver(host.c_str(), AI_NUMERICHOST);
+    const std::string address = numeric.addresses.empty() ? host : numeric_host(numeric.addresses.front());
+    if (address == "0.0.0.0") return "127.0.0.1";
+    return address == "::" ? "::1" : host;
+}
+
 std::uint16_t local_port(int fd) noexcept {
     sockaddr_storage bound{};
     socklen_t size = sizeof bound;

@@ -30,6 +30,8 @@ namespace accel::core {
 /// A listening, non-blocking socket on host:port (port 0: any). Of IPv6, it takes IPv4 as well where its address allows
 /// that. Waits for a name for `name_patience`.
 [[nodiscard]] result<unique_fd> listen_on(const std::string& host, std::uint16_t port);
+/// A host by which this machine reaches a socket that listens on `host`: loopback for every address.
+[[nodiscard]] std::string host_to_reach(const std::string& host);
 /// True if errno of a socket or of bind says that this machine lacks the address or its family.
 [[nodiscard]] bool is_missing_family(int number) noexcept;
 /// The port a socket is bound to; 0 if it is not.

@@ -215,12 +215,13 @@ void worker::end_lease(exchange_state& answered) noexcept {
     if (answered.leases != nullptr) std::exchange(answered.leases, nullptr)->fetch_sub(1, std::memory_order_release);
 }
 
-/// For a lent answer that did not leave, and for an exchange whose handler asked to be stopped.
+/// For a lent answer that did not leave, and for an exchange with a stop token, parts or a target.
 [[gnu::noinline]] void worker::end_extras(session& of, exchange_state& answered) noexcept {
     end_lease(answered);
     const std::uint8_t ends = answered.ends.exchange(0, std::memory_order_relaxed);
     if ((ends & exchange_end::watched) != 0) of.cancels().forget(answered.slot);
     if ((ends & exchange_end::in_parts) != 0) end_parts(of, answered);
+    if ((ends & exchange_end::targeted) != 0) targets_.release(*answered.target);
 }
 
 // Answers that do not leave at once: of other threads, not taken by the link, or for clients that are gone.

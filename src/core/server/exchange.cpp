@@ -6,9 +6,14 @@
 #include "staging/staged_exchanges.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <mutex>
+#include <stop_token>
 
 /// The public `exchange`, except its data path: `requests.cpp` has `request`, `answers.cpp` has `response`, `reply` and
 /// `fail`.
@@ -19,42 +24,74 @@ bool takes_parts(const core::exchange_state& state) noexcept {
     return (state.extras & core::exchange_extra::in_parts) != 0;
 }
 
+bool is_cancelled(const core::exchange_state& state) noexcept {
+    return state.owner->cancels().cancelled({state.slot, state.generation});
+}
+
+/// Blocks the thread that has an exchange until its client takes another part.
+class room_waiter : exchange::part_waiter {
+  public:
+    room_waiter() : part_waiter{[](part_waiter& self) noexcept { static_cast<room_waiter&>(self).notify(); }} {}
+    /// Until there is room, or there never will be, or the deadline.
+    void wait(core::exchange_state& state, const std::stop_token& stop, std::chrono::nanoseconds deadline) {
+        core::part_credits& parts = state.owner->parts_of(state);
+        if (parts.await(*this, [&] { return is_cancelled(state); })) return;
+        std::unique_lock lock(mutex_);
+        const auto called = [this] { return called_; };
+        (void)changed_.wait_until(lock, stop, std::chrono::steady_clock::time_point{deadline}, called);
+        lock.unlock();
+        if (parts.forget(*this)) return;
+        lock.lock();
+        changed_.wait(lock, called);  // the worker is about to
+    }
+
+  private:
+    void notify() noexcept {
+        const std::lock_guard lock(mutex_);  // this object may end with the lock
+        called_ = true;
+        changed_.notify_all();
+    }
+    std::mutex mutex_;
+    std::condition_variable_any changed_;
+    bool called_ = false;
+};
+
 }  // namespace
 
-status exchange::request_slice(slice& out) const noexcept {
+result<slice, status> exchange::request_slice() const noexcept {
     const core::exchange_state& state = core::open_state(state_);
-    out = {};
     if (core::is_inherited(state)) return status::invalid_state;
-    return state.owner->lends().find_request(state.request, out);
+    return state.owner->lends().find_request(state.request);
 }
-status exchange::response_slice(slice& out) const noexcept {
+result<slice, status> exchange::response_slice() const noexcept {
     const core::exchange_state& state = core::open_state(state_);
-    out = {};
     if (core::is_inherited(state)) return status::invalid_state;
-    return state.owner->lends().find_response(state.response_room, out);
+    return state.owner->lends().find_response(state.response_room);
 }
-status exchange::tensors(std::span<tensor> out, std::size_t& count) const noexcept {
+result<std::span<tensor>, status> exchange::tensors(std::span<tensor> room) const noexcept {
     const core::exchange_state& state = core::open_state(state_);
-    count = 0;
     if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
     const std::byte* const header = state.owner->path().receive().header(state.slot);
-    return core::read_description(header, state.generation, state.request, state.device == nullptr, out, count);
+    return core::read_description(header, state.generation, state.request, state.device == nullptr, room);
 }
-status exchange::trace(trace_context& out) const noexcept {
+result<trace_context, status> exchange::trace() const noexcept {
     const core::exchange_state& state = core::open_state(state_);
-    out = {};
     if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
-    return core::read_trace(state.owner->path().receive().header(state.slot), state.generation, out);
+    return core::read_trace(state.owner->path().receive().header(state.slot), state.generation);
 }
-status exchange::baggage(std::span<char> out, std::size_t& length) const noexcept {
+result<std::string_view, status> exchange::baggage(std::span<char> room) const noexcept {
     const core::exchange_state& state = core::open_state(state_);
-    length = 0;
     if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
-    return core::read_baggage(state.owner->path().receive().header(state.slot), state.generation, out, length);
+    return core::read_baggage(state.owner->path().receive().header(state.slot), state.generation, room);
 }
 
 std::uint64_t exchange::trace_id() const noexcept {
     return core::open_state(state_).trace_id;
+}
+std::string_view exchange::target() const noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    const bool targeted = (state.ends.load(std::memory_order_relaxed) & core::exchange_end::targeted) != 0;
+    return targeted ? std::string_view{state.target->name} : std::string_view{};
 }
 std::uint64_t exchange::session_id() const noexcept {
     return core::open_state(state_).owner->id();
@@ -74,7 +111,7 @@ std::chrono::nanoseconds exchange::time_left() const noexcept {
 
 bool exchange::cancelled() const noexcept {
     const core::exchange_state& state = core::open_state(state_);
-    if (state.owner->cancels().cancelled({state.slot, state.generation})) return true;
+    if (is_cancelled(state)) return true;
     return state.deadline != core::never && state.deadline <= core::now();
 }
 
@@ -143,12 +180,26 @@ std::span<std::byte> exchange::part() noexcept {
     return room == nullptr ? std::span<std::byte>{} : room->response_room;
 }
 
+std::span<std::byte> exchange::part(std::chrono::nanoseconds timeout) noexcept {
+    const std::span<std::byte> room = part();
+    core::exchange_state& state = *state_;
+    const bool waits = room.empty() && timeout > std::chrono::nanoseconds{0} && takes_parts(state) &&
+                       !core::is_inherited(state) && !state.owner->owner().waits_for_this_thread();
+    if (!waits) return room;
+    try {
+        room_waiter{}.wait(state, stop_token(), std::min(core::deadline_after(timeout), state.deadline));
+    } catch (const std::exception&) {
+        return room;  // no memory
+    }
+    return part();
+}
+
 status exchange::send(std::size_t length) noexcept {
     const core::exchange_state& state = core::open_state(state_);
     if (core::is_inherited(state)) return status::invalid_state;
     if (!takes_parts(state)) return status::unsupported;
     if (state.owner->gone()) return status::peer_lost;
-    if (state.owner->cancels().cancelled({state.slot, state.generation})) return status::cancelled;
+    if (is_cancelled(state)) return status::cancelled;
     core::part_credits& parts = state.owner->parts_of(state);
     if (parts.named() == nullptr) return status::again;  // room that has come since was not written
     if (length > parts.named()->response_room.size()) return status::message_too_large;
@@ -167,11 +218,20 @@ status exchange::send(std::span<const std::byte> bytes) noexcept {
     return send(bytes.size());
 }
 
+status exchange::send(std::span<const std::byte> bytes, std::chrono::nanoseconds timeout) noexcept {
+    const std::chrono::nanoseconds deadline = core::deadline_after(timeout);
+    (void)part(timeout);
+    const status sent = send(bytes);
+    if (sent != status::again) return sent;
+    if (cancelled()) return status::cancelled;
+    return core::now() < deadline ? status::again : status::timed_out;
+}
+
 bool exchange::await_part(part_waiter& who) noexcept {
     const core::exchange_state& state = core::open_state(state_);
     if (!takes_parts(state) || core::is_inherited(state)) return true;
     core::part_credits& parts = state.owner->parts_of(state);
-    return parts.await(who, [&] { return state.owner->cancels().cancelled({state.slot, state.generation}); });
+    return parts.await(who, [&] { return is_cancelled(state); });
 }
 
 }  // namespace accel

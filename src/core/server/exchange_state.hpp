@@ -20,6 +20,7 @@ namespace accel::core {
 class session;
 class region_state;
 struct device_work;
+struct served_target;
 
 /// Life of a server's slot: idle → open, until its answer has left → idle. Or idle → room for a part of another call's
 /// response, until that has left → idle.
@@ -39,6 +40,7 @@ inline constexpr std::uint8_t queued = 32;    ///< a part that the link did not 
 namespace exchange_end {
 inline constexpr std::uint8_t watched = 1;  ///< its handler has a stop token
 inline constexpr std::uint8_t in_parts = 2;
+inline constexpr std::uint8_t targeted = 4;  ///< its target counts it as a user
 }  // namespace exchange_end
 
 /// A handler's own copy of memory that its client wanted back.
@@ -100,6 +102,8 @@ struct exchange_state {
 
     /// Lease of the last lent answer, until the transport has released it.
     std::atomic<std::uint32_t>* leases_out = nullptr;
+    served_target* target = nullptr;  ///< with `exchange_end::targeted`
+
     /// Link of the worker's queue of answers from other threads, or of the room that a call's parts have.
     exchange_state* next = nullptr;
 };

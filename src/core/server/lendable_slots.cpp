@@ -11,15 +11,14 @@ namespace accel::core {
 namespace {
 
 /// The part of `all` that these bytes are; `unsupported`: they lie elsewhere.
-[[nodiscard]] status find_part(const region& all, std::span<const std::byte> bytes, slice& out) noexcept {
+[[nodiscard]] result<slice, status> find_part(const region& all, std::span<const std::byte> bytes) noexcept {
     const auto begin = reinterpret_cast<std::uintptr_t>(all.data());
     const auto at = reinterpret_cast<std::uintptr_t>(bytes.data());
     const bool inside = at >= begin && at - begin <= all.size() && bytes.size() <= all.size() - (at - begin);
     if (!inside) return status::unsupported;
-    auto found = all.part(at - begin, bytes.size());
+    const auto found = all.part(at - begin, bytes.size());
     if (!found) return found.code();
-    out = *found;
-    return status::ok;
+    return *found;
 }
 
 }  // namespace
@@ -49,14 +48,16 @@ bool lendable_slots::make() noexcept {
     return requests_.size() != 0 && responses_.size() != 0;
 }
 
-status lendable_slots::find_request(std::span<const std::byte> bytes, slice& out) noexcept {
+result<slice, status> lendable_slots::find_request(std::span<const std::byte> bytes) noexcept {
     if (context_ == nullptr) return status::unsupported;
-    return make() ? find_part(requests_, bytes, out) : status::out_of_memory;
+    if (!make()) return status::out_of_memory;
+    return find_part(requests_, bytes);
 }
 
-status lendable_slots::find_response(std::span<std::byte> bytes, slice& out) noexcept {
+result<slice, status> lendable_slots::find_response(std::span<std::byte> bytes) noexcept {
     if (context_ == nullptr) return status::unsupported;
-    return make() ? find_part(responses_, bytes, out) : status::out_of_memory;
+    if (!make()) return status::out_of_memory;
+    return find_part(responses_, bytes);
 }
 
 }  // namespace accel::core

@@ -25,8 +25,8 @@ class lendable_slots {
     /// Once, before the first request. Without it nothing can be lent.
     void open(context_state& context, slot_memory& requests, slot_memory& responses) noexcept;
     /// `unsupported`: these bytes are in no slot of the host; `out_of_memory`.
-    [[nodiscard]] status find_request(std::span<const std::byte> bytes, slice& out) noexcept;
-    [[nodiscard]] status find_response(std::span<std::byte> bytes, slice& out) noexcept;
+    [[nodiscard]] result<slice, status> find_request(std::span<const std::byte> bytes) noexcept;
+    [[nodiscard]] result<slice, status> find_response(std::span<std::byte> bytes) noexcept;
 
   private:
     [[nodiscard]] bool make() noexcept;

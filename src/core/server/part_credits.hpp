@@ -60,6 +60,11 @@ class part_credits {
         seen = &arming;
         return !waiter_.compare_exchange_strong(seen, &who, std::memory_order_seq_cst);
     }
+    /// True: `who`, which waits, will not be called. False: it has been called, or is about to be.
+    [[nodiscard]] bool forget(exchange::part_waiter& who) noexcept {
+        exchange::part_waiter* seen = &who;
+        return waiter_.compare_exchange_strong(seen, nullptr, std::memory_order_seq_cst);
+    }
 
   private:
     [[nodiscard]] exchange_state* pop() noexcept;

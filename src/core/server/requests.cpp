@@ -133,7 +133,6 @@ inline exchange_state* session::admit(const link_event& event) noexcept {
     counters_.requests.add();
     hold();
     const nanoseconds before = now_;
-    if (!service) __builtin_unreachable();  // `server_core::listen` has looked; spares a look at each request
     try {
         service(internals::make_exchange(&request));
     } catch (...) {
@@ -145,25 +144,38 @@ inline exchange_state* session::admit(const link_event& event) noexcept {
 // Requests with a target, or on a device.
 
 [[gnu::noinline]] void worker::serve_target(exchange_state& request, std::uint32_t number) noexcept {
-    const handler* const service = find_target(request, number);
-    if (service == nullptr) {
+    served_target* const found = find_target(request, number);
+    if (found == nullptr) {
         counters_.not_found.add();
         request.answer.application_code = unseen_code;
-        return refuse(request, status::not_found);
+        // On a device, the room for a text is made with the exchange.
+        return refuse(request, status::not_found, request.device == nullptr ? targets_.names() : std::string_view{});
     }
-    if (request.device != nullptr) return serve_on_device(request, *service);
-    call_handler(request, *service);
+    request.target = found;
+    target_table::hold(*found);
+    const std::uint8_t ends = request.ends.load(std::memory_order_relaxed);
+    request.ends.store(ends | exchange_end::targeted, std::memory_order_relaxed);
+    if (request.device != nullptr) return serve_on_device(request, found->service);
+    call_target(request);
 }
 
-/// The handler of a target; null: there is none. Once for each request, which counts there from now on.
-const handler* worker::find_target(exchange_state& request, std::uint32_t number) const noexcept {
-    std::size_t index = 0;
-    const handler* const service = targets_.find(number, index);
+/// The handler goes on after its answer, and its target may be removed meanwhile.
+void worker::call_target(exchange_state& request) noexcept {
+    served_target& called = *request.target;
+    target_table::hold(called);
+    call_handler(request, called.service);
+    targets_.release(called);
+}
+
+/// Null: there is none. Once for each request, which counts there from now on.
+served_target* worker::find_target(exchange_state& request, std::uint32_t number) noexcept {
+    served_target* const found = targets_.find(number);
     if (request.counts != nullptr) {
-        request.counts += 1 + index;
+        scheme_series& series = *request.owner->series();
+        request.counts = found != nullptr ? &series.of_target(found->place) : &series.unknown;
         request.answer.counts_apart = true;
     }
-    return service;
+    return found;
 }
 
 [[gnu::noinline]] void worker::serve_on_device(exchange_state& request, const handler& service) noexcept {
@@ -176,7 +188,8 @@ void worker::end_queueing(exchange_state& request) noexcept {
 }
 
 void worker::serve_brought(exchange_state& request) noexcept {
-    call_handler(request, *request.service);
+    const bool targeted = (request.ends.load(std::memory_order_relaxed) & exchange_end::targeted) != 0;
+    targeted ? call_target(request) : call_handler(request, *request.service);
 }
 
 // Requests that no handler sees.
@@ -199,9 +212,10 @@ void worker::serve_brought(exchange_state& request) noexcept {
     refuse(request, cancelled ? status::cancelled : too_many ? status::overloaded : status::timed_out);
 }
 
-void worker::refuse(exchange_state& request, status why) noexcept {
+void worker::refuse(exchange_state& request, status why, std::string_view text) noexcept {
     request.answer.fail(why);
     request.payload = {};
+    if (!text.empty()) write_failure(request, text);
     send(request);
 }
 

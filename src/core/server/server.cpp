@@ -50,6 +50,15 @@ result<server> server::listen(context& ctx, std::span<const std::string> uris, c
     });
 }
 
+result<server> server::listen(context& ctx, std::string_view uri, handler service, const server_options& options) {
+    return listen(ctx, std::initializer_list<std::string_view>{uri}, std::move(service), options);
+}
+
+result<server> server::listen(context& ctx, std::string_view uri, const service_table& services,
+                              const server_options& options) {
+    return listen(ctx, std::initializer_list<std::string_view>{uri}, services, options);
+}
+
 result<server> server::listen(context& ctx, std::initializer_list<std::string_view> uris, const service_table& services,
                               const server_options& options) {
     return core::guarded([&] {
@@ -71,6 +80,18 @@ std::vector<std::string> server::endpoints() const {
 }
 server_statistics server::statistics() const {
     return server_of(core_).inherited() ? server_statistics{} : core_->statistics();
+}
+result<void> server::add_target(std::string_view name, handler service) {
+    if (server_of(core_).inherited()) return core::made_before_fork();
+    return core::guarded([&] { return core_->add_targets({{std::string{name}, std::move(service)}}); });
+}
+result<void> server::remove_target(std::string_view name) {
+    if (server_of(core_).inherited()) return core::made_before_fork();
+    return core::guarded([&] { return core_->remove_target(name); });
+}
+result<void> server::set_health(std::string_view name, health_state state) {
+    if (server_of(core_).inherited()) return core::made_before_fork();
+    return core::guarded([&] { return core_->set_health(name, state); });
 }
 std::size_t server::poll() noexcept {
     return server_of(core_).inherited() ? 0 : core_->poll();

@@ -25,10 +25,6 @@ constexpr nanoseconds drain_interval = std::chrono::microseconds{500};
 /// How long a worker without exchanges may take to notice that it drains, beyond the time given.
 constexpr nanoseconds round_patience = std::chrono::milliseconds{100};
 
-error no_handler() {
-    return {status::invalid_argument, 0, "a server needs a handler, and one for each of its targets"};
-}
-
 void refuse_unnamed(exchange request) {
     (void)request.fail(status::not_found, unseen_code, "requests to this server must name a target");
 }
@@ -44,6 +40,10 @@ result<void> check_scheme(const context_state& context, const uri& where) {
 
 }  // namespace
 
+error no_handler() {
+    return {status::invalid_argument, 0, "a server needs a handler, and one for each of its targets"};
+}
+
 result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context_state> context,
                                                          const std::vector<std::string>& uris,
                                                          const service_table& services, const server_options& options,
@@ -53,11 +53,6 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
         return error{status::invalid_argument, 0,
                      fmt::format("a server listens on {} URIs at most", worker::max_sources)};
     if (!services.unnamed && services.named.empty()) return no_handler();
-    std::vector<std::string> names;
-    for (const service_table::entry& each : services.named) {
-        if (!each.service) return no_handler();
-        names.push_back(each.name);
-    }
     std::vector<uri> parsed;
     for (const std::string& text : uris) {
         auto each = parse_uri(text);
@@ -73,11 +68,11 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
         effective->poll = poll_mode::block;
     }
     std::shared_ptr<server_core> made(new server_core(std::move(context), std::move(*effective), std::move(maker)));
-    made->add_workers(services);
+    made->add_workers(services.unnamed);
     for (const worker* each : made->workers_)
         if (const int failed = each->waking_failure(); failed != 0)
             return no_descriptor("for a server's thread", failed);
-    if (auto named = made->set_targets(names); !named) return named.error();
+    if (auto named = made->add_targets(services.named); !named) return named.error();
     if (auto loaded = made->load_keys(parsed); !loaded) return loaded.error();
     if (auto ready = made->open_device(); !ready) return ready.error();
     for (const uri& where : parsed)
@@ -86,10 +81,7 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
         for (worker* each : made->workers_) each->start();
     else if (auto ready = made->workers_.front()->make_drivable(); !ready)
         return ready.error();
-    if (metrics_registry* const metrics = made->context_->metrics(); metrics != nullptr) {
-        for (const std::string& each : names) metrics->name_target(each);
-        metrics->add(*made);
-    }
+    if (made->context_->metrics() != nullptr) made->context_->metrics()->add(*made);
     made->listens_ = true;
     return made;
 }
@@ -101,12 +93,12 @@ server_core::server_core(std::shared_ptr<context_state> context, server_options 
       maker_(std::move(maker)),
       next_data_port_(options_.data_port) {}
 
-void server_core::add_workers(const service_table& services) {
+void server_core::add_workers(const handler& service) {
     const std::uint32_t count = std::max(options_.workers, 1U);
-    const handler unnamed = services.unnamed ? services.unnamed : refuse_unnamed;
+    const handler unnamed = service ? service : refuse_unnamed;
     workers_.reserve(count);
     for (std::uint32_t i = 0; i < count; ++i) {
-        workers_.push_back(new worker(context_, options_, unnamed, target_table(services.named)));
+        workers_.push_back(new worker(context_, options_, unnamed));
         workers_.back()->observe(this);
     }
     if (options_.workers == 0) driven_ = workers_.front();
@@ -234,9 +226,14 @@ result<void> server_core::join_entrance(listener added) {
         return door->control && reached.port != 0 && door->listeners.front().where.host == reached.host &&
                door->control->port() == reached.port;
     };
+    const auto add_endpoint = [&] {
+        uri to = reached;
+        if (!within_host(to.scheme)) to.host = host_to_reach(to.host);
+        endpoints_.push_back(to.text());
+    };
     const auto found = std::find_if(entrances_.begin(), entrances_.end(), same_place);
     if (found != entrances_.end()) {
-        endpoints_.push_back(reached.text());
+        add_endpoint();
         const std::lock_guard lock(mutex_);
         (*found)->listeners.push_back(std::move(added));
         return {};
@@ -255,7 +252,7 @@ result<void> server_core::join_entrance(listener added) {
         door->control = std::move(*control);
         reached.port = door->control->port();
     }
-    endpoints_.push_back(reached.text());
+    add_endpoint();
     const std::lock_guard lock(mutex_);
     entrances_.push_back(std::move(door));
     return {};

@@ -31,6 +31,8 @@ template <class Number>
     return own != 0 ? own : static_cast<Number>(all - all / 4);
 }
 
+[[nodiscard]] error no_handler();
+
 /// A server: its workers, what it listens on, and who is connected. Control path only; requests go to the
 /// workers directly. Thread-safe.
 class server_core : private session_observer, private metrics_source {
@@ -54,8 +56,12 @@ class server_core : private session_observer, private metrics_source {
     [[nodiscard]] int event_fd() noexcept { return driven_ != nullptr ? driven_->event_fd() : -1; }
     [[nodiscard]] bool arm() noexcept { return driven_ == nullptr || driven_->arm(); }
     [[nodiscard]] result<void> reload_keys();
-    /// The names that clients may resolve, in place of those told before.
+    /// The names that clients may resolve, in place of those told before: of a `session_maker`'s server.
     [[nodiscard]] result<void> set_targets(const std::vector<std::string>& names);
+    /// All of these or none, for requests that arrive from now on.
+    [[nodiscard]] result<void> add_targets(const std::vector<service_table::entry>& added);
+    [[nodiscard]] result<void> remove_target(std::string_view name);
+    [[nodiscard]] result<void> set_health(std::string_view name, health_state state);
     status drain(nanoseconds timeout);
     /// Clients go elsewhere from now on, while their calls in flight are answered.
     void tell_draining() noexcept;
@@ -96,7 +102,7 @@ class server_core : private session_observer, private metrics_source {
     };
 
     server_core(std::shared_ptr<context_state> context, server_options options, std::unique_ptr<session_maker> maker);
-    void add_workers(const service_table& services);
+    void add_workers(const handler& service);
     status drain_by(worker* driven, nanoseconds timeout);
     [[nodiscard]] bool drained() const noexcept;
     [[nodiscard]] bool holds_exchanges() const noexcept;
@@ -114,6 +120,14 @@ class server_core : private session_observer, private metrics_source {
     result<session_grant> open_session(entrance& through, const session_request& request,
                                        const client_identity& client);
     result<std::uint32_t> find_target(std::string_view name) const;
+    target_page list_targets(std::string_view after) const;
+    health_state check_health(std::string_view name) const noexcept;
+    result<void> check_new_target(std::string_view name) const;
+    [[nodiscard]] std::string names_text(std::size_t room, std::string_view wanted = {},
+                                         std::string_view without = {}) const;
+    [[nodiscard]] error no_such_target(std::string_view name) const;
+    void publish_targets(std::span<const service_table::entry> added, std::span<const std::uint32_t> removed,
+                         std::string names, std::vector<target_table::publication>& lists);
     std::optional<session_token> token_of(std::uint64_t session_id) const;
     result<void> take_connection(data_connection& made, const client_identity& client);
     std::optional<listener> find_listener(const entrance& through, std::string_view scheme) const;
@@ -161,7 +175,14 @@ class server_core : private session_observer, private metrics_source {
     };
     std::map<std::uint64_t, open_entry> sessions_;
     std::map<std::string, share, std::less<>> clients_;  ///< by account
-    std::map<std::uint32_t, std::string> targets_;       ///< names by number
+    /// A target, as clients ask for it.
+    struct named_target {
+        handler service;  ///< empty with a `session_maker`
+        health_state health = health_state::serving;
+    };
+    std::map<std::string, named_target, std::less<>> targets_;  ///< by name
+    health_state health_ = health_state::serving;
+    std::map<std::uint32_t, std::string_view> numbers_;  ///< names in `targets_`, by number
     std::uint64_t next_id_ = 1;
     std::size_t memory_bytes_ = 0;
     std::size_t gpu_memory_bytes_ = 0;
@@ -201,6 +222,8 @@ class server_core::entrance : public session_host {
         core_.cancel(session_id, calls);
     }
     result<std::uint32_t> find_target(std::string_view name) const override { return core_.find_target(name); }
+    target_page list_targets(std::string_view after) const override { return core_.list_targets(after); }
+    health_state check_health(std::string_view name) const noexcept override { return core_.check_health(name); }
     std::vector<std::string> offers() const override {
         const std::lock_guard lock(core_.mutex_);
         std::vector<std::string> all;

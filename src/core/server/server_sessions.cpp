@@ -273,38 +273,6 @@ result<void> server_core::take_connection(data_connection& made, const client_id
     return found->second.source->take_connection(made);
 }
 
-result<void> server_core::set_targets(const std::vector<std::string>& names) {
-    if (names.size() > max_targets)
-        return error{status::invalid_argument, 0, fmt::format("a server has at most {} targets", max_targets)};
-    std::map<std::uint32_t, std::string> made;
-    for (const std::string& each : names) {
-        if (!is_target_name(each)) {
-            return error{status::invalid_argument, 0,
-                         fmt::format("the target '{}' is not a valid name: expected 1 to {} printable characters "
-                                     "without blanks",
-                                     each, max_target_bytes)};
-        }
-        const auto [place, added] = made.emplace(target_of(each).number, each);
-        if (!added) {
-            return error{
-                status::invalid_argument, 0,
-                fmt::format("the targets '{}' and '{}' have the same number; rename one", place->second, each)};
-        }
-    }
-    const std::lock_guard lock(mutex_);
-    targets_ = std::move(made);
-    return {};
-}
-
-result<std::uint32_t> server_core::find_target(std::string_view name) const {
-    const std::uint32_t number = target_of(name).number;
-    const std::lock_guard lock(mutex_);
-    const auto found = targets_.find(number);
-    if (found != targets_.end() && found->second == name) return number;
-    return error{status::not_found, 0,
-                 fmt::format("this server has no target '{}', only {} others", name, targets_.size())};
-}
-
 std::optional<session_token> server_core::token_of(std::uint64_t session_id) const {
     const std::lock_guard lock(mutex_);
     const auto found = sessions_.find(session_id);

@@ -37,9 +37,9 @@ void session::set_link(std::unique_ptr<link> made) noexcept {
     for (exchange_state& each : exchanges_) each.header = answers.header(each.slot);
 }
 
-void session::count_in(server_series* series) noexcept {
-    counts_ = series;
-    for (exchange_state& each : exchanges_) each.counts = series;
+void session::count_in(scheme_series* series) noexcept {
+    series_ = series;
+    for (exchange_state& each : exchanges_) each.counts = counts();
 }
 
 void session::put_on_device(device_session place) {

@@ -4,6 +4,7 @@
 #include "core/backend.hpp"
 #include "core/cancel_board.hpp"
 #include "core/control/session.hpp"
+#include "core/metrics/server_metrics.hpp"
 #include "core/server/exchange_state.hpp"
 #include "core/server/lendable_slots.hpp"
 #include "core/server/part_credits.hpp"
@@ -89,9 +90,12 @@ class session {
     [[nodiscard]] const device_session* on_device() const noexcept { return device_.get(); }
     std::size_t memory_bytes = 0;
     [[nodiscard]] std::size_t device_bytes() const noexcept;
-    /// Once, before the session is installed: where its calls without a target count.
-    void count_in(server_series* series) noexcept;
-    [[nodiscard]] server_series* counts() const noexcept { return counts_; }
+    /// Once, before the session is installed: where its calls count.
+    void count_in(scheme_series* series) noexcept;
+    /// Null: nothing is counted.
+    [[nodiscard]] scheme_series* series() const noexcept { return series_; }
+    /// … and where those without a target count.
+    [[nodiscard]] server_series* counts() const noexcept { return series_ == nullptr ? nullptr : &series_->untargeted; }
 
   private:
     void part_from_client(recall how);
@@ -115,7 +119,7 @@ class session {
     std::vector<part_credits> parts_;  ///< by the slot of the call
     const std::shared_ptr<cancel_board> cancels_;
     std::vector<std::unique_ptr<own_memory>> own_;
-    server_series* counts_ = nullptr;  ///< null: nothing is counted
+    scheme_series* series_ = nullptr;
     std::uint32_t open_ = 0;
     std::atomic<bool> gone_{false};
 };

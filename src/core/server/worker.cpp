@@ -3,6 +3,7 @@
 
 #include "core/context_state.hpp"
 #include "core/log.hpp"
+#include "core/this_thread.hpp"
 #include "core/thread.hpp"
 #include "staging/staged_exchanges.hpp"
 
@@ -23,16 +24,13 @@ constexpr nanoseconds close_patience = std::chrono::seconds{1};
 
 }  // namespace
 
-worker::worker(std::shared_ptr<context_state> context, const server_options& options, handler service,
-               target_table targets)
+worker::worker(std::shared_ptr<context_state> context, const server_options& options, handler service)
     : context_(std::move(context)),
       options_(options),
       service_(std::move(service)),
-      targets_(std::move(targets)),
       max_open_(options.max_exchanges),
       spinner_(options_.poll) {
-    if (context_ != nullptr && context_->metrics() != nullptr)
-        metrics_ = std::make_unique<server_metrics>(targets_.numbers());
+    if (context_ != nullptr && context_->metrics() != nullptr) metrics_ = std::make_unique<server_metrics>();
 }
 
 worker::~worker() {
@@ -161,7 +159,12 @@ bool worker::arm() noexcept {
     return prepare_sleep();
 }
 
+bool worker::waits_for_this_thread() const noexcept {
+    return runs_here() || driven_by_.load(std::memory_order_relaxed) == this_thread();
+}
+
 std::size_t worker::serve() noexcept {
+    driven_by_.store(this_thread(), std::memory_order_relaxed);
     if (!armed_) return progress();
     const round_scope inside(*this);  // nobody ends this worker before the last line
     armed_ = false;
@@ -198,7 +201,15 @@ void worker::refuse_requests() noexcept {
     wake();
 }
 
+/// The command is for handlers of targets that are gone, which must not wait for the next request.
+void worker::publish_targets(target_table::publication& list) noexcept {
+    targets_.publish(list);
+    commands_.push({});
+    wake();
+}
+
 [[gnu::noinline]] void worker::run_commands() noexcept {
+    targets_.adopt();
     for (session_commands::command& each : commands_.take()) {
         if (each.installed != nullptr) {
             add_session(std::move(each.installed));

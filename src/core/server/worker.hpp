@@ -56,8 +56,7 @@ struct worker_counters {
 class worker {
   public:
     /// `service` serves requests without a target; not empty.
-    worker(std::shared_ptr<context_state> context, const server_options& options, handler service,
-           target_table targets = {});
+    worker(std::shared_ptr<context_state> context, const server_options& options, handler service);
     worker(const worker&) = delete;
     worker& operator=(const worker&) = delete;
 
@@ -74,6 +73,10 @@ class worker {
     void start();
 
     // Control path, any thread.
+    /// The handlers of requests that name a target. One thread at a time changes them; requests that arrive after
+    /// `publish_targets` find the new ones.
+    [[nodiscard]] const target_table& targets() const noexcept { return targets_; }
+    void publish_targets(target_table::publication& list) noexcept;
     /// True in a child of the process that made it, which does not have its thread.
     [[nodiscard]] bool inherited() const noexcept { return stamp_.inherited(); }
     /// `command`: a list of one.
@@ -109,6 +112,9 @@ class worker {
     [[nodiscard]] bool in_round() const noexcept { return round_.load(std::memory_order_acquire) != 0; }
     /// True: the caller is one of its handlers.
     [[nodiscard]] bool runs_here() const noexcept;
+    /// True: nothing arrives while the caller waits. It is a handler, or the application's thread that drives the
+    /// worker.
+    [[nodiscard]] bool waits_for_this_thread() const noexcept;
     /// References: one of the server, one of each exchange handed out.
     void hold() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
     void release_ref() noexcept {
@@ -148,7 +154,7 @@ class worker {
     void end_queueing(exchange_state& request) noexcept;
     /// Gives the handler its exchange, once its stream has been given the request.
     void serve_brought(exchange_state& request) noexcept;
-    void refuse(exchange_state& request, status why) noexcept;
+    void refuse(exchange_state& request, status why, std::string_view text = {}) noexcept;
     void refuse_late_or_too_many(exchange_state& request, bool too_many) noexcept;
     /// Hands an answer to its link.
     void send(exchange_state& answered) noexcept;
@@ -175,9 +181,10 @@ class worker {
     [[nodiscard]] bool on_unusual_request(session& from, const link_event& event) noexcept;
     void dispatch(exchange_state& request, std::uint32_t target) noexcept;
     void call_handler(exchange_state& request, const handler& service) noexcept;
+    void call_target(exchange_state& request) noexcept;
     void serve_target(exchange_state& request, std::uint32_t number) noexcept;
     void serve_on_device(exchange_state& request, const handler& service) noexcept;
-    [[nodiscard]] const handler* find_target(exchange_state& request, std::uint32_t number) const noexcept;
+    [[nodiscard]] served_target* find_target(exchange_state& request, std::uint32_t number) noexcept;
     void refuse_at_once(exchange_state& request, std::uint32_t target, bool too_many) noexcept;
 
     // answers.cpp
@@ -256,8 +263,9 @@ class worker {
     std::atomic<bool> stopping_{false};
     std::atomic<bool> ended_{false};  ///< the thread, which has written the next
     thread_times last_times_;
-    std::unique_ptr<event_set> wakeups_;  ///< of the application's own loop
-    bool armed_ = false;                  ///< … which may sleep
+    std::unique_ptr<event_set> wakeups_;        ///< of the application's own loop
+    std::atomic<std::uintptr_t> driven_by_{0};  ///< … `this_thread` of the one that was there last
+    bool armed_ = false;                        ///< … which may sleep
     alignas(64) std::atomic<bool> asleep_{false};
 };
 

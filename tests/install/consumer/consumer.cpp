@@ -33,7 +33,7 @@ int main() {
     const std::array<std::byte, 3> request{std::byte{1}, std::byte{2}, std::byte{3}};
     auto response = channel->call(request);
     if (!response) return failed("call", response.error());
-    const auto bytes = response->bytes();
+    const auto bytes = response->response;
     if (!std::equal(bytes.begin(), bytes.end(), request.begin(), request.end())) {
         std::fputs("the answer is not the request\n", stderr);
         return 1;

@@ -24,13 +24,14 @@ inline std::uint64_t run_calls(channel& client, std::uint64_t total, std::uint64
     std::array<completion, 16> done;
     const auto deadline = std::chrono::steady_clock::now() + patience(60s);
     while (ended < total && std::chrono::steady_clock::now() < deadline) {
-        call_view call;
-        while (submitted < total && client.begin(call) == status::ok) {
+        while (submitted < total) {
+            const auto call = client.begin();
+            if (!call) break;
             const std::size_t size = (submitted * 37 + seed) % 2048;
-            fill(call.request.first(size), seed + submitted);
+            fill(call->request.first(size), seed + submitted);
             submit_options with;
             with.tag = submitted;
-            const status sent = client.submit(call.id, size, with);
+            const status sent = client.submit(call->id, size, with);
             if (sent != status::ok) return right;
             ++submitted;
         }
@@ -46,7 +47,7 @@ inline std::uint64_t run_calls(channel& client, std::uint64_t total, std::uint64
                 ++right;
             else if (right == ended)
                 std::cout << "call " << done[i].tag << ": " << to_string(done[i].status) << '\n';
-            (void)client.release(done[i].id);
+            done[i].release();
             ++ended;
         }
     }

@@ -40,9 +40,9 @@ TEST_P(service_gpu_loss, a_lost_gpu_ends_calls_and_sessions_with_device_lost) {
     EXPECT_EQ(rig_.service->failure(), status::ok);
     channel waiting = rig_.connect();
     channel idle = rig_.connect();
-    call_view call;
-    ASSERT_EQ(waiting.begin(call), status::ok);
-    ASSERT_EQ(waiting.submit(call.id, 100), status::ok);
+    const auto call = waiting.begin();
+    ASSERT_EQ(call.code(), status::ok);
+    ASSERT_EQ(waiting.submit(call->id, 100), status::ok);
     ASSERT_TRUE(eventually(patience(5s), [&] { return taken_ == 1; }));
 
     const auto start = std::chrono::steady_clock::now();
@@ -52,7 +52,7 @@ TEST_P(service_gpu_loss, a_lost_gpu_ends_calls_and_sessions_with_device_lost) {
     EXPECT_EQ(done[0].status, status::device_lost) << to_string(done[0].status);
     EXPECT_TRUE(within(soon(), [&] {
         (void)idle.poll(done);
-        return idle.begin(call) == status::device_lost;
+        return idle.begin().code() == status::device_lost;
     }));
     EXPECT_LT(std::chrono::steady_clock::now() - start, soon());
     EXPECT_EQ(rig_.service->failure(), status::device_lost);

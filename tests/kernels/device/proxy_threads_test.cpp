@@ -32,8 +32,8 @@ void expect_echoes(channel& client, int count) {
         request[0] = static_cast<std::byte>(i);
         auto answer = client.call(request);
         ASSERT_TRUE(answer.ok()) << answer.error().message;
-        ASSERT_EQ(answer->bytes().size(), request.size());
-        ASSERT_EQ(answer->bytes()[0], request[0]);
+        ASSERT_EQ(answer->response.size(), request.size());
+        ASSERT_EQ(answer->response[0], request[0]);
     }
 }
 

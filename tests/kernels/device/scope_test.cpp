@@ -23,7 +23,7 @@ TEST(device_scope, a_team_answers_one_request_together) {
     std::thread caller([&] {
         auto answer = client.call(request);
         ASSERT_TRUE(answer.ok()) << answer.error().message;
-        EXPECT_TRUE(matches(answer->bytes(), 7));
+        EXPECT_TRUE(matches(answer->response, 7));
         EXPECT_EQ(client.call(request).error().code, status::overloaded);
     });
     device::exchange_ref exchange;  // one for all

@@ -130,7 +130,11 @@ struct request_of_kernel : taken_request {
     [[nodiscard]] bool in_parts() const { return device::in_parts(exchange); }
     [[nodiscard]] std::uint32_t target() const { return exchange.target_number; }
     [[nodiscard]] std::int64_t time_left() const { return device::time_left_ns(exchange); }
-    [[nodiscard]] status trace(trace_context& out) const { return device::trace(exchange, out); }
+    [[nodiscard]] result<trace_context, status> trace() const {
+        trace_context found;
+        if (const status read = device::trace(exchange, found); read != status::ok) return read;
+        return found;
+    }
 };
 
 /// A request of a handler likewise.
@@ -144,7 +148,7 @@ struct request_of_handler {
     [[nodiscard]] bool in_parts() const { return is->in_parts(); }
     [[nodiscard]] std::uint32_t target() const { return number_of_target; }
     [[nodiscard]] std::int64_t time_left() const { return is->time_left().count(); }
-    [[nodiscard]] status trace(trace_context& out) const { return is->trace(out); }
+    [[nodiscard]] result<trace_context, status> trace() const { return is->trace(); }
     status reply(std::uint64_t length) const { return is->reply(length); }
     status fail(status reason, std::uint32_t code) const { return is->fail(reason, code, failure_text); }
     [[nodiscard]] status next_part(std::span<std::byte>& out) const {
@@ -206,11 +210,11 @@ class wish_worker {
         const auto differs = [](status found, status expected) {
             return found != expected && found != status::peer_lost && found != status::cancelled;
         };
-        trace_context found;
         const trace_context expected = trace_of(one.what.number);
-        const status has = one.request.trace(found);
-        if (differs(has, expected.valid() ? status::ok : status::not_found)) all_.wrong("whether there is a trace");
-        if (has == status::ok && !(found == expected)) all_.wrong("the trace");
+        const auto found = one.request.trace();
+        if (differs(found.code(), expected.valid() ? status::ok : status::not_found))
+            all_.wrong("whether there is a trace");
+        if (found && *found != expected) all_.wrong("the trace");
         if (one.request.target() != one.what.target) all_.wrong("the target");
         std::span<std::byte> none;
         if (one.request.in_parts()) return;

@@ -85,7 +85,7 @@ class gpu_resident_faults : public ::testing::TestWithParam<std::tuple<gpu_engin
         constexpr std::array<std::byte, 100> request{std::byte{7}};
         auto answer = client.call(request);
         if (!answer) return answer.error().code;
-        const auto bytes = answer->bytes();
+        const auto bytes = answer->response;
         return std::equal(bytes.begin(), bytes.end(), request.begin(), request.end()) ? status::ok
                                                                                       : status::protocol_error;
     }

@@ -114,7 +114,7 @@ int call_sums(channel& client, int calls, std::size_t bytes, int nodes, std::uin
         fill(request, seed + static_cast<std::uint64_t>(i));
         auto answer = client.call(request);
         if (!answer) return right;
-        right += is_sum(answer->bytes(), request, nodes) ? 1 : 0;
+        right += is_sum(answer->response, request, nodes) ? 1 : 0;
     }
     return right;
 }
@@ -308,8 +308,8 @@ TEST_P(recorded_digits, recorded_digits_equal_those_of_the_host) {
         auto answer = client.call(request);
         ASSERT_TRUE(answer.ok()) << answer.error().message;
         const auto expected = on_host(model, tensor);
-        ASSERT_EQ(answer->bytes().size(), sizeof expected);
-        EXPECT_EQ(std::memcmp(answer->bytes().data(), &expected, sizeof expected), 0) << i;
+        ASSERT_EQ(answer->response.size(), sizeof expected);
+        EXPECT_EQ(std::memcmp(answer->response.data(), &expected, sizeof expected), 0) << i;
     }
 }
 INSTANTIATE_TEST_SUITE_P(input, recorded_digits, ::testing::Bool(),

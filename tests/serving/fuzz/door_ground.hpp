@@ -49,14 +49,13 @@ inline void answer_twice(exchange asked) {
 }
 
 inline void answer_same(exchange asked) {
-    std::array<tensor, max_tensors> described;
-    std::size_t count = 0;
-    const status said = asked.tensors(described, count);
+    std::array<tensor, max_tensors> room;
+    const auto described = asked.tensors(room);
     const auto given = asked.request();
-    if (said != status::ok || given.size() > asked.response().size())
+    if (!described || given.size() > asked.response().size())
         return void(asked.fail(status::invalid_argument, 0, "it describes its tensors"));
     if (!given.empty()) std::memcpy(asked.response().data(), given.data(), given.size());
-    static_cast<void>(asked.describe(given.size(), std::span{described}.first(count)));
+    static_cast<void>(asked.describe(given.size(), *described));
     static_cast<void>(asked.reply(given.size()));
 }
 

@@ -102,10 +102,9 @@ void answer_changed(exchange one) {
     bytes.resize(std::min(bytes.size(), one.response().size()));
     change(bytes);
     put(one.response(), bytes);
-    std::array<tensor, 4> list;
-    std::size_t count = 0;
-    if (one.tensors(list, count) == status::ok &&
-        one.describe(bytes.size(), std::span{list}.first(count)) != status::ok)
+    std::array<tensor, 4> room;
+    const auto described = one.tensors(room);
+    if (described && one.describe(bytes.size(), *described) != status::ok)
         return (void)one.fail(status::application_error, 0, "no room for the description");
     (void)one.reply(bytes.size());
 }

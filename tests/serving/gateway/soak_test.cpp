@@ -52,23 +52,22 @@ void count_failure(status seen, clock::time_point begun, tally& all) {
 }
 
 void call_on(channel& to, std::uint64_t seed, tally& all) {
-    call_view call;
-    if (to.begin(call) != status::ok) {
+    const auto call = to.begin();
+    if (!call) {
         completion none;
         (void)to.poll({&none, 1});  // which takes a new connection
         return std::this_thread::sleep_for(5ms);
     }
     const auto begun = clock::now();
     const std::size_t length = mix(seed) % 20'000;
-    fill(call.request.first(length), seed);
-    if (to.submit(call.id, length, {.timeout = patience(5s)}) != status::ok) return (void)to.release(call.id);
+    fill(call->request.first(length), seed);
+    if (to.submit(call->id, length, {.timeout = patience(5s)}) != status::ok) return (void)to.release(call->id);
     completion c;
     if (to.wait({&c, 1}, patience(20s)) != 1) return (void)++all.hung;
     if (c.status != status::ok)
         count_failure(c.status, begun, all);
     else
         ++(is_changed(c.response, seed, length) ? all.right : all.wrong);
-    (void)to.release(c.id);
 }
 
 /// Two servers, and the gateway before them.

@@ -123,7 +123,7 @@ result<server> adding_server(context& ctx) {
 completion answer_of(channel& line) {
     std::array<completion, 1> out{};
     EXPECT_EQ(line.wait(out, std::chrono::seconds{20}), 1U);
-    return out.front();
+    return std::move(out.front());
 }
 
 struct rig {
@@ -162,13 +162,13 @@ TEST(cuda_regions, a_call_reads_and_writes_another_process_s_memory_in_place) {
     EXPECT_TRUE(regions.answers_in_place());
     const auto lent = regions.lend(std::array{one.model.inputs.front().what}, line->scheme());
     ASSERT_EQ(lent.size(), 1U);
-    call_view call;
-    ASSERT_EQ(line->begin(call), status::ok);
-    ASSERT_EQ(line->submit(call.id, lent.front(), options), status::ok);
-    const completion answer = answer_of(line.value());
+    const auto call = line->begin();
+    ASSERT_EQ(call.code(), status::ok);
+    ASSERT_EQ(line->submit(call->id, lent.front(), options), status::ok);
+    completion answer = answer_of(line.value());
     EXPECT_EQ(answer.status, status::ok);
     EXPECT_EQ(answer.response.size(), tensor_bytes);
-    EXPECT_EQ(line->release(answer.id), status::ok);
+    answer.release();
     EXPECT_EQ(one.table->copied(), 0U);
     EXPECT_EQ(client.verdict(), 0) << "the answer lies in the other process's memory";
 }

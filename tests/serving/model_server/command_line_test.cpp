@@ -133,7 +133,8 @@ TEST(model_server_command_line, numbers_have_a_range_and_words_are_known) {
              {joined(usual, {"--synthetic-gflops", "0.0009"}), "--synthetic-gflops"},
              {joined(usual, {"--synthetic-gflops", "1.1e9"}), "--synthetic-gflops"},
              {joined(usual, {"--metrics", "nowhere"}), "--metrics"},
-             {joined(usual, {"--max-wait", "2"}), "'2' is not a valid duration: write 500us, 2ms or 1s"},
+             {joined(usual, {"--max-wait", "2"}),
+              "'2' is not a valid duration: expected a duration such as 20us, 500ms or 2s"},
              {joined(usual, {"--streams", "257"}), "'257' is not a valid value: expected a number from 1 to 256"},
              {joined(usual, {"--contexts", "2", "--control"}), "--control needs a single process"}})
         EXPECT_THAT(refused(said), HasSubstr(wanted));

@@ -44,7 +44,7 @@ struct outcome {
     std::vector<tensor> tensors;
 };
 
-[[nodiscard]] inline outcome outcome_of(channel& from, const completion& done) {
+[[nodiscard]] inline outcome outcome_of(const completion& done) {
     outcome out;
     out.code = done.status;
     if (done.status != status::ok) {
@@ -53,24 +53,22 @@ struct outcome {
     }
     out.content.assign(done.response.begin(), done.response.end());
     std::array<tensor, max_tensors> room;
-    std::size_t count = 0;
-    if (from.tensors(done, room, count) == status::ok)
-        out.tensors.assign(room.begin(), room.begin() + static_cast<std::ptrdiff_t>(count));
+    if (const auto described = done.tensors(room)) out.tensors.assign(described->begin(), described->end());
     return out;
 }
 
 /// Sends one request and does not wait for its answer.
 [[nodiscard]] inline call_id begin_call(channel& to, target model, std::span<const std::byte> payload,
                                         std::span<const tensor> tensors, nanoseconds timeout = patience(10s)) {
-    call_view call;
-    EXPECT_EQ(to.begin(call), status::ok);
-    std::ranges::copy(payload, call.request.begin());
+    const auto call = to.begin();
+    EXPECT_EQ(call.code(), status::ok);
+    std::ranges::copy(payload, call->request.begin());
     submit_options options;
     options.timeout = timeout;
     options.target = model;
     options.tensors = tensors;
-    EXPECT_EQ(to.submit(call.id, payload.size(), options), status::ok);
-    return call.id;
+    EXPECT_EQ(to.submit(call->id, payload.size(), options), status::ok);
+    return call->id;
 }
 
 [[nodiscard]] inline outcome end_call(channel& to) {
@@ -79,8 +77,8 @@ struct outcome {
         ADD_FAILURE() << "no answer";
         return {status::timed_out, {}, {}, {}};
     }
-    outcome out = outcome_of(to, done[0]);
-    (void)to.release(done[0].id);
+    outcome out = outcome_of(done[0]);
+    done[0].release();
     return out;
 }
 

@@ -122,7 +122,6 @@ TEST_P(model_requests, the_server_preprocesses_raw_images) {
     bytes expected(payload_bytes(shapes.outputs));
     synthetic_answer(input, expected);
     EXPECT_TRUE(std::ranges::equal(done[0].response, expected));
-    (void)to.release(done[0].id);
 }
 
 /// What clients have seen of a model that comes and goes.
@@ -200,7 +199,7 @@ TEST_P(model_requests, a_server_says_which_models_are_loaded) {
 
 TEST_P(model_requests, a_client_that_keeps_its_answer_delays_no_change_of_the_models) {
     auto slow = connect();
-    const call_id call = begin_call(slow, target_of(loaded_models_target), {}, {});
+    (void)begin_call(slow, target_of(loaded_models_target), {}, {});
     std::array<completion, 1> kept;
     ASSERT_EQ(slow.wait(kept, patience(20s)), 1U);
     auto other = connect();
@@ -211,7 +210,6 @@ TEST_P(model_requests, a_client_that_keeps_its_answer_delays_no_change_of_the_mo
     }
     EXPECT_TRUE(names_model(kept[0].response, target_of("digits")));
     EXPECT_EQ(kept[0].response.size(), 2 * sizeof(target::number));
-    EXPECT_EQ(slow.release(call), status::ok);
 }
 
 ACCEL_MODELS_OVER_LOCAL_AND_TCP(model_requests);

@@ -34,7 +34,7 @@ struct automatic : ::testing::Test {
     static void expect_answers(channel& client) {
         auto answer = client.call(bytes_of("ping"));
         ASSERT_TRUE(answer) << answer.error().message;
-        EXPECT_EQ(text_of(answer->bytes()), "ping");
+        EXPECT_EQ(text_of(answer->response), "ping");
     }
 };
 

@@ -16,7 +16,7 @@ class connecting : public client_rig {
     }
     [[nodiscard]] static std::string ask(channel& client) {
         auto answer = client.call({});
-        return answer ? text_of(answer->bytes()) : answer.error().message;
+        return answer ? text_of(answer->response) : answer.error().message;
     }
 };
 

@@ -76,16 +76,27 @@ class awaiting : public client_rig {
     std::vector<exchange> held;
 };
 
+const std::string a_request = "request";  // read when a call is sent, which may be later than it is made
+
 owned ask(coro::calls& calls, std::string text, std::vector<std::string>& answers) {
     const coro::answer got = co_await calls.call(bytes_of(text));
     answers.push_back(got.ok() ? text_of(got.bytes()) : std::string{to_string(got.status())});
 }
 
+/// Takes every free slot, and then waits for more.
+owned take_slots(coro::calls& calls, std::vector<call_id>& taken) {
+    for (;;) {
+        const auto call = co_await calls.begin();
+        if (!call) co_return;
+        taken.push_back(call->id);
+    }
+}
+
 owned ask_in_place(coro::calls& calls, std::string& answer_text) {
-    call_view call;
-    if (calls.begin(call) != status::ok) co_return;
-    std::memcpy(call.request.data(), "in place", 8);
-    const coro::answer got = co_await calls.submit(call.id, 8);
+    const auto call = co_await calls.begin();
+    if (!call) co_return;
+    std::memcpy(call->request.data(), "in place", 8);
+    const coro::answer got = co_await calls.submit(call->id, 8);
     answer_text = text_of(got.bytes());
 }
 
@@ -263,8 +274,7 @@ TEST_P(awaiting, arm_is_false_while_a_call_could_have_a_slot) {
     const server there = serve(place("arm"));
     coro::calls calls = calls_to(there);
     std::vector<call_id> taken;
-    call_view call;
-    while (calls.begin(call) == status::ok) taken.push_back(call.id);
+    take_slots(calls, taken).destroy();
     std::vector<std::string> answers;
     const owned waiting = ask(calls, "late", answers);
     EXPECT_EQ(calls.poll(), 0U);
@@ -272,6 +282,61 @@ TEST_P(awaiting, arm_is_false_while_a_call_could_have_a_slot) {
     EXPECT_FALSE(calls.arm());
     EXPECT_TRUE(drive(calls, [&] { return waiting.done(); }));
     EXPECT_EQ(answers, std::vector<std::string>{"late"});
+}
+
+TEST_P(awaiting, requests_written_in_place_wait_in_line_for_a_slot) {
+    const server there = serve(place("begin"));
+    coro::calls calls = calls_to(there);
+    std::vector<call_id> taken;
+    owned taking = take_slots(calls, taken);
+    ASSERT_EQ(taken.size(), calls.under().slots());
+    std::string first;
+    std::vector<std::string> second;
+    const owned in_place = ask_in_place(calls, first);
+    const owned after = ask(calls, "after", second);
+    calls.give_back(taken.back());
+    (void)calls.poll();
+    EXPECT_EQ(taken.size(), calls.under().slots() + 1) << "who waited first has it";
+    taking.destroy();
+    calls.give_back(taken.back());
+    EXPECT_TRUE(drive(calls, [&] { return in_place.done() && after.done(); }));
+    EXPECT_EQ(first, "in place");
+    EXPECT_EQ(second, std::vector<std::string>{"after"});
+    owned last = take_slots(calls, taken);
+    calls.close();
+    EXPECT_TRUE(last.done()) << "told that there will be none";
+}
+
+TEST_P(awaiting, a_cancelled_call_ends_wherever_it_is) {
+    const server there = serve(place("cancel"), keeper());
+    coro::calls calls = calls_to(there);
+    std::vector<call_id> taken;
+    take_slots(calls, taken).destroy();
+    std::vector<status> ended;
+    std::vector<coro::operation*> waiting;
+    const auto asking = [&]() -> owned {
+        coro::operation one = calls.call(bytes_of(a_request));
+        waiting.push_back(&one);
+        const coro::answer got = co_await one;
+        ended.push_back(got.status());
+    };
+    const owned first = asking();
+    const owned second = asking();
+    waiting[1]->cancel();
+    EXPECT_TRUE(ended.empty()) << "within poll alone";
+    EXPECT_FALSE(calls.arm());
+    EXPECT_EQ(calls.poll(), 1U);
+    EXPECT_TRUE(second.done());
+    calls.give_back(taken.front());
+    ASSERT_TRUE(drive(calls, [&] { return count_held() == 1; }));
+    waiting[0]->cancel();
+    EXPECT_TRUE(drive(calls, [&] { return first.done(); }));
+    EXPECT_EQ(ended, (std::vector<status>{status::cancelled, status::cancelled}));
+    EXPECT_TRUE(eventually(patience(5s), [&] {
+        const std::lock_guard lock(mutex);
+        return held.front().cancelled();
+    }));
+    answer_all();
 }
 
 /// A handler that awaits another server, on the thread of those calls.
@@ -301,7 +366,7 @@ TEST_P(awaiting, a_handler_awaits_another_server) {
             for (int call = 0; client && call < 20; ++call) {
                 const std::string text = "through " + std::to_string(i) + " " + std::to_string(call);
                 auto answer = client->call(bytes_of(text));
-                EXPECT_TRUE(answer && text_of(answer->bytes()) == text);
+                EXPECT_TRUE(answer && text_of(answer->response) == text);
             }
             ++finished;
         });
@@ -324,9 +389,9 @@ TEST_P(awaiting, a_destroyed_gate_lets_its_coroutines_end) {
     });
     auto client = channel::connect(ctx, where(front), client_options());
     ASSERT_TRUE(client);
-    call_view call;
-    ASSERT_EQ(client->begin(call), status::ok);
-    ASSERT_EQ(client->submit(call.id, 1), status::ok);
+    const auto call = client->begin();
+    ASSERT_EQ(call.code(), status::ok);
+    ASSERT_EQ(client->submit(call->id, 1), status::ok);
     ASSERT_TRUE(eventually(patience(5s), [&] { return arrived == 1; }));
     gate.reset();
     completion ended;
@@ -335,8 +400,6 @@ TEST_P(awaiting, a_destroyed_gate_lets_its_coroutines_end) {
 }
 
 // Responses in parts.
-
-const std::string a_request = "request";  // read when a call is sent, which may be later than it is made
 
 owned read_parts(coro::calls& calls, std::uint32_t room, std::vector<std::string>& got) {
     coro::stream parts = calls.parts(bytes_of(a_request), {.parts = room});
@@ -374,9 +437,8 @@ std::vector<std::string> all_parts(int count) {
 class awaiting_parts : public awaiting {
   protected:
     [[nodiscard]] static bool has_all_slots(coro::calls& calls) {
-        call_view call;
         std::vector<call_id> free;
-        while (calls.begin(call) == status::ok) free.push_back(call.id);
+        take_slots(calls, free).destroy();
         for (const call_id id : free) calls.give_back(id);
         return free.size() == calls.under().slots();
     }

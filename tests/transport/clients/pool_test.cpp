@@ -2,6 +2,7 @@
 // A pool of channels: a channel for each thread, hosts that take turns and are left out, and how it closes.
 #include "client_rig.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -9,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <random>
-#include <set>
 #include <vector>
 
 namespace accel::tests {
@@ -24,7 +24,7 @@ class pools : public client_rig {
     }
     [[nodiscard]] static std::string ask(channel_pool& pool, std::string_view text = {}) {
         auto answer = pool.call(bytes_of(text));
-        return answer ? text_of((*answer)->bytes()) : std::string{to_string(answer.code())};
+        return answer ? text_of(answer->response) : std::string{to_string(answer.code())};
     }
     static void in_threads(std::size_t count, const std::function<void(std::size_t)>& body) {
         std::vector<std::thread> all;
@@ -60,9 +60,7 @@ TEST_P(pools, threads_call_at_once_and_get_their_own_answers) {
         }
     });
     EXPECT_EQ(wrong, 0);
-    const pool_statistics seen = pool.statistics();
-    EXPECT_LE(seen.made, 8U);
-    EXPECT_EQ(seen.refused, 0U);
+    EXPECT_LE(pool.statistics().made, 8U);
 }
 
 /// A thread that does what the test says, one thing after another.
@@ -70,7 +68,7 @@ class told_thread {
   public:
     told_thread() : thread_([this] { run(); }) {}
     ~told_thread() {
-        tell([this] { use.reset(); });
+        tell([this] { kept.reset(); });
         tell({});
         thread_.join();
     }
@@ -83,9 +81,8 @@ class told_thread {
         changed_.notify_all();
         changed_.wait(lock, [this] { return !told_; });
     }
-    std::optional<pooled_channel> use;
-    const channel* seat = nullptr;  ///< its channel
-    bool unread = false;            ///< which has a call that was begun
+    std::optional<shared_response> kept;
+    bool seated = false;  ///< it has a channel
 
   private:
     void run() {
@@ -105,119 +102,58 @@ class told_thread {
     std::thread thread_;
 };
 
-/// Threads in random order. Beside them: which channel is whose, and which waits for the next thread.
+/// Threads that come, call, keep responses, leave and end in random order.
 class pool_sequence {
   public:
-    pool_sequence(channel_pool& pool, std::uint32_t most) : pool_(pool), most_(most), threads_(4) {
+    pool_sequence(channel_pool& pool, std::size_t most) : pool_(pool), most_(most), threads_(4) {
         for (auto& each : threads_) each = std::make_unique<told_thread>();
     }
     void step() {
         std::unique_ptr<told_thread>& one = threads_.at(random_() % threads_.size());
-        switch (random_() % 8) {
+        switch (random_() % 6) {
             case 0:
-                put_back(*one);
                 one = std::make_unique<told_thread>();  // the other ends
                 break;
             case 1:
-                one->tell([&] { leave(*one); });
+                one->tell([&] { EXPECT_EQ(pool_.leave(), status::ok); });
+                one->seated = false;
                 break;
             case 2:
-                one->tell([&] { one->use.reset(); });
-                break;
-            case 3:
-                one->tell([&] { begin_call(*one); });
-                break;
-            case 4:
-            case 5:
-                one->tell([&] { take(*one); });
+                one->tell([&] { one->kept.reset(); });
                 break;
             default:
                 one->tell([&] { call(*one); });
+                one->seated = true;
         }
+        const auto seated = static_cast<std::size_t>(std::ranges::count(threads_, true, &pool_sequence::has_seat));
+        channels_ = std::max(channels_, std::min(seated, most_));
         const pool_statistics seen = pool_.statistics();
-        EXPECT_EQ(seen.channels, free_.size() + used_.size());
-        EXPECT_EQ(seen.made, made_);
-        EXPECT_EQ(seen.refused, refused_);
+        EXPECT_EQ(seen.channels, channels_) << "a channel is made only if no other is free";
+        EXPECT_EQ(seen.made, channels_);
     }
-
-    int left_unread = 0;  ///< channels
 
   private:
-    /// What a thread gets that needs a channel: its own, a free one, a new one, or none.
-    [[nodiscard]] bool gets(const told_thread& one) {
-        if (one.seat != nullptr) return true;
-        if (!free_.empty() || used_.size() < most_) return true;
-        ++refused_;
-        return false;
-    }
-    void sit(told_thread& one, const channel& on) {
-        if (one.seat != nullptr) {
-            EXPECT_EQ(one.seat, &on) << "a thread keeps its channel";
-            return;
-        }
-        EXPECT_TRUE(used_.insert(&on).second) << "two threads have one channel";
-        const bool waited = free_.erase(&on) == 1;
-        EXPECT_TRUE(waited || free_.empty()) << "one was made, though another was free";
-        made_ += waited ? 0 : 1;
-        one.seat = &on;
-    }
-    void take(told_thread& one) {
-        const bool expected = gets(one);
-        auto use = pool_.take();
-        ASSERT_EQ(use.code(), expected ? status::ok : status::overloaded);
-        if (!use) {
-            EXPECT_NE(use.error().message.find("max_channels"), std::string::npos) << use.error().message;
-            return;
-        }
-        sit(one, **use);
-        one.use.emplace(std::move(*use));
-    }
+    static bool has_seat(const std::unique_ptr<told_thread>& one) { return one->seated; }
     void call(told_thread& one) {
-        const bool expected = gets(one);
         const std::string text = std::to_string(random_());
         auto answer = pool_.call(bytes_of(text));
-        ASSERT_EQ(answer.code(), expected ? status::ok : status::overloaded);
-        if (!answer) return;
-        EXPECT_EQ(text_of((*answer)->bytes()), text);
-        auto use = pool_.take();
-        ASSERT_TRUE(use);
-        sit(one, **use);
-    }
-    /// So that its channel is no good for another thread.
-    void begin_call(told_thread& one) {
-        call_view begun;
-        if (!one.use) take(one);
-        if (!one.use || std::exchange(one.unread, true)) return;
-        EXPECT_EQ((*one.use)->begin(begun), status::ok);
-    }
-    void leave(told_thread& one) {
-        EXPECT_EQ(pool_.leave(), one.use ? status::invalid_state : status::ok);
-        if (!one.use) put_back(one);
-    }
-    void put_back(told_thread& one) {
-        if (one.seat == nullptr) return;
-        used_.erase(one.seat);
-        if (one.unread)
-            ++left_unread;
-        else
-            free_.insert(one.seat);
-        one.seat = nullptr;
-        one.unread = false;
+        ASSERT_TRUE(answer) << answer.error().message;
+        EXPECT_EQ(text_of(answer->response), text);
+        if (random_() % 4 == 0) one.kept.emplace(std::move(*answer));
     }
 
     channel_pool& pool_;
     std::size_t most_;
     std::mt19937 random_{1};
     std::vector<std::unique_ptr<told_thread>> threads_;
-    std::set<const channel*> free_;
-    std::set<const channel*> used_;
-    std::uint64_t made_ = 0;
-    std::uint64_t refused_ = 0;
+    std::size_t channels_ = 0;
 };
 
-TEST_P(pools, each_thread_has_a_channel_of_its_own_and_leaves_it_to_the_next_unless_it_is_in_use_or_unread) {
+TEST_P(pools, each_thread_has_a_channel_of_its_own_as_far_as_there_are_enough_and_leaves_it_to_the_next) {
     const server there = serve(place("threads"));
-    channel_pool pool = pool_to(where(there), {.max_channels = 2});
+    channel_options options = client_options();
+    options.slots = 8;  // of which each thread may keep one
+    channel_pool pool = channel_pool::open(ctx, where(there), options, {.max_channels = 2}).value();
     EXPECT_EQ(pool.statistics().channels, 0U) << "nothing is made before the first call";
     EXPECT_EQ(pool.leave(), status::ok) << "this thread has none";
     pool_sequence random(pool, 2);
@@ -225,20 +161,6 @@ TEST_P(pools, each_thread_has_a_channel_of_its_own_and_leaves_it_to_the_next_unl
         random.step();
         if (HasFailure()) FAIL() << "step " << i;
     }
-    EXPECT_GT(random.left_unread, 5);
-}
-
-TEST_P(pools, assigned_use_returns_its_channel_and_has_the_other) {
-    const server there = serve(place("assigned"));
-    channel_pool first = pool_to(where(there)), second = pool_to(where(there));
-    auto use = first.take();
-    auto other = second.take();
-    ASSERT_TRUE(use && other);
-    const channel* const wanted = &**other;
-    *use = std::move(*other);
-    ASSERT_EQ(first.leave(), status::ok) << "its channel is still in use";
-    ASSERT_EQ(second.leave(), status::invalid_state);
-    EXPECT_EQ(&**use, wanted);
 }
 
 TEST_P(pools, hosts_take_turns) {
@@ -296,76 +218,78 @@ TEST_P(pools, a_host_that_was_left_out_is_tried_when_all_others_fail) {
     EXPECT_EQ(pool.statistics().hosts_out, 0U);
 }
 
-TEST_P(pools, completions_of_a_lost_channel_are_not_lost) {
-    std::mutex mutex;
-    std::vector<exchange> held;
-    std::optional<server> there(serve(place("completions"), [&](exchange one) {
-        const std::lock_guard lock(mutex);
-        held.push_back(std::move(one));
-    }));
+/// Keeps exchanges until the test answers them.
+class kept_exchanges {
+  public:
+    [[nodiscard]] handler keeper() {
+        return [this](exchange one) {
+            const std::lock_guard lock(mutex_);
+            all_.push_back(std::move(one));
+        };
+    }
+    [[nodiscard]] bool has(std::size_t count) {
+        return eventually(30s, [&] {
+            const std::lock_guard lock(mutex_);
+            return all_.size() >= count;
+        });
+    }
+    void answer_all() {
+        const std::lock_guard lock(mutex_);
+        for (exchange& each : all_) echo_back(std::move(each));
+        all_.clear();
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<exchange> all_;
+};
+
+TEST_P(pools, calls_of_a_lost_channel_end) {
+    kept_exchanges held;
+    std::optional<server> there(serve(place("completions"), held.keeper()));
     channel_pool pool = pool_to(where(*there));
-    call_view call;
-    {
-        auto use = pool.take();
-        ASSERT_TRUE(use);
-        ASSERT_EQ((*use)->begin(call), status::ok);
-        ASSERT_EQ((*use)->submit(call.id, 1), status::ok);
-        ASSERT_TRUE(eventually(patience(5s), [&] {
-            const std::lock_guard lock(mutex);
-            return !held.empty();
-        }));
-    }
+    auto call = pool.submit(bytes_of("x"));
+    ASSERT_TRUE(call) << call.error().message;
+    ASSERT_TRUE(held.has(1));
     there.reset();
-    {
-        auto noticing = pool.take();
-        ASSERT_TRUE(noticing);
-        ASSERT_TRUE(eventually(patience(10s), [&] {
-            (void)(*noticing)->poll({});
-            return !(*noticing)->connected();
-        }));
-    }
-    auto use = pool.take();
-    ASSERT_TRUE(use) << use.error().message;
-    completion ended;
-    ASSERT_EQ((*use)->wait({&ended, 1}, patience(10s)), 1U);
-    EXPECT_EQ(ended.id, call.id);
-    EXPECT_NE(ended.status, status::ok);
-    held.clear();
+    EXPECT_NE(call->wait().code(), status::ok);
+    held.answer_all();
 }
 
-TEST_P(pools, close_waits_for_the_threads_and_then_takes_no_calls) {
-    const server there = serve(place("close"));
+TEST_P(pools, close_waits_for_calls_and_then_takes_none) {
+    kept_exchanges held;
+    const server there = serve(place("close"), held.keeper());
     channel_pool pool = pool_to(where(there));
-    std::atomic<bool> inside{false};
-    std::atomic<bool> done{false};
-    std::thread user([&] {
-        auto use = pool.take();
-        ASSERT_TRUE(use);
-        inside = true;
-        std::this_thread::sleep_for(200ms);
-        EXPECT_TRUE((*use)->call(bytes_of("still good")));
-        done = true;
-    });
-    ASSERT_TRUE(eventually(patience(10s), [&] { return inside.load(); }));
-    EXPECT_EQ(pool.close(patience(10s)), status::ok);
-    EXPECT_TRUE(done);
+    std::atomic<bool> good{false};
+    std::thread user([&] { good = pool.call(bytes_of("still good")).ok(); });
+    ASSERT_TRUE(held.has(1));
+    std::thread closer([&] { EXPECT_EQ(pool.close(patience(10s)), status::ok); });
+    EXPECT_TRUE(eventually(30s, [&] { return pool.submit({}).code() == status::closed; }));
+    held.answer_all();
+    closer.join();
+    user.join();
+    EXPECT_TRUE(good);
     EXPECT_EQ(pool.call({}).code(), status::closed);
     EXPECT_EQ(pool.statistics().channels, 0U);
-    user.join();
 }
 
-TEST_P(pools, close_gives_up_at_its_deadline_and_the_thread_finishes) {
-    const server there = serve(place("deadline"));
+TEST_P(pools, close_ends_calls_at_its_deadline_and_responses_stay) {
+    kept_exchanges held;
+    const server there = serve(place("deadline"), [&](exchange one) {
+        one.request().empty() ? held.keeper()(std::move(one)) : echo_back(std::move(one));
+    });
     channel_pool pool = pool_to(where(there));
-    std::optional<pooled_channel> use(pool.take().value());
-    const auto start = std::chrono::steady_clock::now();
-    EXPECT_EQ(pool.close(50ms), status::timed_out);
-    EXPECT_GE(std::chrono::steady_clock::now() - start, 50ms);
-    EXPECT_TRUE((*use)->call(bytes_of("mine"))) << "nobody has taken it away";
-    EXPECT_EQ(pool.statistics().channels, 1U);
-    use.reset();
-    EXPECT_EQ(pool.statistics().channels, 0U) << "it closed when its thread was done with it";
+    auto kept = pool.call(bytes_of("mine"));
+    ASSERT_TRUE(kept) << kept.error().message;
+    std::atomic<status> ended{status::ok};
+    std::thread user([&] { ended = pool.call({}).code(); });
+    ASSERT_TRUE(held.has(1));
+    EXPECT_EQ(pool.close(20ms), status::timed_out);
+    user.join();
+    EXPECT_EQ(ended, status::closed);
+    EXPECT_EQ(text_of(kept->response), "mine");
     EXPECT_EQ(pool.close(0ns), status::ok);
+    held.answer_all();
 }
 
 TEST_P(pools, a_pool_may_be_destroyed_before_its_threads_end) {
@@ -409,6 +333,42 @@ TEST_P(pools, threads_come_and_go_while_a_pool_closes) {
 }
 
 ACCEL_OVER_EVERY_TRANSPORT(pools);
+
+/// More threads than channels, and in each channel more than slots.
+class crowds : public pools {
+  protected:
+    void expect_answers(std::size_t threads, const channel_options& options, const pool_options& limits) {
+        const server there = serve(place("crowd"), echo_back, 2);
+        channel_pool pool = channel_pool::open(ctx, where(there), options, limits).value();
+        std::atomic<int> wrong{0};
+        meeting all(threads);
+        in_threads(threads, [&](std::size_t thread) {
+            all.come();
+            for (int i = 0; i < effort(20); ++i) {
+                const std::string text = std::to_string(thread) + " " + std::to_string(i);
+                wrong += ask(pool, text) != text;
+            }
+        });
+        EXPECT_EQ(wrong, 0);
+        EXPECT_EQ(pool.statistics().made, limits.max_channels);
+    }
+};
+
+TEST_P(crowds, of_200_threads_are_served_with_default_options) {
+    channel_options options;
+    options.connect_timeout = options.call_timeout = patience(20s);
+    options.peer_timeout = patience(2s);
+    options.security.insecure = true;
+    expect_answers(200, options, {});
+}
+
+TEST_P(crowds, share_two_channels) {
+    channel_options options = client_options();
+    options.call_timeout = patience(20s);
+    expect_answers(32, options, {.max_channels = 2});
+}
+
+INSTANTIATE_TEST_SUITE_P(over, crowds, ::testing::Values("tcp", "shm"), [](const auto& row) { return row.param; });
 
 TEST(pool, refuses_bad_options_at_once) {
     auto ctx = context::open({.log = log_level::off}).value();

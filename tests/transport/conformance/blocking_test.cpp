@@ -36,12 +36,12 @@ TEST_P(blocking, a_response_owns_its_slot) {
     fill(request, 1);
     auto first = client->call(request);
     ASSERT_TRUE(first);
-    response kept = std::move(first).value();
+    completion kept = std::move(first).value();
     fill(request, 2);
     for (int i = 0; i < 10; ++i) ASSERT_TRUE(client->call(request));
-    EXPECT_TRUE(matches(kept.bytes(), 1));
+    EXPECT_TRUE(matches(kept.response, 1));
     kept = client->call(request).value();
-    EXPECT_TRUE(matches(kept.bytes(), 2));
+    EXPECT_TRUE(matches(kept.response, 2));
     ASSERT_TRUE(client->call(request)) << "assigning gave the first slot back";
 }
 

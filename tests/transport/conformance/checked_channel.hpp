@@ -25,7 +25,7 @@ class checked_channel {
     [[nodiscard]] channel& raw() noexcept { return channel_; }
     channel* operator->() noexcept { return &channel_; }
 
-    [[nodiscard]] status begin(call_view& out) { return channel_.begin(out); }
+    [[nodiscard]] result<call_view, status> begin() { return channel_.begin(); }
     [[nodiscard]] status submit(call_id id, std::size_t length, const submit_options& options = {});
     [[nodiscard]] status submit(call_id id, slice payload, const submit_options& options = {});
     [[nodiscard]] status submit(call_id id, std::span<const slice> ranges, const submit_options& options = {});

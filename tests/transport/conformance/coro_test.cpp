@@ -4,6 +4,7 @@
 
 #include <accel_transport/coro.hpp>
 
+#include <array>
 #include <coroutine>
 #include <cstring>
 #include <memory>
@@ -58,6 +59,45 @@ TEST_P(awaited, more_coroutines_than_slots_are_served) {
     int good = 0;
     int left = 10;
     for (std::uint64_t i = 0; i < 10; ++i) talk(calls, i, count, good, left);
+    EXPECT_TRUE(drive(calls, [&] { return left == 0; }));
+    EXPECT_EQ(good, 10 * count);
+}
+
+/// The same with requests that are written in place, and tensors in both directions.
+coro::detached talk_in_place(coro::calls& calls, std::uint64_t seed, int count, int& good, int& left) {
+    for (int i = 0; i < count; ++i) {
+        const std::uint64_t own = seed * 1'000 + static_cast<std::uint64_t>(i);
+        tensor one{{}, 1, 0, {static_cast<std::uint32_t>(1 + own % 100)}};
+        const std::size_t length = place_tensors({&one, 1});
+        const auto begun = co_await calls.begin();
+        if (!begun) break;
+        fill(begun->request.first(length), own);
+        const coro::answer got = co_await calls.submit(begun->id, length, {.tensors = {&one, 1}});
+        std::array<tensor, 1> room{};
+        const auto described = got.tensors(room);
+        good += described && described->size() == 1 && room[0].shape[0] == one.shape[0];
+    }
+    --left;
+}
+
+void echo_tensors(exchange one) {
+    std::array<tensor, 1> room{};
+    const auto described = one.tensors(room);
+    const std::size_t length = one.request().size();
+    EXPECT_TRUE(described);
+    if (described) {
+        EXPECT_EQ(one.describe(length, *described), status::ok);
+    }
+    (void)one.reply(length);
+}
+
+TEST_P(awaited, requests_in_place_wait_for_slots_and_answers_have_tensors) {
+    rig r(GetParam(), echo_tensors);
+    coro::calls calls{connect(r, 3)};
+    const int count = effort(20);
+    int good = 0;
+    int left = 10;
+    for (std::uint64_t i = 0; i < 10; ++i) talk_in_place(calls, i, count, good, left);
     EXPECT_TRUE(drive(calls, [&] { return left == 0; }));
     EXPECT_EQ(good, 10 * count);
 }

@@ -4,7 +4,9 @@
 #include "peer_process.hpp"
 #include "rig.hpp"
 
+#include <atomic>
 #include <csignal>
+#include <thread>
 #include <vector>
 
 namespace accel::tests {
@@ -40,8 +42,8 @@ struct connected_client {
 
 void expect_dead(checked_channel& client) {
     EXPECT_FALSE(client->connected());
-    call_view call;
-    EXPECT_EQ(client.begin(call), status::peer_lost);
+    const auto call = client.begin();
+    EXPECT_EQ(call.code(), status::peer_lost);
     completion none;
     EXPECT_EQ(client.wait({&none, 1}, patience(1s)), 0U);
 }
@@ -55,16 +57,15 @@ TEST_P(death, a_killed_server_ends_each_call_once) {
     auto memory = c.ctx.allocate(64 << 10);
     ASSERT_TRUE(memory);
     for (std::uint64_t i = 0; i < 6; ++i) c.client.send_seed(1000 * i, i);
-    call_view lent;
-    ASSERT_EQ(c.client.begin(lent), status::ok);
-    ASSERT_EQ(c.client.submit(lent.id, memory->whole(), {.response_into = memory->whole()}), status::ok);
-    call_view begun;
-    ASSERT_EQ(c.client.begin(begun), status::ok);
+    const auto lent = c.client.begin();
+    ASSERT_EQ(lent.code(), status::ok);
+    ASSERT_EQ(c.client.submit(lent->id, memory->whole(), {.response_into = memory->whole()}), status::ok);
+    const auto begun = c.client.begin();
+    ASSERT_EQ(begun.code(), status::ok);
     std::vector<completion> unread;
     for (std::uint64_t i = 0; i < 3; ++i) streaming.client.send_seed(100, i, {.parts = 1});
     for (int i = 0; i < 3; ++i) unread.push_back(streaming.client.next());
-    EXPECT_EQ(streaming.client.release(unread.back().id), status::ok) << "the server has room for one";
-    unread.pop_back();
+    unread.pop_back();  // the server has room for one
     ASSERT_TRUE(eventually(patience(5s), [&] { return server.requests() == 10; }));
     const auto start = std::chrono::steady_clock::now();
     server.kill();
@@ -75,13 +76,29 @@ TEST_P(death, a_killed_server_ends_each_call_once) {
     EXPECT_LT(std::chrono::steady_clock::now() - start, bound()) << "wait has to return when the channel is lost";
     for (const completion& each : unread) {
         EXPECT_TRUE(each.more);
-        EXPECT_EQ(each.response.size(), 16U);
-        EXPECT_EQ(streaming.client.release(each.id), status::ok)
-            << "it is the application's, though its server is gone";
+        EXPECT_EQ(each.response.size(), 16U) << "it is the application's, though its server is gone";
     }
-    EXPECT_EQ(c.client->submit(begun.id, 1), status::peer_lost);
-    EXPECT_EQ(c.client.release(begun.id), status::ok);
+    EXPECT_EQ(c.client->submit(begun->id, 1), status::peer_lost);
+    EXPECT_EQ(c.client.release(begun->id), status::ok);
     for (connected_client* each : {&c, &streaming, &idle}) expect_dead(each->client);
+}
+
+TEST_P(death, a_killed_server_ends_the_calls_of_all_threads_of_a_shared_channel) {
+    server_process server(GetParam().listen_uri(), "hold", calm());
+    context ctx = quiet_context();
+    channel_options options = client_options();
+    options.slots = 3;
+    auto shared = shared_channel::connect(ctx, server.uri(), options);
+    ASSERT_TRUE(shared) << shared.error().message;
+    std::atomic<int> lost{0};
+    std::vector<std::thread> all;  // some of them wait for slots
+    for (int i = 0; i < 5; ++i)
+        all.emplace_back([&] { lost += shared->call(std::span<const std::byte>{}).code() == status::peer_lost; });
+    EXPECT_TRUE(eventually(patience(5s), [&] { return server.requests() == 3; }));
+    server.kill();
+    for (std::thread& each : all) each.join();
+    EXPECT_EQ(lost, 5);
+    EXPECT_FALSE(shared->connected());
 }
 
 TEST_P(death, a_server_killed_in_mid_message_ends_calls) {
@@ -100,7 +117,6 @@ TEST_P(death, a_server_killed_in_mid_message_ends_calls) {
             if (done.status == status::ok) {
                 EXPECT_TRUE(matches(done.response, done.trace_id));
             }
-            EXPECT_EQ(c.client.release(done.id), status::ok);
         }
         EXPECT_LT(std::chrono::steady_clock::now() - start, bound());
         EXPECT_TRUE(eventually(bound(), [&] {

@@ -114,10 +114,10 @@ class faulty_network {
     unsigned calls(checked_channel& client, const fault& what) {
         unsigned well = 0;
         for (const std::size_t length : {small_bytes, large_bytes, std::size_t{0}, std::size_t{1}}) {
-            call_view call;
-            if (client.begin(call) != status::ok) break;
-            fill(call.request.first(length), length);
-            if (client.submit(call.id, length, {.trace_id = length}) != status::ok) break;
+            const auto call = client.begin();
+            if (!call) break;
+            fill(call->request.first(length), length);
+            if (client.submit(call->id, length, {.trace_id = length}) != status::ok) break;
         }
         while (client.open_calls() > 0) {
             const completion c = client.next();
@@ -127,7 +127,6 @@ class faulty_network {
             }
             EXPECT_LE(c.response.size(), client->max_response_bytes());
             well += c.status == status::ok ? 1U : 0U;
-            EXPECT_EQ(client.release(c.id), status::ok);
         }
         return well;
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a server listens, how a client finds it, and what is said when a URI is wrong.
+#include "loopback.hpp"
 #include "rig.hpp"
 
 #include <algorithm>
@@ -49,6 +50,33 @@ TEST_P(listening, a_server_listens_on_several_uris_with_one_handler) {
     EXPECT_EQ(served->statistics().requests, uris.size());
     // A reply is counted once it is sent, which its client may see first.
     EXPECT_TRUE(eventually(patience(1s), [&] { return served->statistics().replies == uris.size(); }));
+}
+
+/// Also where the server listens on every address, at which nobody can connect. The client brings its keys alone.
+TEST_P(listening, endpoints_can_be_connected_to_as_they_are) {
+    context ctx = quiet_context();
+    std::vector<std::string> uris{GetParam().listen_uri()};
+    const std::string& at = uris.front();
+    if (at.ends_with(":0")) {
+        for (const char* host : {"*", "0.0.0.0", "0", "localhost"})
+            uris.push_back(GetParam().scheme + "://" + host + ":0");
+        for (const char* host : {"[::]", "[0::0]", "[::1]"})
+            if (has_ipv6()) uris.push_back(GetParam().scheme + "://" + host + ":0");
+    }
+    channel_options keys_alone;
+    keys_alone.security = calm_client().security;
+    keys_alone.connect_timeout = patience(10s);
+    for (const std::string& uri : uris) {
+        SCOPED_TRACE(uri);
+        auto served = server::listen(ctx, uri, echo, calm_server());
+        ASSERT_TRUE(served) << served.error().message;
+        ASSERT_EQ(served->endpoints().size(), 1U);
+        const std::string endpoint = served->endpoints().front();
+        auto connected = channel::connect(ctx, endpoint, keys_alone);
+        ASSERT_TRUE(connected) << endpoint << ": " << connected.error().message;
+        EXPECT_TRUE(connected->call({})) << endpoint;
+        EXPECT_EQ(connected->endpoint(), endpoint);
+    }
 }
 
 TEST_P(listening, a_server_listens_on_all_uris_or_none) {

@@ -70,10 +70,10 @@ int serve(context& ctx, const std::string& uri, bool hold, std::chrono::millisec
 }
 
 status send_one(channel& out, std::size_t bytes, std::uint64_t seed) {
-    call_view call;
-    if (const status outcome = out.begin(call); outcome != status::ok) return outcome;
-    tests::fill(call.request.first(bytes), seed);
-    return out.submit(call.id, bytes, {.timeout = 60s, .tag = seed, .trace_id = seed, .response_into = {}});
+    const auto call = out.begin();
+    if (!call) return call.error();
+    tests::fill(call->request.first(bytes), seed);
+    return out.submit(call->id, bytes, {.timeout = 60s, .tag = seed, .trace_id = seed, .response_into = {}});
 }
 
 int client(context& ctx, const std::string& uri, unsigned calls, std::size_t bytes, bool stream) {
@@ -93,7 +93,7 @@ int client(context& ctx, const std::string& uri, unsigned calls, std::size_t byt
         const std::size_t count = connected->wait(done, 60s);
         for (std::size_t i = 0; i < count; ++i) {
             if (done[i].status != status::ok) return fail(std::string(to_string(done[i].status)));
-            (void)connected->release(done[i].id);
+            done[i].release();
             if (stream) (void)send_one(*connected, bytes, seed++);
         }
     }

@@ -26,7 +26,7 @@ class pooling : public on_every_backend {
             fill(request, own);
             const auto answer = pool.call(request);
             if (!answer) continue;
-            good += (*answer.value()).bytes().size() == request.size() && matches((*answer.value()).bytes(), own);
+            good += answer.value().response.size() == request.size() && matches(answer.value().response, own);
         }
         return good;
     }

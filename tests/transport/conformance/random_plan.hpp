@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "handler_memory.hpp"
 #include "payload.hpp"
 
 #include <accel_transport/accel_transport.hpp>
@@ -140,7 +141,8 @@ struct plan {
     }
     /// What a failure says, as far as there is room.
     [[nodiscard]] std::string text() const {
-        const bool silent = target == "nobody" || how == way_to_answer::by_drop || ends_with() == status::ok;
+        if (target == "nobody") return handlers_on_gpu() ? "" : "this server has no such target; it has second";
+        const bool silent = how == way_to_answer::by_drop || ends_with() == status::ok;
         if (silent) return {};
         if (how == way_to_answer::by_odd_exception) return "an exception not derived from std::exception";
         return (long_text ? std::string(100'000, 'x') : "call ") + std::to_string(number) + " has failed";

@@ -42,15 +42,20 @@ class spread_memory {
     return out;
 }
 
-/// The region's last byte and what lies behind it, as no correct program makes it.
-[[nodiscard]] slice behind(const region& memory, std::size_t bytes) {
+/// As no correct program makes it.
+[[nodiscard]] slice forged(std::byte* data, std::size_t size, const core::region_state* region) {
     struct layout {
         std::byte* data;
         std::size_t size;
         const core::region_state* region;
     };
+    return std::bit_cast<slice>(layout{data, size, region});
+}
+
+/// The region's last byte and what lies behind it.
+[[nodiscard]] slice behind(const region& memory, std::size_t bytes) {
     const slice whole = memory.whole();
-    return std::bit_cast<slice>(layout{whole.data() + whole.size() - 1, bytes, whole.region()});
+    return forged(whole.data() + whole.size() - 1, bytes, whole.region());
 }
 
 /// A short answer that tells all bytes of a long request. A piece at a time: sanitizers look at each byte that is read
@@ -93,16 +98,16 @@ class ranges : public on_every_backend {
         return options;
     }
     static call_id submit(checked_channel& client, std::span<const slice> list, const submit_options& options = {}) {
-        call_view call;
-        EXPECT_EQ(client.begin(call), status::ok);
-        EXPECT_EQ(client.submit(call.id, list, options), status::ok);
-        return call.id;
+        const auto call = client.begin();
+        EXPECT_EQ(call.code(), status::ok);
+        EXPECT_EQ(client.submit(call->id, list, options), status::ok);
+        return call->id;
     }
     static status try_submit(checked_channel& client, std::span<const slice> list, const submit_options& options = {}) {
-        call_view call;
-        EXPECT_EQ(client.begin(call), status::ok);
-        const status outcome = client.submit(call.id, list, options);
-        EXPECT_TRUE(outcome == status::ok || client.release(call.id) == status::ok);
+        const auto call = client.begin();
+        EXPECT_EQ(call.code(), status::ok);
+        const status outcome = client.submit(call->id, list, options);
+        EXPECT_TRUE(outcome == status::ok || client.release(call->id) == status::ok);
         return outcome;
     }
     /// A long request leaves while its channel is polled.
@@ -116,7 +121,6 @@ class ranges : public on_every_backend {
         const completion c = client.next(patience(20s));
         ASSERT_EQ(c.status, status::ok) << to_string(c.status);
         EXPECT_TRUE(tells(c.response, joined(list)));
-        EXPECT_EQ(client.release(c.id), status::ok);
     }
 };
 
@@ -180,18 +184,18 @@ TEST_P(ranges, any_lists_of_ranges_are_one_request_and_hold_its_response) {
     const auto calls = static_cast<std::uint64_t>(effort(200));
     for (std::uint64_t i = 0; i < calls || !open.empty();) {
         if (i < calls && open.size() < 6 && draw(3) != 0) {
-            call_view call;
-            ASSERT_EQ(client.begin(call), status::ok);
+            const auto call = client.begin();
+            ASSERT_EQ(call.code(), status::ok);
             const std::vector<slice> list = from.some(draw);
-            sent& made = open[i] = {call.id, joined(list), {}};
-            const slice own = answers.part(call.id.slot * 2 * most, 2 * most).value();
+            sent& made = open[i] = {call->id, joined(list), {}};
+            const slice own = answers.part(call->id.slot * 2 * most, 2 * most).value();
             if (draw(2) == 0) made.into = places_for(own, made.request.size(), draw);
             const submit_options with{.tag = i++, .response_ranges = made.into};
             if (draw(4) != 0) {
-                ASSERT_EQ(client.submit(call.id, list, with), status::ok);
+                ASSERT_EQ(client.submit(call->id, list, with), status::ok);
             } else {
-                copy(call.request, made.request);
-                ASSERT_EQ(client.submit(call.id, made.request.size(), with), status::ok);
+                copy(call->request, made.request);
+                ASSERT_EQ(client.submit(call->id, made.request.size(), with), status::ok);
             }
             continue;
         }
@@ -202,7 +206,6 @@ TEST_P(ranges, any_lists_of_ranges_are_one_request_and_hold_its_response) {
         ASSERT_EQ(c.response.size(), was.mapped().request.size()) << "call " << c.tag;
         const bool in_slot = was.mapped().into.empty();
         ASSERT_EQ(in_slot ? copy_of(c.response) : joined(was.mapped().into), was.mapped().request) << "call " << c.tag;
-        ASSERT_EQ(client.release(c.id), status::ok);
     }
     EXPECT_TRUE(client.all_slots_free());
 }
@@ -248,6 +251,59 @@ TEST_P(ranges, refuses_unsendable_ranges_before_sending_anything) {
     EXPECT_TRUE(client.all_slots_free());
 }
 
+TEST_P(ranges, each_refusal_says_what_was_wrong) {
+    rig r(GetParam());
+    channel_options asked = calm_client();
+    asked.slots = 2;
+    auto client = r.connect(asked);
+    EXPECT_EQ(client->last_error(), "") << "nothing has failed yet";
+    spread_memory memory(r.ctx(), 2, 64);
+    const std::vector<slice>& good = memory.ranges();
+    std::array<std::byte, 8> own{};
+    const std::vector foreign{forged(own.data(), own.size(), nullptr)};
+    const tensor outside{.type = {type_code::floating, 32, 1}, .rank = 1, .offset = 64, .shape = {8}};
+    const std::vector<tensor> many(max_tensors + 1, outside);
+    struct row {
+        std::vector<slice> ranges;
+        submit_options options;
+        const char* words;
+    };
+    const std::vector<row> of_calls{
+        {{}, {.timeout = -1ns}, "the timeout is negative"},
+        {{}, {.response_into = good[0], .response_ranges = good}, "response_into and response_ranges"},
+        {{}, {.response_into = foreign[0]}, "part of a region"},
+        {{}, {.response_ranges = foreign}, "part of a region"},
+        {{}, {.tensors = {&outside, 1}}, "a tensor is not valid or not within the payload"},
+        {{}, {.tensors = many}, "max_tensors"},
+    };
+    for (const row& each : of_calls) {
+        SCOPED_TRACE(each.words);
+        const auto failed = client->call({}, each.options);
+        ASSERT_EQ(failed.code(), status::invalid_argument);
+        EXPECT_NE(client->last_error().find(each.words), std::string_view::npos) << client->last_error();
+        EXPECT_TRUE(failed.error().message.ends_with(client->last_error())) << failed.error().message;
+    }
+    const std::vector<row> of_ranges{
+        {std::vector<slice>(max_ranges + 1, good[0]), {}, "max_ranges"},
+        {{good[0], behind(memory.memory(), 64)}, {}, "beyond its region"},
+        {foreign, {}, "part of a region"},
+        {good, {.parts = 2}, "parts must be less than slots()"},
+        {good, {.parts = 1, .part_timeout = -1ns}, "part_timeout is negative"},
+    };
+    for (const row& each : of_ranges) {
+        EXPECT_EQ(try_submit(client, each.ranges, each.options), status::invalid_argument) << each.words;
+        EXPECT_NE(client->last_error().find(each.words), std::string_view::npos) << client->last_error();
+    }
+    EXPECT_EQ(client.release({0, 12'345}), status::invalid_state);
+    const std::string_view last = client->last_error();
+    EXPECT_NE(last.find("stale"), std::string_view::npos) << last;
+    EXPECT_TRUE(client->call({}).ok());
+    EXPECT_EQ(client->last_error(), last) << "success changes nothing";
+    client->close();
+    EXPECT_EQ(client->call({}).code(), status::closed);
+    EXPECT_NE(client->last_error().find("was closed"), std::string_view::npos) << client->last_error();
+}
+
 TEST_P(ranges, a_cancel_releases_the_ranges) {
     held_exchanges held;
     rig r(GetParam(), held.keeper(), server_for(4 << 20));
@@ -258,9 +314,9 @@ TEST_P(ranges, a_cancel_releases_the_ranges) {
         const call_id id = submit(client, memory.ranges());
         ASSERT_TRUE(round == 0 || arrives(client, held));
         EXPECT_EQ(client.cancel(id), status::ok);
-        const completion c = client.next();
+        completion c = client.next();
         EXPECT_EQ(c.status, status::cancelled);
-        EXPECT_EQ(client.release(c.id), status::ok);
+        c.release();
         memory.fill_whole(10);  // it is the application's again
         client.send_seed(10, 1);
         ASSERT_TRUE(arrives(client, held));
@@ -307,10 +363,10 @@ TEST_P(ranges, a_long_response_is_scattered_into_ranges) {
     const std::vector<std::byte> before = copy_of(into.memory().whole().bytes());
     from.fill_whole(21);
     (void)submit(client, from.ranges(), {.response_ranges = into.ranges()});
-    const completion c = client.next(patience(20s));
+    completion c = client.next(patience(20s));
     ASSERT_EQ(c.status, status::ok);
     EXPECT_EQ(c.response.size(), from.bytes());
-    EXPECT_EQ(client.release(c.id), status::ok);
+    c.release();
     EXPECT_EQ(joined(into.ranges()), joined(from.ranges()));
     const std::span<const std::byte> after = into.memory().whole().bytes();
     for (std::size_t gap = 400; gap < after.size(); gap += 800)
@@ -333,7 +389,7 @@ TEST_P(ranges, a_cancel_in_mid_response_leaves_its_ranges_alone) {
         completion none;
         if (client.poll({&none, 1}) == 1) {
             EXPECT_EQ(none.status, status::ok);
-            EXPECT_EQ(client.release(none.id), status::ok);
+            none.release();
             continue;
         }
         EXPECT_EQ(client.cancel(id), status::ok);
@@ -357,7 +413,7 @@ TEST_P(ranges, response_ranges_limit_the_length_of_the_response) {
     EXPECT_EQ(one.reply(150), status::ok);
     completion c = client.next();
     EXPECT_EQ(c.response.size(), 150U);
-    EXPECT_EQ(client.release(c.id), status::ok);
+    c.release();
     const std::span<const std::byte> untouched = std::span(before).subspan(350);
     EXPECT_TRUE(std::ranges::equal(into.memory().whole().bytes().subspan(350), untouched));
     client.send_seed(10, 5, {.response_ranges = into.ranges()});
@@ -365,7 +421,6 @@ TEST_P(ranges, response_ranges_limit_the_length_of_the_response) {
     c = client.next();
     EXPECT_EQ(c.status, status::application_error);
     EXPECT_EQ(c.response.size(), 2U);
-    EXPECT_EQ(client.release(c.id), status::ok);
 }
 
 /// The next call in its slot wants its response where it always was.
@@ -383,9 +438,9 @@ TEST_P(ranges, a_late_response_leaves_the_ranges_of_a_cancelled_call_alone) {
     ASSERT_TRUE(client.slot_comes_back());
     client.send_seed(900, 7);
     echo(held.take());
-    const completion c = client.next();
+    completion c = client.next();
     EXPECT_TRUE(matches(c.response, 7));
-    EXPECT_EQ(client.release(c.id), status::ok);
+    c.release();
     EXPECT_TRUE(matches(into.memory().whole().bytes(), 6));
 }
 

@@ -55,7 +55,7 @@ std::size_t open_descriptors() {
 rig::rig(const backend_case& backend, handler service, const server_options& options, const std::string& query)
     : context_(quiet_context()) {
     const std::string listen_uri = backend.listen_uri() + query;
-    result<server> listening = server::listen(context_, {listen_uri}, std::move(service), options);
+    result<server> listening = server::listen(context_, listen_uri, std::move(service), options);
     if (!listening) throw std::runtime_error("listen on " + listen_uri + ": " + listening.error().message);
     server_ = std::make_unique<server>(std::move(listening).value());
     uri_ = server_->endpoints().at(0);

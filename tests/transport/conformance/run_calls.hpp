@@ -26,14 +26,15 @@ inline tally run_calls(channel& client, std::uint64_t total, std::uint64_t seed,
     std::uint64_t submitted = 0;
     std::array<completion, 16> done;
     while (out.right + out.wrong + out.failed < total) {
-        call_view call;
-        while (submitted < total && client.begin(call) == status::ok) {
+        while (submitted < total) {
+            const auto call = client.begin();
+            if (!call) break;
             const std::size_t size = submitted * 37 % (largest + 1);
-            fill(call.request.first(size), seed + submitted);
+            fill(call->request.first(size), seed + submitted);
             submit_options with;
             with.tag = submitted;
-            if (client.submit(call.id, size, with) != status::ok) {
-                (void)client.release(call.id);
+            if (client.submit(call->id, size, with) != status::ok) {
+                (void)client.release(call->id);
                 break;
             }
             ++submitted;
@@ -44,7 +45,7 @@ inline tally run_calls(channel& client, std::uint64_t total, std::uint64_t seed,
             const std::size_t size = done[i].tag * 37 % (largest + 1);
             const bool equal = done[i].response.size() == size && matches(done[i].response, seed + done[i].tag);
             ++(done[i].status != status::ok ? out.failed : equal ? out.right : out.wrong);
-            (void)client.release(done[i].id);
+            done[i].release();
         }
     }
     return out;

@@ -30,19 +30,19 @@ TEST_P(sizes, refuses_one_byte_too_many_before_sending_anything) {
     const std::size_t max = client->max_request_bytes();
     auto memory = r.ctx().allocate(max + 1);
     ASSERT_TRUE(memory);
-    call_view call;
-    ASSERT_EQ(client.begin(call), status::ok);
-    EXPECT_EQ(call.request.size(), max);
-    EXPECT_EQ(client.submit(call.id, max + 1), status::message_too_large);
-    EXPECT_EQ(client.submit(call.id, memory->whole()), status::message_too_large);
-    EXPECT_EQ(client.submit(call.id, ~std::size_t{0}), status::message_too_large);
+    const auto call = client.begin();
+    ASSERT_EQ(call.code(), status::ok);
+    EXPECT_EQ(call->request.size(), max);
+    EXPECT_EQ(client.submit(call->id, max + 1), status::message_too_large);
+    EXPECT_EQ(client.submit(call->id, memory->whole()), status::message_too_large);
+    EXPECT_EQ(client.submit(call->id, ~std::size_t{0}), status::message_too_large);
     const auto blocking = client->call(std::vector<std::byte>(max + 1));
     EXPECT_EQ(blocking.code(), status::message_too_large);
     std::this_thread::sleep_for(20ms);
     EXPECT_EQ(other_end.requests, 0U);
     // Still begun, still good.
-    fill(call.request, 9);
-    ASSERT_EQ(client.submit(call.id, max, {.trace_id = 9}), status::ok);
+    fill(call->request, 9);
+    ASSERT_EQ(client.submit(call->id, max, {.trace_id = 9}), status::ok);
     EXPECT_EQ(client.finish(status::ok), 1U);
     EXPECT_TRUE(client.all_slots_free());
     EXPECT_EQ(other_end.requests, 1U);
@@ -63,7 +63,6 @@ TEST_P(sizes, large_messages_arrive_whole) {
         ASSERT_EQ(c.status, status::ok);
         ASSERT_EQ(c.response.size(), length);
         ASSERT_TRUE(matches(c.response, length));
-        ASSERT_EQ(client.release(c.id), status::ok);
     }
     EXPECT_EQ(other_end.wrong, 0U);
     EXPECT_EQ(other_end.unaligned, 0U);

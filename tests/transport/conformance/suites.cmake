@@ -13,6 +13,7 @@ set(every_backend
   "limits        limits         conformance"
   "shares        sharing        conformance"
   "answers       answers        conformance"
+  "completions   completions    conformance"
   "blocking      blocking       conformance"
   "waiting       waiting        conformance"
   "listen        listening      conformance"
@@ -24,6 +25,7 @@ set(every_backend
   "ranges        ranges         conformance"
   "forwarding    forwarding     conformance"
   "pool          pooling        conformance"
+  "shared_channel shared_channels conformance"
   "coro          awaited        conformance"
   "traces        tracing        conformance"
   "metrics       counting       conformance"
@@ -43,7 +45,7 @@ set(on_gpu gdr)
 set(ACCEL_TEST_GPU "fake" CACHE STRING "GPU of the tests: fake, or cuda:0 where there is one")
 
 # Files of suites that look at bytes, or at who owns them when.
-set(of_bytes "sizes|random|deadline|cancel|lent|answers|parts|ranges|forwarding|reconnect")
+set(of_bytes "sizes|random|deadline|cancel|lent|answers|completions|parts|ranges|forwarding|reconnect")
 
 set(seconds 600)  # for hangs
 set(test_environment "ACCEL_TEST_TIME_FACTOR=${ACCEL_TEST_TIME_FACTOR};${ACCEL_TEST_SANITIZER_ENVIRONMENT}")

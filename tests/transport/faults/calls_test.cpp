@@ -89,10 +89,10 @@ class failing_calls : public on_every_backend {
     static void fall_asleep() { std::this_thread::sleep_for(2ms); }
     /// A call by an application that sleeps until the channel's descriptor is readable.
     static status call_from_a_loop(channel& client) {
-        call_view call;
-        if (const status said = client.begin(call); said != status::ok) return said;
+        const auto call = client.begin();
+        if (!call) return call.error();
         fall_asleep();
-        if (const status said = client.submit(call.id, 100); said != status::ok) return said;
+        if (const status said = client.submit(call->id, 100); said != status::ok) return said;
         pollfd waited{client.event_fd(), POLLIN, 0};
         completion done;
         while (client.poll({&done, 1}) == 0) {
@@ -103,7 +103,7 @@ class failing_calls : public on_every_backend {
             EXPECT_TRUE(woken) << "it is deaf";
             if (!woken) return status::again;
         }
-        EXPECT_EQ(client.release(call.id), status::ok);
+        EXPECT_EQ(client.release(call->id), status::ok);
         return done.status;
     }
     static error try_calls(context& ctx, const std::string& uri) {

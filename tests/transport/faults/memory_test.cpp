@@ -63,8 +63,9 @@ TEST_P(no_memory, listening_reports_out_of_memory) {
     std::string uri = GetParam().listen_uri();
     if (GetParam().scheme == std::string_view{"local"}) uri += "-of-a-length-that-takes-memory";
     context ctx = quiet_context();
+    const handler service = echo;
     expect_errors([&] {
-        const auto made = server::listen(ctx, {uri}, echo, calm_server());
+        const auto made = server::listen(ctx, {uri}, service, calm_server());
         return made.code();
     });
 }
@@ -154,7 +155,6 @@ TEST_P(no_memory, a_cancel_stops_its_exchange_though_allocations_fail) {
         failures += stop_failing() ? 1U : 0U;
         const completion told = client.next();
         EXPECT_TRUE(told.status == status::cancelled || told.status == status::peer_lost) << to_string(told.status);
-        EXPECT_EQ(client.release(told.id), status::ok);
     }
     std::printf("%zu allocations\n", failures);
 }

@@ -102,20 +102,20 @@ class application {
     }
 
     void begin() {
-        call_view view;
-        const status got = channel_->begin(view);
+        const auto view = channel_->begin();
+        const status got = view.code();
         std::uint32_t free = 0;
         for (const call& each : calls_) free += each.at == call::phase::none && !each.quarantined ? 1 : 0;
         if (channel_->connected()) require((got == status::ok) == (free > 0), "a slot is free, or is not");
         if (got != status::ok) return;
-        require(view.id.slot < slots && view.request.size() == request_bytes, "a slot has its room");
-        call& made = calls_[view.id.slot];
+        require(view->id.slot < slots && view->request.size() == request_bytes, "a slot has its room");
+        call& made = calls_[view->id.slot];
         require(made.at == call::phase::none && !made.quarantined, "it is nobody else's");
-        require(view.id.generation != made.id.generation, "under another generation");
+        require(view->id.generation != made.id.generation, "under another generation");
         made = {};
         made.at = call::phase::begun;
-        made.id = view.id;
-        std::memset(view.request.data(), 0x5a, view.request.size());
+        made.id = view->id;
+        std::memset(view->request.data(), 0x5a, view->request.size());
     }
     /// Mostly the id of a call there is.
     call_id pick() {
@@ -207,12 +207,12 @@ class application {
         std::array<completion, slots> got;
         const std::size_t count = channel_->poll(std::span{got}.first(room));
         require(count <= room, "no more than there is room for");
-        for (std::size_t i = 0; i < count; ++i) take(got[i]);
+        for (std::size_t i = 0; i < count; ++i) take(std::move(got[i]));
     }
     void wait() {
         std::array<completion, slots> got;
         const std::size_t count = channel_->wait(got, std::chrono::microseconds{input_.byte() % 8});
-        for (std::size_t i = 0; i < count; ++i) take(got[i]);
+        for (std::size_t i = 0; i < count; ++i) take(std::move(got[i]));
     }
     /// Only for a call that ends by itself.
     void wait_for() {
@@ -221,7 +221,7 @@ class application {
         if (!asked->short_lived || asked->lends) return;
         take(channel_->wait_for(asked->id));
     }
-    void take(const completion& got) {
+    void take(completion got) {
         ++completed_;
         require(got.id.slot < slots, "the slot exists");
         call& ended = calls_[got.id.slot];
@@ -233,11 +233,11 @@ class application {
         ended.holds_arrival = !got.response.empty() || (!ended.owed && link_->holds_arrival(got.id.slot));
         check_response(ended, got.response);
         std::array<tensor, 1> out;
-        std::size_t count = 0;
-        const status told = channel_->tensors(got, out, count);
+        const status told = got.tensors(out).code();
         // Bytes of a response may look like the head of a table.
         const bool nothing = told == status::not_found || told == status::protocol_error;
         require(got.status == status::ok ? nothing : told == status::invalid_state, "nobody has described a response");
+        got.detach();  // until `release`
     }
     void check_response(const call& of, std::span<const std::byte> response) const {
         require(response.size() <= response_bytes, "the response fits");

@@ -219,19 +219,19 @@ class application {
     // The application.
 
     void submit() {
-        call_view view;
-        if (channel_->begin(view) != status::ok) return;
+        const auto view = channel_->begin();
+        if (!view) return;
         const std::uint8_t choice = input_.byte();
         submit_options with;
         with.parts = choice % (slots + 1);
         if (choice >= 128) with.timeout = std::chrono::milliseconds{50};
         if (choice >= 192) with.part_timeout = std::chrono::milliseconds{10};
-        const status got = channel_->submit(view.id, choice % request_bytes, with);
+        const status got = channel_->submit(view->id, choice % request_bytes, with);
         require(with.parts < slots || got != status::ok, "a call has a slot of its own");
         if (got == status::ok)
-            open_.push_back({view.id, with.parts > 0});
+            open_.push_back({view->id, with.parts > 0});
         else
-            require(channel_->release(view.id) == status::ok, "what was begun can be released");
+            require(channel_->release(view->id) == status::ok, "what was begun can be released");
     }
     /// May see one event alone, so that parts wait for others.
     void look(std::uint8_t choice) {
@@ -242,9 +242,9 @@ class application {
         std::array<completion, slots> got;
         const std::size_t count = channel_->poll(std::span{got}.first(room));
         require(count <= room, "no more than there is room for");
-        for (std::size_t i = 0; i < count; ++i) take(got[i]);
+        for (std::size_t i = 0; i < count; ++i) take(std::move(got[i]));
     }
-    void take(const completion& got) {
+    void take(completion got) {
         const auto of = std::ranges::find(open_, got.call, &open_call::id);
         require(of != open_.end(), "it is of a call that has not ended");
         require(got.id.slot < slots && got.response.size() <= response_bytes, "it has a slot, and fits");
@@ -257,24 +257,24 @@ class application {
                     "parts come in their order, and the last response behind them");
         }
         for (const completion& each : held_) require(each.id != got.id, "nobody else's memory");
-        held_.push_back(got);
-        kept_.emplace_back(got.response.begin(), got.response.end());
         if (got.more)
             ++of->next;
         else
             open_.erase(of);
+        kept_.emplace_back(got.response.begin(), got.response.end());
+        held_.push_back(std::move(got));
     }
     /// A server that is not correct may write into slots that are shown.
     [[nodiscard]] bool is_safe() const { return link_->exact || link_->borrows(); }
     void release(std::size_t which) {
-        const completion one = held_[which];
+        completion one = std::move(held_[which]);
         // Else the memory may be a link's that is gone.
         if (channel_->connected() && is_safe())
             require(std::ranges::equal(one.response, kept_[which]), "it is as it was");
         held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(which));
         kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(which));
-        require(channel_->release(one.id) == status::ok, "what came can be released");
-        require(channel_->release(one.id) == status::invalid_state, "once");
+        one.release();
+        require(channel_->release(one.id) == status::invalid_state, "what came is released once");
     }
 
     // The server.
@@ -382,9 +382,9 @@ class application {
         require(open_.empty(), "every call has ended");
         for (std::uint32_t i = 0; i < slots; ++i) require(!link_->holds(i), "every arrival is given back");
         for (std::uint32_t i = 0; i < slots; ++i) {
-            call_view view;
-            require(channel_->begin(view) == status::ok, "every slot is free");
-            begun_.push_back(view.id);
+            const auto view = channel_->begin();
+            require(view.ok(), "every slot is free");
+            begun_.push_back(view->id);
         }
     }
     void end() {

@@ -185,10 +185,12 @@ class asking {
             made.watch = std::make_shared<session_watch>();
         }
         const nanoseconds deadline = deadline_after(patience);
-        if (!for_session && (choice & 4U) != 0)
-            made.call = std::make_shared<waiting_call>("model", deadline);
-        else
+        const std::array<waiting_call::question, 4> questions{query{}, find_target{"model"}, list_targets{"b"},
+                                                              check_health{"model"}};
+        if (for_session)
             made.call = std::make_shared<waiting_call>(std::move(wish), made.watch, deadline);
+        else
+            made.call = std::make_shared<waiting_call>(questions.at((choice >> 2U) % 4), deadline);
         made.request = calls_.size() + 1;
         calls_.push_back(made);
         connection_->ask(made.call);
@@ -221,12 +223,15 @@ class asking {
         put(bytes);
     }
     void say(const control_message& message) { frame(encode_control(message)); }
-    /// Offers, or a target: of the name that was asked for, or of another.
+    /// Offers, a state of health, targets after the name in the question or not, or a target: of that name, or of
+    /// another.
     void say_answer() {
         const std::uint64_t request = some_request();
         const std::uint8_t choice = input_.byte();
         if (choice % 4 == 1) return say({request, target_found{target_of("model").number}});
         if (choice % 4 == 2) return say({request, target_found{choice}});
+        if (choice % 8 == 3) return say({request, targets_listed{{{choice < 128 ? "a" : "c", "d"}, true}}});
+        if (choice % 8 == 7) return say({request, health_checked{health_state::serving}});
         say({request, offers{{"tcp", "zmq"}}});
     }
     std::uint64_t some_request() { return input_.byte() % (calls_.size() + 2); }
@@ -309,9 +314,11 @@ class asking {
             each.answered = true;
             if (const auto* grant = std::get_if<session_grant>(&*answer)) check_grant(each, *grant);
             const auto* number = std::get_if<std::uint32_t>(&*answer);
-            require(number == nullptr || (each.call->target == "model" && *number == target_of("model").number),
+            const auto* wanted = each.call->asks<find_target>();
+            const bool finds = wanted != nullptr && wanted->name == "model";
+            require(number == nullptr || (finds && *number == target_of("model").number),
                     "a number is that of the name");
-            require(!std::holds_alternative<std::vector<std::string>>(*answer) || each.call->asks_for_offers(),
+            require(!std::holds_alternative<std::vector<std::string>>(*answer) || each.call->asks<query>() != nullptr,
                     "only who asks for offers gets them");
             const auto* failure = std::get_if<error>(&*answer);
             require(failure == nullptr || failure->code != status::ok, "a refusal is one");

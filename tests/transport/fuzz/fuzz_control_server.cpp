@@ -80,6 +80,14 @@ class fuzzed_host : public session_host {
         if (name == "model") return target_of(name).number;
         return error{status::not_found, 0, "no such target"};
     }
+    health_state check_health(std::string_view name) const noexcept override {
+        require(name.empty() || is_target_name(name), "the host is asked for names only");
+        return health_state::serving;
+    }
+    target_page list_targets(std::string_view after) const override {
+        require(after.empty() || is_target_name(after), "the host is asked for names only");
+        return {{std::string(after) + "!"}, true};
+    }
     result<void> take_connection(data_connection& made, const client_identity&) override {
         require(made.socket.open(), "a data connection comes with its socket");
         const auto found = sessions.find(made.session_id);
@@ -296,6 +304,10 @@ class serving {
         for (unsigned i = 0; i <= more; ++i)
             if (times % 8 == 5)
                 say(by, {++by.requests, find_target{i % 2 == 0 ? "model" : "other"}});
+            else if (times % 8 == 4)
+                say(by, {++by.requests, list_targets{i % 2 == 0 ? "" : std::string(i % 70, 'm')}});
+            else if (times % 8 == 7)
+                say(by, {++by.requests, check_health{i % 2 == 0 ? "" : "model"}});
             else
                 say(by, {++by.requests, query{}});
     }

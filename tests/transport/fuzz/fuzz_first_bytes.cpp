@@ -48,6 +48,8 @@ class fuzzed_host : public session_host {
     result<std::uint32_t> find_target(std::string_view) const override {
         return error{status::not_found, 0, "no such target"};
     }
+    target_page list_targets(std::string_view) const override { return {}; }
+    health_state check_health(std::string_view) const noexcept override { return health_state::serving; }
     result<void> take_connection(data_connection& made, const client_identity& client) override {
         require(made.tls == nullptr || !may_enter.empty(), "only clients that are authorised connect");
         require(made.tls == nullptr || made.tls->carries(data_protocol), "a control connection carries no data");

@@ -199,17 +199,14 @@ class fuzzed_end {
         const std::byte* const header =
             is_client() ? link_.config.receive->header(slot) : link_.path->receive().header(slot);
         std::array<tensor, max_tensors> list;
-        std::size_t count = 0;
-        const status read = core::read_description(header, got.header.generation, got.payload, true, list, count);
-        for (std::size_t i = 0; read == status::ok && i < count; ++i)
-            require(lies_within(list[i], got.payload.size()), "a tensor lies in its payload");
-        trace_context trace;
-        if (core::read_trace(header, got.header.generation, trace) == status::ok)
-            require(trace.valid(), "only a valid trace is read");
-        std::array<char, max_baggage_bytes> baggage;
-        std::size_t length = 0;
-        const status laden = core::read_baggage(header, got.header.generation, baggage, length);
-        require(laden != status::message_too_large && (laden == status::ok) == (length > 0), "baggage has its room");
+        if (const auto read = core::read_description(header, got.header.generation, got.payload, true, list))
+            for (const tensor& each : *read)
+                require(lies_within(each, got.payload.size()), "a tensor lies in its payload");
+        if (const auto trace = core::read_trace(header, got.header.generation))
+            require(trace->valid(), "only a valid trace is read");
+        std::array<char, max_baggage_bytes> room;
+        const auto baggage = core::read_baggage(header, got.header.generation, room);
+        require(baggage ? !baggage->empty() : baggage.error() != status::message_too_large, "baggage has its room");
     }
 
     tests::input_reader& input_;

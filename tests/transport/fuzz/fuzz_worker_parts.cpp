@@ -162,7 +162,7 @@ class serving final : tests::observed_sessions {
         server_options options;
         options.poll = poll_mode::busy;
         const handler service = [this](exchange one) { handle(std::move(one)); };
-        worker_ = new worker(nullptr, options, service, target_table(std::vector<service_table::entry>{}));
+        worker_ = new worker(nullptr, options, service);
         worker_->add_source(std::make_unique<tests::link_poller<arrivals>>(arrivals_));
         worker_->observe(this);
         for (int i = 0; i < 2; ++i) install();

@@ -157,6 +157,11 @@ void control_seeds(const seed_folder& to) {
     add("find_target_with_a_blank", {4, find_target{"a b"}});
     add("target_found", {4, target_found{0x12345678}});
     add("going_away", {0, going_away{}});
+    add("list_targets", {5, list_targets{"bert"}});
+    add("targets_listed", {5, targets_listed{{{"a", "b"}, true}}});
+    add("check_health", {6, check_health{"bert"}});
+    add("health_checked", {6, health_checked{health_state::not_serving}});
+    add("targets_out_of_order", {5, targets_listed{{{"b", "a"}, false}}});
     to.add("empty", bytes{});
     to.add("short", bytes(15, 0x41));
 }

@@ -174,6 +174,8 @@ class control_server_victim : public record_victim {
         result<std::uint32_t> find_target(std::string_view) const override {
             return error{status::not_found, 0, "no such target"};
         }
+        core::target_page list_targets(std::string_view) const override { return {}; }
+        health_state check_health(std::string_view) const noexcept override { return health_state::serving; }
         result<void> take_connection(core::data_connection&, const core::client_identity&) override {
             return error{status::unauthorized, 0, "no such session"};
         }
@@ -299,8 +301,7 @@ class control_client_victim : public record_victim {
         return made;
     }
     core::listening_clock listening_;
-    std::shared_ptr<core::waiting_call> call_ =
-        std::make_shared<core::waiting_call>(std::nullopt, nullptr, core::never);
+    std::shared_ptr<core::waiting_call> call_ = std::make_shared<core::waiting_call>(core::query{}, core::never);
     std::optional<core::client_connection> connection_;
     bool answered_ = false;
     bool ended_ = false;

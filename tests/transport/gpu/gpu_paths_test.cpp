@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -56,7 +57,7 @@ class gpu_paths : public ::testing::TestWithParam<std::string> {
     static completion next(channel& from) {
         std::array<completion, 1> one;
         EXPECT_EQ(from.wait(one, patience(20s)), 1U);
-        return one[0];
+        return std::move(one[0]);
     }
 
     context ctx_ = context::open({.log = log_level::off}).value();
@@ -83,11 +84,11 @@ TEST_P(gpu_paths, payloads_travel_from_gpu_to_gpu_and_back) {
             bytes there(length);
             fill(there, ++seed);
             copy_bytes(nullptr, memory.data(), there.data(), length);
-            call_view call;
-            ASSERT_EQ(client.begin(call), status::ok);
+            const auto call = client.begin();
+            ASSERT_EQ(call.code(), status::ok);
             submit_options into;
             into.response_into = memory.part(most, length).value();
-            ASSERT_EQ(client.submit(call.id, memory.part(0, length).value(), into), status::ok);
+            ASSERT_EQ(client.submit(call->id, memory.part(0, length).value(), into), status::ok);
             const completion got = next(client);
             ASSERT_EQ(got.status, status::ok) << to_string(got.status);
             ASSERT_EQ(got.response.data(), memory.data() + most);
@@ -96,7 +97,6 @@ TEST_P(gpu_paths, payloads_travel_from_gpu_to_gpu_and_back) {
             EXPECT_TRUE(matches(back, seed)) << length << " bytes";
             const bool reached = GetParam() == "gdr" || (GetParam() == "shm" && last_ == memory_kind::cuda(0));
             EXPECT_EQ(got.timeline.copy == 0ns, reached);
-            EXPECT_EQ(client.release(got.id), status::ok);
         }
     }
     std::cout << GetParam() << ": client's memory on cuda:0, server's on cuda:" << last_.ordinal << '\n';
@@ -120,12 +120,11 @@ TEST_P(gpu_copy_order, a_small_request_of_high_priority_does_not_wait_for_large_
     small.priority = stream_priority::high;
     channel quick = connect(small);
     const auto quick_call = [&quick] {
-        call_view call;
-        EXPECT_EQ(quick.begin(call), status::ok);
-        EXPECT_EQ(quick.submit(call.id, 4096), status::ok);
-        const completion got = next(quick);
+        const auto call = quick.begin();
+        EXPECT_EQ(call.code(), status::ok);
+        EXPECT_EQ(quick.submit(call->id, 4096), status::ok);
+        completion got = next(quick);
         EXPECT_EQ(got.status, status::ok);
-        (void)quick.release(got.id);
         return got.timeline.total;
     };
     const auto median = [&] {
@@ -143,18 +142,18 @@ TEST_P(gpu_copy_order, a_small_request_of_high_priority_does_not_wait_for_large_
     std::thread busy([&] {
         channel slow = connect(large);
         for (int i = 0; i < 3; ++i) {
-            call_view call;
-            EXPECT_EQ(slow.begin(call), status::ok);
-            EXPECT_EQ(slow.submit(call.id, large_bytes), status::ok);
+            const auto call = slow.begin();
+            EXPECT_EQ(call.code(), status::ok);
+            EXPECT_EQ(slow.submit(call->id, large_bytes), status::ok);
         }
         while (!stop) {
-            const completion got = next(slow);
+            completion got = next(slow);
             EXPECT_EQ(got.status, status::ok);
-            (void)slow.release(got.id);
+            got.release();
             if (++copies == 6) one_copy = got.timeline.copy;
-            call_view call;
-            EXPECT_EQ(slow.begin(call), status::ok);
-            EXPECT_EQ(slow.submit(call.id, large_bytes), status::ok);
+            const auto call = slow.begin();
+            EXPECT_EQ(call.code(), status::ok);
+            EXPECT_EQ(slow.submit(call->id, large_bytes), status::ok);
         }
     });
     while (copies < 6) std::this_thread::sleep_for(1ms);

@@ -38,14 +38,14 @@ class library_gpu : public ::testing::Test {
         return channel::connect(ctx_, to.endpoints().at(0), options);
     }
     static void send(channel& through) {
-        call_view call;
-        ASSERT_EQ(through.begin(call), status::ok);
-        ASSERT_EQ(through.submit(call.id, 100), status::ok);
+        const auto call = through.begin();
+        ASSERT_EQ(call.code(), status::ok);
+        ASSERT_EQ(through.submit(call->id, 100), status::ok);
     }
     static completion next(channel& from) {
         std::array<completion, 1> one;
         EXPECT_EQ(from.wait(one, patience(10s)), 1U);
-        return one[0];
+        return std::move(one[0]);
     }
 
     context ctx_ = context::open({.log = log_level::off}).value();
@@ -88,15 +88,14 @@ TEST_F(library_gpu, a_kernel_of_one_does_not_hold_up_another) {
     });
     auto slow = connect(served, 4096).value();
     auto quick = connect(served, 4096).value();
-    call_view call;
-    ASSERT_EQ(slow.begin(call), status::ok);
-    ASSERT_EQ(slow.submit(call.id, 100, {.trace_id = 1}), status::ok);
+    const auto call = slow.begin();
+    ASSERT_EQ(call.code(), status::ok);
+    ASSERT_EQ(slow.submit(call->id, 100, {.trace_id = 1}), status::ok);
     const auto start = std::chrono::steady_clock::now();
     for (int i = 0; i < 20; ++i) {
         send(quick);
         const completion got = next(quick);
         EXPECT_EQ(got.status, status::ok);
-        (void)quick.release(got.id);
     }
     EXPECT_LT(std::chrono::steady_clock::now() - start, patience(200ms));
     EXPECT_EQ(next(slow).status, status::ok);
@@ -111,16 +110,15 @@ TEST_F(library_gpu, a_faulty_kernel_ends_every_exchange_with_device_lost) {
     });
     auto client = connect(served, 4096).value();
     for (std::uint64_t i = 0; i < 8; ++i) {
-        call_view call;
-        ASSERT_EQ(client.begin(call), status::ok);
-        ASSERT_EQ(client.submit(call.id, 100, {.trace_id = i}), status::ok);
+        const auto call = client.begin();
+        ASSERT_EQ(call.code(), status::ok);
+        ASSERT_EQ(client.submit(call->id, 100, {.trace_id = i}), status::ok);
     }
     int lost = 0;
     for (int i = 0; i < 8; ++i) {
         const completion got = next(client);
         EXPECT_TRUE(got.status == status::ok || got.status == status::device_lost) << to_string(got.status);
         if (got.status == status::device_lost) ++lost;
-        (void)client.release(got.id);
     }
     EXPECT_GE(lost, 1);
     const auto start = std::chrono::steady_clock::now();

@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -65,16 +66,16 @@ class gpu_service : public ::testing::TestWithParam<std::string> {
         return std::move(*made);
     }
     static call_id send(channel& through, std::size_t length, std::uint64_t seed, const submit_options& options = {}) {
-        call_view call;
-        EXPECT_EQ(through.begin(call), status::ok);
-        fill(call.request.first(length), seed);
-        EXPECT_EQ(through.submit(call.id, length, options), status::ok);
-        return call.id;
+        const auto call = through.begin();
+        EXPECT_EQ(call.code(), status::ok);
+        fill(call->request.first(length), seed);
+        EXPECT_EQ(through.submit(call->id, length, options), status::ok);
+        return call->id;
     }
     static completion next(channel& through) {
         std::array<completion, 1> one;
         EXPECT_EQ(through.wait(one, patience(10s)), 1U);
-        return one[0];
+        return std::move(one[0]);
     }
 
     std::size_t slot_bytes_ = 64 << 10;

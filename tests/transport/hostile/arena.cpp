@@ -182,7 +182,7 @@ std::string good_client::call_once(std::uint64_t number) {
     std::memcpy(request.data(), &number, sizeof number);
     auto answered = channel_.call(request);
     if (!answered) return fmt::format("call {}: {} ({})", number, to_string(answered.code()), answered.error().message);
-    if (!std::equal(request.begin(), request.end(), answered->bytes().begin(), answered->bytes().end()))
+    if (!std::equal(request.begin(), request.end(), answered->response.begin(), answered->response.end()))
         return fmt::format("call {}: wrong bytes", number);
     return {};
 }

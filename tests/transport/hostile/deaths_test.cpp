@@ -32,18 +32,17 @@ struct deaths : ::testing::TestWithParam<std::string> {
     void survive(tests::checked_channel& survivor, std::chrono::nanoseconds time) {
         const auto until = core::deadline_after(time);
         while (core::now() < until || survivor.open_calls() > 0) {
-            call_view call;
-            if (core::now() < until && survivor.begin(call) == status::ok) {
-                tests::fill(call.request.first(3000), ++seed);
-                submit_options options;
-                options.trace_id = seed;
-                ASSERT_EQ(survivor.submit(call.id, 3000, options), status::ok);
+            if (core::now() < until) {
+                if (const auto call = survivor.begin()) {
+                    tests::fill(call->request.first(3000), ++seed);
+                    ASSERT_EQ(survivor.submit(call->id, 3000, {.trace_id = seed}), status::ok);
+                }
             }
             completion done;
             if (survivor.poll({&done, 1}) == 0) continue;
             ASSERT_EQ(done.status, status::ok) << to_string(done.status);
             ASSERT_TRUE(tests::matches(done.response, done.trace_id));
-            ASSERT_EQ(survivor.release(done.id), status::ok);
+            done.release();
             ++calls;
         }
     }

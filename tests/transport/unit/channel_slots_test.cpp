@@ -132,7 +132,7 @@ TEST(channel_slots, stages_are_told_by_the_channel_s_own_clock) {
     link_event event;
     event.header.arrival_ns = (server_ahead + 130ms).count();
     event.header.server_ticks = to_ticks(20ms);
-    completion told;
+    call_outcome told;
     slot.fill(told, event, 200ms, server_ahead);
     EXPECT_EQ(told.timeline.total, std::chrono::nanoseconds{100ms});
     EXPECT_EQ(told.timeline.request, std::chrono::nanoseconds{30ms});
@@ -155,7 +155,7 @@ TEST(channel_slots, a_completion_has_all_of_its_answer) {
     event.header.preprocessing_ticks = to_ticks(192us);
     event.header.inference_ticks = to_ticks(256us);
     event.header.server_ticks = to_ticks(640us);
-    completion told;
+    call_outcome told;
     told.more = true;
     slot.fill(told, event, 200ms, {});
     EXPECT_EQ(told.id, slot.content.id);
@@ -181,7 +181,7 @@ TEST(channel_slots, extreme_times_of_a_server_stay_within_the_total) {
         for (const std::chrono::nanoseconds ahead : {-5h, 0h, 5h}) {
             link_event event;
             event.header.arrival_ns = arrival;
-            completion told;
+            call_outcome told;
             slot.fill(told, event, 200ms, ahead);
             EXPECT_EQ(told.timeline.total, std::chrono::nanoseconds{100ms});
             EXPECT_GE(told.timeline.request, std::chrono::nanoseconds{0});

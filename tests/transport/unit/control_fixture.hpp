@@ -93,6 +93,13 @@ class fake_host : public session_host {
         if (name == "model") return target_of(name).number;
         return error{status::not_found, 0, "no such target"};
     }
+    health_state check_health(std::string_view name) const noexcept override {
+        if (name.empty()) return health_state::not_serving;
+        return name == "model" ? health_state::serving : health_state::unknown;
+    }
+    target_page list_targets(std::string_view after) const override {
+        return after < "model" ? target_page{{"model"}, true} : target_page{{"other"}, false};
+    }
     result<void> take_connection(data_connection& made, const client_identity& client) override {
         const std::lock_guard lock{mutex_};
         if (open_.find(made.session_id) == open_.end()) return error{status::unauthorized, 0, "no such session"};

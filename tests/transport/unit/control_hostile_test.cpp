@@ -365,6 +365,32 @@ TEST_F(control_hostile_server_test, only_the_number_of_the_requested_target_is_a
     EXPECT_EQ(ask({0, offers{{"tcp"}}}), status::protocol_error);
     EXPECT_EQ(ask({0, refused{status::not_found, "no"}}), status::not_found);
     EXPECT_EQ(ask({0, target_found{0}}), status::protocol_error) << "malformed";
+    EXPECT_EQ(ask({0, targets_listed{{{"model"}, false}}}), status::protocol_error) << "an answer to another question";
+}
+
+TEST_F(control_hostile_server_test, only_names_after_the_last_one_are_accepted) {
+    const auto ask = [&](control_message reply) {
+        result<target_page> listed = error{status::again, 0, ""};
+        std::thread client{[&, identity = keys(insecure())] {
+            listed =
+                context->control().list_targets(own_loopback(), far.port(), identity, "bert", deadline_after(patience));
+        }};
+        if (!std::exchange(accepted_, true)) far.accept();
+        const control_message asked = far.receive();
+        EXPECT_EQ(std::get<list_targets>(asked.body).after, "bert");
+        reply.request = asked.request;
+        far.client().send(reply);
+        client.join();
+        return listed.code();
+    };
+    EXPECT_EQ(ask({0, targets_listed{{{"bert2", "model"}, true}}}), status::ok);
+    EXPECT_EQ(ask({0, targets_listed{}}), status::ok);
+    for (const char* again : {"bert", "a", "ber"})
+        EXPECT_EQ(ask({0, targets_listed{{{again, "model"}, true}}}), status::protocol_error) << again;
+    EXPECT_EQ(ask({0, targets_listed{{{"z", "y"}, false}}}), status::protocol_error) << "malformed";
+    EXPECT_EQ(ask({0, targets_listed{{{}, true}}}), status::protocol_error) << "malformed";
+    EXPECT_EQ(ask({0, target_found{7}}), status::protocol_error);
+    EXPECT_EQ(ask({0, health_checked{health_state::serving}}), status::protocol_error);
 }
 
 TEST_F(control_hostile_server_test, a_goodbye_ends_the_watch_with_its_reason) {

@@ -47,7 +47,11 @@ std::vector<control_message> samples() {
             {47, find_target{std::string(64, '~')}},
             {48, target_found{0xfedcba98}},
             {0, cancel_calls{77, {{0, 1}, {max_slots - 1, ~std::uint32_t{0}}}}},
-            {0, going_away{}}};
+            {0, going_away{}},
+            {49, list_targets{"m"}},
+            {50, targets_listed{{{"a", "b", std::string(64, '~')}, true}}},
+            {51, check_health{"m"}},
+            {52, health_checked{health_state::not_serving}}};
 }
 
 TEST(control_message_test, messages_are_read_as_they_were_written) {
@@ -100,6 +104,10 @@ TEST(control_message_test, another_version_is_a_version_mismatch) {
     EXPECT_EQ(answer_of_malformed(encode_control({9, offers{}})), 9U);
     EXPECT_EQ(question_of_malformed(encode_control({9, find_target{"a b"}})), 9U);
     EXPECT_EQ(answer_of_malformed(encode_control({9, target_found{}})), 9U);
+    EXPECT_EQ(question_of_malformed(encode_control({9, list_targets{"a b"}})), 9U);
+    EXPECT_EQ(answer_of_malformed(encode_control({9, targets_listed{}})), 9U);
+    EXPECT_EQ(question_of_malformed(encode_control({9, check_health{"a b"}})), 9U);
+    EXPECT_EQ(answer_of_malformed(encode_control({9, health_checked{}})), 9U);
 }
 
 using bytes = std::vector<std::byte>;
@@ -145,7 +153,7 @@ std::vector<field> fields() {
     const values no_failures{0, status_count, 0xffff};
     return {
         {"magic", beat, 0, 4, {0x4c454341}, {0, 0x4c454342}},
-        {"kind", beat, 6, 2, {6}, {0, 12, 0xffff}},
+        {"kind", beat, 6, 2, {6}, {0, 16, 0xffff}},
         {"slots wanted", sample_hello(), 18, 4, {1, slots}, {0, slots + 1, 0xffff'ffff}},
         {"request bytes wanted", sample_hello(), 22, 8, {0, most}, {most + 1, ~std::uint64_t{0}}},
         {"response bytes wanted", sample_hello(), 30, 8, {0, most}, {most + 1, ~std::uint64_t{0}}},
@@ -174,6 +182,14 @@ std::vector<field> fields() {
         {"length of a name", {47, find_target{"n"}}, 16, 1, {1, 64}, {65, 255}, letter},
         {"letter of a name", {47, find_target{"n"}}, 17, 1, {'!', '~'}, {0, '\n', ' ', 0x7f, 0x80, 0xff}},
         {"number of a target", {48, target_found{9}}, 16, 4, {1, 0xffff'ffff}, {0}},
+        {"length of a last name", {49, list_targets{"n"}}, 16, 1, {1, 64}, {65, 255}, letter},
+        {"letter of a last name", {49, list_targets{"n"}}, 17, 1, {'!', '~'}, {0, '\n', ' ', 0x7f, 0x80, 0xff}},
+        {"number of names", {50, targets_listed{{{"n"}, true}}}, 16, 2, {1}, {0, 2, 0xffff}, name_of_one},
+        {"length of a listed name", {50, targets_listed{{{"n"}, true}}}, 18, 1, {1, 64}, {0, 65, 255}, letter},
+        {"order of names", {50, targets_listed{{{"m", "n"}, false}}}, 21, 1, {'n', '~'}, {'m', 'l', ' '}},
+        {"more names", {50, targets_listed{{{"n"}, true}}}, 20, 1, {0, 1}, {2, 255}},
+        {"length of a checked name", {51, check_health{"n"}}, 16, 1, {1, 64}, {65, 255}, letter},
+        {"health", {52, health_checked{}}, 16, 1, {0, 2}, {3, 255}},
         {"number of calls", cancel, 24, 2, {1, max_cancels}, {0, max_cancels + 1, 1000}, call},
         {"slot of a call", cancel, 26, 4, {0, slots - 1}, {slots, 0xffff'ffff}},
         {"generation of a call", cancel, 30, 4, {1, 0xffff'ffff}, {0}},
@@ -193,6 +209,11 @@ TEST(control_message_test, each_field_has_its_limits) {
     }
     EXPECT_EQ(decode_control(encode_control({1, find_target{""}})).code(), status::protocol_error);
     EXPECT_EQ(decode_control(encode_control({0, cancel_calls{5, {}}})).code(), status::protocol_error);
+    EXPECT_TRUE(decode_control(encode_control({1, list_targets{""}}))) << "the first names";
+    EXPECT_TRUE(decode_control(encode_control({1, targets_listed{}}))) << "there are none";
+    EXPECT_TRUE(decode_control(encode_control({1, check_health{""}}))) << "of the server";
+    EXPECT_FALSE(decode_control(encode_control({1, targets_listed{{{}, true}}})))
+        << "a client would ask again for ever";
     bytes fewer = with(fields()[fields().size() - 3], 2);
     fewer[24] = std::byte{1};
     EXPECT_EQ(decode_control(fewer).code(), status::protocol_error) << "one call, and the bytes of two";

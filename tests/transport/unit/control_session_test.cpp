@@ -93,6 +93,21 @@ TEST_F(control_test, the_host_s_answers_come_back_word_for_word) {
     const auto unknown = find("other");
     ASSERT_EQ(unknown.code(), status::not_found);
     EXPECT_EQ(unknown.error().message, "no such target");
+    const auto list = [&](std::string_view after) {
+        return context->control().list_targets(own_loopback(), server->port(), keys(insecure()), after,
+                                               deadline_after(patience));
+    };
+    EXPECT_EQ(list("").value().names, std::vector<std::string>{"model"});
+    EXPECT_TRUE(list("").value().more);
+    EXPECT_EQ(list("model").value().names, std::vector<std::string>{"other"});
+    const auto health = [&](std::string_view name) {
+        return context->control()
+            .check_health(own_loopback(), server->port(), keys(insecure()), name, deadline_after(patience))
+            .value();
+    };
+    EXPECT_EQ(health(""), health_state::not_serving);
+    EXPECT_EQ(health("model"), health_state::serving);
+    EXPECT_EQ(health("other"), health_state::unknown);
 }
 
 TEST_F(control_test, a_draining_server_notifies_open_and_later_sessions) {

@@ -35,11 +35,10 @@ struct slot {
     [[nodiscard]] std::uint16_t extension_bytes() { return read_header(header()).extension_bytes; }
     /// As the other end reads it.
     status read(std::vector<tensor>& out, bool on_host = true, std::uint32_t of = generation) {
-        std::size_t count = 0;
         out.resize(max_tensors);
-        const status done = read_description(header(), of, payload(), on_host, out, count);
-        out.resize(done == status::ok ? count : 0);
-        return done;
+        const auto done = read_description(header(), of, payload(), on_host, out);
+        out.resize(done ? done->size() : 0);
+        return done.code();
     }
     static constexpr std::uint32_t generation = 5;
     alignas(64) std::byte memory[extension_room + header_bytes + payload_bytes] = {};

@@ -181,7 +181,7 @@ class metrics_sequence {
         const std::uint64_t target = own ? asked : other_targets;
         const std::vector<std::byte> response(below(100));
         const std::size_t request = below(100);
-        completion c;
+        call_outcome c;
         c.status = below(3) == 0 ? static_cast<status>(1 + below(status_count - 1)) : status::ok;
         c.more = c.status == status::ok && below(4) == 0;
         c.timeline.total = nanoseconds{below(1'000'000)};
@@ -216,19 +216,28 @@ TEST(client_metrics, counters_of_all_channels_are_summed_by_scheme_and_target_an
 }
 
 TEST(server_metrics, each_scheme_and_target_has_its_series) {
-    server_metrics counted({target_of("a").number, target_of("b").number});
-    server_series* const tcp = counted.of_scheme("tcp");
-    server_series* const shm = counted.of_scheme("shm");
+    server_metrics counted;
+    EXPECT_EQ(counted.place_of(target_of("a").number), 0U);
+    scheme_series* const tcp = counted.of_scheme("tcp");
+    const std::size_t b = counted.place_of(target_of("b").number);
+    EXPECT_EQ(counted.place_of(target_of("b").number), b) << "also when it is served again";
+    scheme_series* const shm = counted.of_scheme("shm");
     EXPECT_EQ(counted.of_scheme("tcp"), tcp);
     EXPECT_NE(shm, tcp);
-    tcp[0].of(counted_stage::server).add(1us);
-    tcp[0].of(counted_stage::queue).add(1us);
-    tcp[2].of(counted_stage::server).add(1us);
-    tcp[2].of(counted_stage::queue).add(1us);
-    tcp[counted.unknown()].failures[static_cast<std::size_t>(status::not_found)].add();
+    for (server_series* each : {&tcp->untargeted, &tcp->of_target(b), &shm->of_target(b)}) {
+        each->of(counted_stage::server).add(1us);
+        each->of(counted_stage::queue).add(1us);
+    }
+    tcp->unknown.failures[static_cast<std::size_t>(status::not_found)].add();
+    for (std::uint32_t i = 1; i < max_targets - 1; ++i) EXPECT_EQ(counted.place_of(i), i + 1);
+    const std::size_t beyond = counted.place_of(~std::uint32_t{0});
+    EXPECT_EQ(beyond, max_targets);
+    tcp->of_target(beyond).failures[static_cast<std::size_t>(status::timed_out)].add();
     metrics_sums sums;
     counted.add_to(sums);
-    EXPECT_EQ(sums.calls.size(), 3U);
+    EXPECT_EQ(sums.calls.size(), 5U);
+    EXPECT_EQ((sums.calls[{true, "shm", target_of("b").number}].ended[0]), 1U);
+    EXPECT_EQ((sums.calls[{true, "tcp", other_targets}].all_ended()), 1U);
     EXPECT_EQ((sums.calls[{true, "tcp", no_target}].ended[0]), 1U);
     EXPECT_EQ((sums.calls[{true, "tcp", target_of("b").number}].ended[0]), 1U);
     EXPECT_EQ((sums.calls[{true, "tcp", unknown_target}].all_ended()), 1U);
@@ -274,7 +283,7 @@ TEST(metrics_snapshot, buckets_rise_and_units_are_in_the_names) {
     const counter none;
     client_metrics counted(registry, "tcp", submitted, none);
     for (int i = 0; i < 62; ++i) {
-        completion one;
+        call_outcome one;
         one.timeline.total = nanoseconds{std::int64_t{1} << i};
         counted.count(one, {1});
     }

@@ -2,7 +2,11 @@
 #include "core/slot_memory.hpp"
 #include "core/uri.hpp"
 
+#include <chrono>
+#include <cstddef>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -125,8 +129,12 @@ TEST(options, contradicting_options_are_refused) {
 
 TEST(options, an_error_for_a_malformed_value_says_what_is_expected) {
     const auto said = [](const char* query) { return client(query).error().message; };
-    EXPECT_EQ(said("call_timeout=5"),
-              "'5' is not a valid value for call_timeout: expected a duration such as 20us, 500ms or 2s");
+    EXPECT_EQ(
+        said("call_timeout=5"),
+        "'5' is not a valid value for call_timeout: expected a duration such as 20us, 500ms or 2s; did you mean 5s?");
+    EXPECT_EQ(said("request_bytes=64 KB"),
+              "'64 KB' is not a valid value for request_bytes: expected a whole number of bytes such as 4096, 64KiB or "
+              "1.5GiB; did you mean 64KiB?");
     EXPECT_EQ(said("reconnect=maybe"), "'maybe' is not a valid value for reconnect: expected true or false");
     EXPECT_EQ(said("slots=many"), "'many' is not a valid value for slots: expected a whole number");
     for (const char* port : {"65536", "abc", "", "+1", " 80", "80x"})
@@ -163,11 +171,13 @@ const std::vector<limits_of>& limits_of_channels() {
     static const std::vector<limits_of> all{
         {"slots", {"1", "65536"}, {"0", "65537", "", "-1", "4294967296", "4294967297", "1.5", "8K", " 8"}},
         {"request_bytes",
-         {"0", "1G", "1024M", "1073741824"},
-         {"1073741825", "1025M", "1k", "99999999999999999999", "17179869184G"}},
+         {"0", "1G", "1GiB", "0.5MiB", "1024M", "1073741824"},
+         {"1073741825", "1025M", "1k", "99999999999999999999", "17179869184G", "64KB", "1.2GiB"}},
         {"response_bytes", {"1G"}, {"1073741825", "2G"}},
         {"connect_timeout", {"1ns"}, {"0s"}},
-        {"call_timeout", {"1ns", "500ms"}, {"0ms", "5", "5m", "ms", "9223372036854775808ns", "9999999999999s"}},
+        {"call_timeout",
+         {"1ns", "500ms", "5m", "1.5s"},
+         {"0ms", "5", "5d", "ms", "9223372036854775808ns", "9999999999999s"}},
         {"close_timeout", {"1ns"}, {"0s"}},
         {"backoff_min", {"1ns"}, {"0s"}},
         {"connect_retry", {"0s"}, {"-1s"}},
@@ -188,6 +198,7 @@ const std::vector<limits_of>& limits_of_servers() {
         {"max_exchanges", {"1"}, {"0"}},
         {"max_connections", {"1"}, {"0"}},
         {"max_handshakes", {"4"}, {"3", "0"}},
+        {"max_memory_bytes", {"64GiB", "1.5T"}, {"16777216T", "-1"}},
         {"drain_timeout", {"0s"}, {"-1s"}},
         {"streams", {"1", "128"}, {"0", "129"}},
         {"priority_streams", {"1", "128"}, {"0", "129"}},
@@ -236,6 +247,91 @@ TEST(options, each_value_has_its_limits) {
     EXPECT_EQ(server_with([](server_options&) {}), status::ok);
     EXPECT_EQ(server_with([](server_options& o) { o.spin = -1ns; }), status::invalid_argument);
     EXPECT_EQ(server_with([](server_options& o) { o.drain_timeout = -1ns; }), status::invalid_argument);
+}
+
+TEST(quantities, sizes_have_units_of_1024_and_may_have_decimals) {
+    const std::pair<const char*, std::size_t> all[] = {
+        {"0", 0},
+        {"4096", 4096},
+        {"64K", 65'536},
+        {"64KiB", 65'536},
+        {"1M", 1U << 20},
+        {"1.5MiB", 3U << 19},
+        {"1.50G", std::size_t{3} << 29},
+        {"64GiB", std::size_t{64} << 30},
+        {"2T", std::size_t{2} << 40},
+        {"0.0009765625KiB", 1},
+        {"17179869183G", std::size_t{17'179'869'183} << 30},
+        {"18446744073709551615", std::numeric_limits<std::size_t>::max()},
+    };
+    for (const auto& [text, size] : all) EXPECT_EQ(parse_size(text).value(), size) << text;
+    for (const char* text : {"",
+                             "K",
+                             "-1",
+                             "+1",
+                             " 1",
+                             "1 ",
+                             "1k",
+                             "1KB",
+                             "4Ki",
+                             "4iB",
+                             "4kiB",
+                             "0x10",
+                             "1.5",
+                             "1.",
+                             ".5K",
+                             "1.2GiB",
+                             "1e3K",
+                             "1.-5K",
+                             "4KiBs",
+                             "1,5K",
+                             "17179869184G",
+                             "18446744073709551616",
+                             "1.0000000000000000000K"})
+        EXPECT_EQ(parse_size(text).code(), status::invalid_argument) << "'" << text << "'";
+}
+
+TEST(quantities, durations_have_units_and_may_have_decimals) {
+    const std::pair<const char*, std::chrono::nanoseconds> all[] = {
+        {"0s", 0ns},
+        {"1ns", 1ns},
+        {"20us", 20us},
+        {"500ms", 500ms},
+        {"1.5s", 1500ms},
+        {"5m", 5min},
+        {"0.25h", 15min},
+        {"1.000000001s", 1'000'000'001ns},
+        {"9223372036854775807ns", std::chrono::nanoseconds::max()},
+    };
+    for (const auto& [text, time] : all) EXPECT_EQ(parse_duration(text).value(), time) << text;
+    for (const char* text : {"", "s", "0", "10", "-1s", "+1s", " 1s", "1s ", "1d", "1e3s", "nans", "infs", "0.5ns",
+                             "9223372036854775808ns", "9223372036.9s", "2562048h"})
+        EXPECT_EQ(parse_duration(text).code(), status::invalid_argument) << "'" << text << "'";
+}
+
+/// What would be right, if it is clear what was meant.
+TEST(quantities, a_refusal_says_what_was_probably_meant) {
+    const auto proposed = [](const std::string& said) {
+        const std::size_t at = said.find("did you mean ");
+        return at == std::string::npos ? "" : said.substr(at + 13);
+    };
+    for (const auto& [text, meant] : {std::pair{"64kb", "64KiB?"},
+                                      {"1.5 GB", "1.5GiB?"},
+                                      {"2tib", "2TiB?"},
+                                      {"4096B", "4096?"},
+                                      {"many", ""},
+                                      {"-1", ""},
+                                      {"1.3KB", ""}})
+        EXPECT_EQ(proposed(parse_size(text).error().message), meant) << text;
+    for (const auto& [text, meant] : {std::pair{"5", "5s?"},
+                                      {"10 ms", "10ms?"},
+                                      {"2sec", "2s?"},
+                                      {"3min", "3m?"},
+                                      {"7\xc2\xb5s", "7us?"},
+                                      {"1d", ""},
+                                      {"soon", ""}})
+        EXPECT_EQ(proposed(parse_duration(text).error().message), meant) << text;
+    EXPECT_LT(parse_size(std::string(10'000, '9')).error().message.size(), 200U);
 }
 
 TEST(options, default_limits_of_a_server_fit_default_channels) {

@@ -182,13 +182,13 @@ class parts_sequence {
     [[nodiscard]] std::size_t below(std::size_t bound) { return random_() % bound; }
 
     void submit() {
-        call_view call;
-        if (here_.client->begin(call) != status::ok) return;
+        const auto call = here_.client->begin();
+        if (!call) return;
         const auto parts = static_cast<std::uint32_t>(1 + below(3));
-        if (here_.client->submit(call.id, 4, {.trace_id = calls_.size(), .parts = parts}) == status::ok)
-            calls_.emplace_back().id = call.id;
+        if (here_.client->submit(call->id, 4, {.trace_id = calls_.size(), .parts = parts}) == status::ok)
+            calls_.emplace_back().id = call->id;
         else
-            EXPECT_EQ(here_.client->release(call.id), status::ok);
+            EXPECT_EQ(here_.client->release(call->id), status::ok);
     }
     void cancel(asked_in_parts& call) {
         EXPECT_EQ(here_.client->cancel(call.id), call.ended ? status::invalid_state : status::ok);
@@ -276,7 +276,7 @@ class parts_sequence {
         for (const slot_header& each : there_.sent()) answers_.push_back(each);
         std::array<completion, shape.slots> got;
         for (std::size_t count = here_.client->poll(got); count > 0; count = here_.client->poll(got))
-            for (const completion& each : std::span{got}.first(count)) on_completion(each);
+            for (completion& each : std::span{got}.first(count)) on_completion(each);
         for (const asked_in_parts& call : calls_) {
             const bool more = call.came.contains(call.read);
             EXPECT_TRUE(call.ended || !more) << "a part is kept back";
@@ -284,11 +284,11 @@ class parts_sequence {
             EXPECT_EQ(call.ended, lost_ || call.cancelled || all);
         }
     }
-    void on_completion(const completion& each) {
+    void on_completion(completion& each) {
         asked_in_parts& call = calls_.at(each.trace_id);
         EXPECT_EQ(each.call, call.id);
         EXPECT_FALSE(call.ended);
-        unread_.push_back(each.id);
+        unread_.push_back(each.detach());
         if (each.more) {
             std::uint64_t number = 0;
             std::memcpy(&number, each.response.data(), sizeof number);

@@ -27,9 +27,9 @@ struct in_ranges : ::testing::Test, scripted_client {
     in_ranges() : scripted_client(2, 4096) {}
 
     [[nodiscard]] call_id begin() const {
-        call_view call;
-        EXPECT_EQ(client->begin(call), status::ok);
-        return call.id;
+        const auto call = client->begin();
+        EXPECT_EQ(call.code(), status::ok);
+        return call->id;
     }
     [[nodiscard]] status submit_mixed() const {
         const std::array ranges{on_gpu.part(0, bytes_each).value(), on_host.part(0, bytes_each).value()};
@@ -55,7 +55,7 @@ struct in_ranges : ::testing::Test, scripted_client {
         std::array<completion, 1> done;
         if (client->poll(done) != 1) return status::again;
         const status how = done[0].status;
-        EXPECT_EQ(client->release(done[0].id), status::ok);
+        done[0].release();
         return how;
     }
 
@@ -131,9 +131,7 @@ TEST_F(in_ranges, a_response_fills_its_ranges_in_their_order_and_nothing_else) {
         EXPECT_EQ(done[0].response.size(), length);
         ASSERT_TRUE(std::ranges::equal(memory, expected)) << "round " << round;
         std::array<tensor, 1> tensors;
-        std::size_t count = 0;
-        EXPECT_EQ(client->tensors(done[0], tensors, count), status::unsupported);
-        EXPECT_EQ(client->release(call), status::ok);
+        EXPECT_EQ(done[0].tensors(tensors).code(), status::unsupported);
     }
     EXPECT_GT(by_link, 100);
 }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Peers of different protocol versions, and targets.
+// Peers of different protocol versions, and the numbers of targets.
 #include "core/client/connect.hpp"
 #include "core/context_state.hpp"
 #include "core/control/control_client.hpp"
 #include "core/control/session.hpp"
 #include "core/internals.hpp"
-#include "core/server/target_table.hpp"
 
 #include <accel_transport/accel_transport.hpp>
 
@@ -60,23 +59,6 @@ TEST(target_names, numbers_are_hashes_that_never_change) {
     EXPECT_TRUE(is_target_name("!~"));
     EXPECT_FALSE(is_target_name("a b"));
     EXPECT_FALSE(is_target_name(std::string(max_target_bytes + 1, 'a')));
-}
-
-TEST(target_names, a_table_finds_only_its_own_names) {
-    std::vector<service_table::entry> named;
-    int called = -1;
-    for (int i = 0; i < 300; ++i)
-        named.push_back({"model" + std::to_string(i), [&called, i](exchange) { called = i; }});
-    const target_table table(named);
-    for (int i = 0; i < 300; ++i) {
-        const handler* const found = table.find(target_of("model" + std::to_string(i)).number);
-        ASSERT_NE(found, nullptr) << i;
-        (*found)(internals::make_exchange(nullptr));
-        EXPECT_EQ(called, i);
-    }
-    for (const std::uint32_t other : {0U, 1U, ~0U, target_of("model300").number})
-        EXPECT_EQ(table.find(other), nullptr) << other;
-    EXPECT_EQ(target_table{}.find(1), nullptr);
 }
 
 }  // namespace

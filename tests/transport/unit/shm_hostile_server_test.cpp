@@ -173,11 +173,10 @@ TEST_F(shm_hostile_server, extensions_are_copied_before_they_are_read) {
     const auto seen = server.poll();
     ASSERT_EQ(seen.size(), 1U);
     std::memset(server.writes.header(2) - bytes, 0xff, bytes);
-    std::array<tensor, 2> out;
-    std::size_t count = 0;
-    EXPECT_EQ(core::read_description(server.config.receive->header(2), generation, seen[0].payload, true, out, count),
-              status::ok);
-    EXPECT_EQ(count, 1U);
+    std::array<tensor, 2> room;
+    const auto read = core::read_description(server.config.receive->header(2), generation, seen[0].payload, true, room);
+    ASSERT_EQ(read.code(), status::ok);
+    EXPECT_EQ(read->size(), 1U);
 }
 
 TEST_F(shm_hostile_server, a_response_longer_than_its_target_ends_the_session) {

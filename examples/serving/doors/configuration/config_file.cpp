@@ -21,10 +21,9 @@ using namespace oip::file;
 
 entry duration(std::string_view name, std::chrono::milliseconds& to) {
     return {name, [&to](const json& from, const place& at) -> result<void> {
-                const auto read =
-                    from.is_string() ? report::parse_duration(from.get_ref<const std::string&>()) : std::nullopt;
+                const auto read = report::parse_duration(from.is_string() ? from.get<std::string>() : "");
                 if (!read) return wrong(at, "write a duration in quotes: \"500ms\" or \"10s\"");
-                to = std::chrono::duration_cast<std::chrono::milliseconds>(*read);
+                to = std::chrono::duration_cast<std::chrono::milliseconds>(read.value());
                 return {};
             }};
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "serving/doors/oip/strings.hpp"
 
+#include <accel_transport/tensor_view.hpp>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -19,9 +21,7 @@ std::uint32_t length_at(std::span<const std::byte> bytes) noexcept {
 }  // namespace
 
 tensor serialized_strings(std::uint64_t bytes) noexcept {
-    tensor out{.type = {type_code::unsigned_integer, 8, 1}, .rank = 1};
-    out.shape[0] = static_cast<std::uint32_t>(bytes);
-    return out;
+    return tensor_of<std::uint8_t>({static_cast<std::uint32_t>(bytes)});
 }
 
 std::optional<std::uint64_t> count_strings(std::span<const std::byte> bytes) noexcept {

@@ -20,6 +20,7 @@ door_channel::door_channel(boost::asio::io_context& loop, gateway::line& on, bac
       all_(all),
       events_(loop, dup(on.path.event_fd())),
       calls_(on.path.slots()),
+      answers_(on.path.slots()),
       holds_part_(on.path.slots()),
       has_body_(on.path.slots()) {
     on.user = this;
@@ -45,12 +46,16 @@ void door_channel::end_body(call_id id) {
 }
 
 bool door_channel::has_free(std::uint32_t slots) {
-    std::array<call_view, max_parts> begun;
-    const auto wanted = std::span{begun}.first(std::min(slots, max_parts));
+    std::array<call_id, max_parts> begun;
+    const std::size_t wanted = std::min(slots, max_parts);
     std::size_t count = 0;
-    while (count < wanted.size() && line_.path.begin(wanted[count]) == status::ok) ++count;
-    for (const call_view& each : wanted.first(count)) static_cast<void>(line_.path.release(each.id));
-    return count == wanted.size();
+    for (; count < wanted; ++count) {
+        const auto call = line_.path.begin();
+        if (!call) break;
+        begun[count] = call->id;
+    }
+    for (const call_id each : std::span{begun}.first(count)) static_cast<void>(line_.path.release(each));
+    return count == wanted;
 }
 
 void door_channel::undo(call_id id) {
@@ -84,7 +89,10 @@ status door_channel::expect(status sent, call_id id, open_call one) {
 }
 
 void door_channel::release(call_id id) {
-    static_cast<void>(line_.path.release(id));
+    if (completion& answer = answers_[id.slot]; answer.id == id)
+        answer.release();
+    else
+        static_cast<void>(line_.path.release(id));
     end_body(id);
     if (holds_part_[id.slot])
         holds_part_[id.slot] = false;
@@ -94,9 +102,8 @@ void door_channel::release(call_id id) {
 }
 
 std::span<const tensor> door_channel::tensors(const completion& answer) {
-    std::size_t count = 0;
-    if (line_.path.tensors(answer, described_, count) != status::ok) return {};
-    return std::span{described_}.first(count);
+    const auto described = answer.tensors(described_);
+    return described ? *described : std::span<tensor>{};
 }
 
 /// The last answer of a call takes it away.
@@ -111,10 +118,13 @@ std::shared_ptr<caller> door_channel::owner_of(const completion& answer) {
 }
 
 std::size_t door_channel::take_answers() {
-    std::array<completion, 16> answers;
-    const std::size_t count = line_.path.poll(answers);
-    for (const completion& each : std::span{answers}.first(count))
-        if (const auto who = owner_of(each); who != nullptr) who->on_answer(*this, each);
+    std::array<completion, 16> arrived;
+    const std::size_t count = line_.path.poll(arrived);
+    for (completion& each : std::span{arrived}.first(count)) {
+        completion& answer = answers_[each.id.slot];
+        answer = std::move(each);
+        if (const auto who = owner_of(answer); who != nullptr) who->on_answer(*this, answer);
+    }
     return count;
 }
 

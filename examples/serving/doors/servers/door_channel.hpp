@@ -104,13 +104,14 @@ class door_channel {
     gateway::line& line_;
     backends& all_;
     boost::asio::posix::stream_descriptor events_;
-    std::vector<open_call> calls_;  ///< by slot
-    std::vector<bool> holds_part_;  ///< by slot: of another slot's call
-    std::vector<bool> has_body_;    ///< by slot: a client still sends its body
-    std::uint32_t in_parts_ = 0;    ///< slots of open calls whose answers come in parts
-    std::uint32_t bodies_ = 0;      ///< of `has_body_`
-    bool driven_soon_ = false;      ///< `drive` is posted
-    bool sleeping_ = false;         ///< on the channel's descriptor
+    std::vector<open_call> calls_;     ///< by slot
+    std::vector<completion> answers_;  ///< by slot: until their caller releases them
+    std::vector<bool> holds_part_;     ///< by slot: of another slot's call
+    std::vector<bool> has_body_;       ///< by slot: a client still sends its body
+    std::uint32_t in_parts_ = 0;       ///< slots of open calls whose answers come in parts
+    std::uint32_t bodies_ = 0;         ///< of `has_body_`
+    bool driven_soon_ = false;         ///< `drive` is posted
+    bool sleeping_ = false;            ///< on the channel's descriptor
     std::array<tensor, max_tensors> described_{};
 };
 

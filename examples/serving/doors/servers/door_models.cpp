@@ -5,6 +5,8 @@
 #include "serving/doors/oip/refusal.hpp"
 #include "serving/models/table.hpp"
 
+#include <accel_transport/tensor_view.hpp>
+
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -23,11 +25,7 @@ std::vector<named_tensor> with_names(const std::vector<tensor>& list, const std:
 }
 
 tensor image_tensor(const image_size& image) {
-    tensor out{.type = {type_code::unsigned_integer, 8, 1}, .rank = 3};
-    out.shape[0] = image.height;
-    out.shape[1] = image.width;
-    out.shape[2] = 3;
-    return out;
+    return tensor_of<std::uint8_t>({image.height, image.width, 3});
 }
 
 model_description from_table(const model_shapes& shapes) {

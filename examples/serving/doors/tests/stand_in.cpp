@@ -76,16 +76,15 @@ void echo(accel::exchange to) {
 /// Its outputs are its inputs, of the same shapes.
 void reflect(accel::exchange& to, std::byte change) {
     std::array<accel::tensor, accel::max_tensors> room;
-    std::size_t count = 0;
-    const accel::status said = to.tensors(room, count);
+    const auto tensors = to.tensors(room);
     const auto asked = to.request();
-    if (said != accel::status::ok || asked.size() > to.response().size()) {
+    if (!tensors || asked.size() > to.response().size()) {
         static_cast<void>(to.fail(accel::status::invalid_argument, 0, "a request says what its tensors are"));
         return;
     }
     std::memcpy(to.response().data(), asked.data(), asked.size());
     if (!asked.empty()) to.response().front() ^= change;
-    static_cast<void>(to.describe(asked.size(), std::span{room}.first(count)));
+    static_cast<void>(to.describe(asked.size(), *tensors));
     static_cast<void>(to.reply(asked.size()));
 }
 
@@ -171,21 +170,20 @@ void answer_without_elements(accel::exchange& to) {
 
 /// Each byte of the trace's parent as a number; zeros: there is none.
 void answer_with_trace(accel::exchange& to) {
-    accel::trace_context trace;
-    if (to.trace(trace) != accel::status::ok) trace = {};
-    float values[numbers];
-    std::ranges::copy(trace.parent_id, std::begin(values));
+    const auto trace = to.trace();
+    float values[numbers]{};
+    if (trace) std::ranges::copy(trace->parent_id, std::begin(values));
     std::memcpy(to.response().data(), values, sizeof values);
     static_cast<void>(to.reply(sizeof values));
 }
 
 /// How long its baggage is, and then its first bytes.
 void answer_with_baggage(accel::exchange& to) {
-    std::array<char, accel::max_baggage_bytes> text{};
-    std::size_t length = 0;
-    if (to.baggage(text, length) != accel::status::ok) length = 0;
-    float values[numbers]{static_cast<float>(length)};
-    for (std::size_t i = 0; i < std::min(length, numbers - 1); ++i) values[i + 1] = static_cast<float>(text[i]);
+    std::array<char, accel::max_baggage_bytes> room{};
+    const auto baggage = to.baggage(room);
+    const std::string_view text = baggage ? *baggage : std::string_view{};
+    float values[numbers]{static_cast<float>(text.size())};
+    for (std::size_t i = 0; i < std::min(text.size(), numbers - 1); ++i) values[i + 1] = static_cast<float>(text[i]);
     std::memcpy(to.response().data(), values, sizeof values);
     static_cast<void>(to.reply(sizeof values));
 }
@@ -243,8 +241,7 @@ void answer_in_words(accel::exchange to) {
     while (std::getline(text, word, ' ')) {
         const std::string shown = word.substr(0, word.find('\0'));
         if (shown.empty()) break;
-        accel::tensor one{.type = {accel::type_code::unsigned_integer, 8, 1}, .rank = 1};
-        one.shape[0] = static_cast<std::uint32_t>(shown.size());
+        accel::tensor one = accel::tensor_of<std::uint8_t>({static_cast<std::uint32_t>(shown.size())});
         std::vector<std::byte> part(accel::place_tensors(std::span{&one, 1}));
         static_cast<void>(accel::describe(part, std::span{&one, 1}));
         std::memcpy(part.data() + one.offset, shown.data(), shown.size());

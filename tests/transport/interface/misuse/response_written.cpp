@@ -2,10 +2,10 @@
 // refused: read-only|const
 #include <accel_transport/channel.hpp>
 
-void change(accel::response& response, accel::call_view& call) {
+void change(accel::completion& done, accel::call_view& call) {
 #ifdef MISUSE
-    response.bytes()[0] = std::byte{1};
+    done.response[0] = std::byte{1};
 #else
-    call.request[0] = response.bytes()[0];
+    call.request[0] = done.response[0];
 #endif
 }

@@ -2,10 +2,10 @@
 // refused: cannot (convert|initialize)
 #include <accel_transport/channel.hpp>
 
-bool begun(accel::channel& channel, accel::call_view& call) {
+bool released(accel::channel& channel, accel::call_id call) {
 #ifdef MISUSE
-    return channel.begin(call);
+    return channel.release(call);
 #else
-    return channel.begin(call) == accel::status::ok;
+    return channel.release(call) == accel::status::ok;
 #endif
 }

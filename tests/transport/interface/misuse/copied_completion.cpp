@@ -4,7 +4,7 @@
 
 #include <utility>
 
-accel::response second_owner(accel::response& first) {
+accel::completion second_owner(accel::completion& first) {
 #ifdef MISUSE
     return first;
 #else
