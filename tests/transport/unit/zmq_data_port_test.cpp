@@ -12,13 +12,14 @@
 namespace accel::zmq::testing {
 namespace {
 
-/// Binds a port; 0 is any. Returns it; 0: it is taken.
+/// Binds a port of this process's own loopback address, where no other process's connections have ports; 0 is
+/// any. Returns it; 0: it is taken.
 std::uint16_t bind_port(std::uint16_t port) {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ::inet_pton(AF_INET, tests::own_loopback().c_str(), &address.sin_addr);
     socklen_t size = sizeof address;
     auto* any = reinterpret_cast<sockaddr*>(&address);
     const bool bound = ::bind(fd, any, size) == 0 && ::getsockname(fd, any, &size) == 0;
@@ -35,8 +36,9 @@ TEST(zmq_data_port, each_worker_has_a_data_port_after_the_port_of_the_uri) {
     for (int attempt = 0; attempt < 20; ++attempt) {
         const std::uint16_t port = bind_port(0);
         if (port == 0 || port > 65'000) continue;
+        const std::string uri = "zmq://" + tests::own_loopback() + ":" + std::to_string(port);
         auto made = server::listen(
-            *context, {"zmq://127.0.0.1:" + std::to_string(port)}, [](exchange request) { request.reply(0); }, options);
+            *context, {uri}, [](exchange request) { request.reply(0); }, options);
         if (!made) continue;  // somebody else has one of the ports
         EXPECT_EQ(bind_port(static_cast<std::uint16_t>(port + 1)), 0);
         EXPECT_EQ(bind_port(static_cast<std::uint16_t>(port + 2)), 0);
