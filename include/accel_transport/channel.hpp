@@ -24,6 +24,10 @@ namespace accel {
 
 namespace core {
 class channel_core;
+/// Ends a channel. What completions still show of it goes with the last of them.
+struct channel_end {
+    ACCEL_API void operator()(channel_core* ended) const noexcept;
+};
 }  // namespace core
 
 /// A begun call: its id, and room for its request, to be written in place. Borrows a slot of the channel until
@@ -80,8 +84,9 @@ struct submit_options {
 /// The options of most calls. A shared object costs less than a new one for each call.
 inline constexpr submit_options usual_options{};
 
-/// A response that is read part by part, from `channel::call_parts`. Move-only; must not outlive the channel.
-/// Destroying it before the end of the call cancels the call, and waits for memory lent as `response_into`.
+/// A response that is read part by part, from `channel::call_parts`. Move-only. Belongs to the thread of its channel,
+/// whose end ends the call with `closed`. Destroying it before the end of the call cancels the call, and waits for
+/// memory lent as `response_into`.
 class ACCEL_API response_parts {
   public:
     response_parts(response_parts&& other) noexcept;
@@ -241,8 +246,9 @@ class ACCEL_API channel {
     void close() noexcept;
 
   private:
-    explicit channel(std::unique_ptr<core::channel_core> core) noexcept;
-    std::unique_ptr<core::channel_core> core_;
+    using owned_core = std::unique_ptr<core::channel_core, core::channel_end>;
+    explicit channel(owned_core core) noexcept;
+    owned_core core_;
 };
 
 }  // namespace accel

@@ -55,8 +55,8 @@ struct call_outcome {
 /// The result of a call, from `channel::poll` or `channel::call`. Every accepted call has exactly one completion
 /// without `more`, its last. With `submit_options::parts`, completions with parts of the response come before it, in
 /// order. Owner of the call's slot; move-only. The slot is released when the completion is destroyed or overwritten,
-/// also by `poll`. Must not outlive its channel, not even while an object with both is assigned. The channel may be
-/// moved meanwhile, or closed: the response stays valid. Belongs to the thread of its channel.
+/// also by `poll`. The channel may meanwhile be moved, closed or destroyed: the response stays valid, and with it the
+/// channel's memory. Belongs to the thread of its channel.
 class completion : public call_outcome {
   public:
     /// Owns no slot.

@@ -16,13 +16,13 @@
 namespace accel {
 namespace {
 
-core::channel_core& channel_of(const std::unique_ptr<core::channel_core>& core) noexcept {
+core::channel_core& channel_of(const core::channel_owner& core) noexcept {
     return core::behind(core, "channel");
 }
 
 }  // namespace
 
-channel::channel(std::unique_ptr<core::channel_core> core) noexcept : core_(std::move(core)) {}
+channel::channel(owned_core core) noexcept : core_(std::move(core)) {}
 channel::channel(channel&&) noexcept = default;
 channel& channel::operator=(channel&& other) noexcept {
     core::leave_to_parent(core_);
@@ -173,6 +173,7 @@ result<response_parts> channel::call_parts(std::span<const std::byte> request, c
     }
     const auto call = send_copy(*this, *core_, request, options);
     if (!call) return call.error();
+    core_->hold();
     return response_parts{core_.get(), *call};
 }
 
@@ -190,7 +191,10 @@ response_parts::~response_parts() {
     reset();
 }
 void response_parts::reset() noexcept {
-    if (auto* owner = std::exchange(owner_, nullptr); owner != nullptr) owner->end_parts(call_);
+    core::channel_core* const owner = std::exchange(owner_, nullptr);
+    if (owner == nullptr) return;
+    owner->end_parts(call_);
+    owner->let_go();
 }
 
 result<completion> response_parts::next(std::chrono::nanoseconds timeout) {

@@ -10,10 +10,9 @@
 /// A channel's control path.
 namespace accel::core {
 
-result<std::unique_ptr<channel_core>> channel_core::connect(std::shared_ptr<context_state> context,
-                                                            std::string_view uri, const channel_options& options) {
-    using made = std::unique_ptr<channel_core>;
-    return connect_to_any<made>(uri, options, [&](const connect_attempts& now) -> result<made> {
+result<channel_owner> channel_core::connect(std::shared_ptr<context_state> context, std::string_view uri,
+                                            const channel_options& options) {
+    return connect_to_any<channel_owner>(uri, options, [&](const connect_attempts& now) -> result<channel_owner> {
         auto request = prepare_connection(context, now.uri(), options, now.time());
         if (!request) return request.error();
         auto connection = open_by_any_scheme(*request);
@@ -24,7 +23,7 @@ result<std::unique_ptr<channel_core>> channel_core::connect(std::shared_ptr<cont
         const client_session session = connection->session;
         try {
             now.restore(*request);
-            auto core = std::make_unique<channel_core>(std::move(*request), std::move(*connection));
+            channel_owner core{new channel_core(std::move(*request), std::move(*connection))};
             if (auto good = core->wakeups_.check(); !good) return good.error();
             return core;
         } catch (...) {

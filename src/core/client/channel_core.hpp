@@ -29,14 +29,15 @@ struct completion_room {
     std::size_t left = 0;
 };
 
+using channel_owner = std::unique_ptr<channel_core, channel_end>;
+
 /// A channel: its connection over time (`channel_lifecycle`), its calls (`channel_slots`), and the way between the two,
 /// in the order in which a call travels: submit.cpp, receive.cpp, wait.cpp; loss.cpp when the connection ends.
 /// Nothing in the data path allocates, locks or logs, but for the end of a connection.
 class channel_core {
   public:
-    [[nodiscard]] static result<std::unique_ptr<channel_core>> connect(std::shared_ptr<context_state> context,
-                                                                       std::string_view uri,
-                                                                       const channel_options& options);
+    [[nodiscard]] static result<channel_owner> connect(std::shared_ptr<context_state> context, std::string_view uri,
+                                                       const channel_options& options);
     /// Over a connection that has been made.
     channel_core(connect_request request, channel_connection made);
     ~channel_core() { close(); }
@@ -52,8 +53,13 @@ class channel_core {
     status cancel(call_id id) noexcept;
     status release(call_id id) noexcept;
     result<std::span<tensor>, status> tensors(const call_outcome& of, std::span<tensor> room) noexcept;
-    /// A completion owns its slot no more.
-    void disown() noexcept { --owned_; }
+    /// For as long as a completion or a response in parts refers to it.
+    void hold() noexcept { ++holders_; }
+    void let_go() noexcept {
+        --holders_;
+        if (ended_) [[unlikely]]
+            end_with_last();
+    }
     std::size_t wait(std::span<completion> out, nanoseconds timeout) noexcept;
     /// Waits for this call alone and takes its completion; it ends by its deadline at the latest.
     completion wait_for(call_id id) noexcept;
@@ -71,6 +77,8 @@ class channel_core {
     // Control path.
     /// For good. Waits for lent memory, within `close_timeout` and a second.
     void close() noexcept;
+    /// Closes it, and deletes it when it has no holder any more.
+    void end() noexcept;
     [[nodiscard]] result<target> resolve(std::string_view name) const;
     [[nodiscard]] result<std::vector<std::string>> targets() const;
     [[nodiscard]] result<health_state> health(std::string_view name) const;
@@ -150,7 +158,7 @@ class channel_core {
     // Receiving (receive.cpp).
     /// Room for completions, without those that the application has left there.
     completion_room room_in(std::span<completion> out) noexcept {
-        if (owned_ > 0) [[unlikely]]
+        if (holders_ > 0) [[unlikely]]
             release_left(out);
         return {out.data(), out.size()};
     }
@@ -162,7 +170,7 @@ class channel_core {
         if (next.owner_ != nullptr) [[unlikely]]  // another channel's
             next.release();
         next.owner_ = this;
-        ++owned_;
+        hold();
         return next;
     }
     /// Takes what the transport has, then what time and the control plane say. Answers go straight into `out`, as far
@@ -206,6 +214,7 @@ class channel_core {
     void settle(nanoseconds at) noexcept;
     void settle_all() noexcept;
     void close_lost(nanoseconds deadline) noexcept;
+    void end_with_last() noexcept;
     void warn_of_end(std::string_view why) const noexcept;
 
     /// The application's call fails, for this reason (static storage).
@@ -240,7 +249,8 @@ class channel_core {
     counter submitted_;
     counter quarantined_;  ///< now
     std::uint64_t stale_ = 0;
-    std::uint32_t owned_ = 0;                  ///< slots that completions own
+    bool ended_ = false;                       ///< it goes with the last holder
+    std::uint32_t holders_ = 0;                ///< completions that own slots, and responses in parts
     std::unique_ptr<client_metrics> metrics_;  ///< null: nothing is counted
     std::array<link_event, 32> events_;        ///< of the poll under way
     ticking_clock clock_;

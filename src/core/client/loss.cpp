@@ -88,6 +88,16 @@ void channel_core::close() noexcept {
     life_.end();
 }
 
+void channel_core::end() noexcept {
+    close();
+    ended_ = true;
+    end_with_last();
+}
+
+void channel_core::end_with_last() noexcept {
+    if (holders_ == 0 && !inherited()) delete this;
+}
+
 void channel_core::close_lost(nanoseconds deadline) noexcept {
     for (; life_.losing(); sleep_on({}, now() + std::chrono::microseconds{200})) {
         const nanoseconds at = now();
@@ -108,6 +118,10 @@ void channel_core::warn_of_end(std::string_view why) const noexcept {
     } catch (const std::bad_alloc&) {
         return;
     }
+}
+
+void channel_end::operator()(channel_core* ended) const noexcept {
+    ended->end();
 }
 
 }  // namespace accel::core

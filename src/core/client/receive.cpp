@@ -347,11 +347,11 @@ status channel::release(call_id id) noexcept {
 
 void completion::give_back() noexcept {
     core::channel_core& owner = *std::exchange(owner_, nullptr);
-    owner.disown();
     (void)owner.release(id);
+    owner.let_go();
 }
 call_id completion::detach() noexcept {
-    if (owner_ != nullptr) std::exchange(owner_, nullptr)->disown();
+    if (owner_ != nullptr) std::exchange(owner_, nullptr)->let_go();
     return id;
 }
 result<std::span<tensor>, status> completion::tensors(std::span<tensor> room) const noexcept {

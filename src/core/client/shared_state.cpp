@@ -65,13 +65,13 @@ class shared_state::visit {
     guard lock_;
 };
 
-shared_state::shared_state(std::unique_ptr<channel_core> core)
+shared_state::shared_state(channel_owner core)
     : core_(std::move(core)),
       events_fd_(core_->event_fd()),
       calls_(core_->request().options.slots),
       spinner_(core_->request().options.poll) {}
 
-result<std::shared_ptr<shared_state>> shared_state::make(std::unique_ptr<channel_core> core) {
+result<std::shared_ptr<shared_state>> shared_state::make(channel_owner core) {
     auto made = std::make_shared<shared_state>(std::move(core));
     if (!made->rouse_.open()) return no_descriptor("for a channel", made->rouse_.failure());
     return made;

@@ -88,8 +88,8 @@ struct pending_call {
 /// processor leads in its place. So while threads wait, one leads or is called.
 class shared_state {
   public:
-    [[nodiscard]] static result<std::shared_ptr<shared_state>> make(std::unique_ptr<channel_core> core);
-    explicit shared_state(std::unique_ptr<channel_core> core);
+    [[nodiscard]] static result<std::shared_ptr<shared_state>> make(channel_owner core);
+    explicit shared_state(channel_owner core);
 
     [[nodiscard]] static result<shared_response> call(std::shared_ptr<shared_state> over, shared_operation& what);
     [[nodiscard]] static result<shared_call> submit(std::shared_ptr<shared_state> over,
@@ -153,7 +153,7 @@ class shared_state {
     void rouse_leader() noexcept;
 
     std::mutex mutex_;
-    std::unique_ptr<channel_core> core_;
+    channel_owner core_;
     const int events_fd_;  ///< of the channel
     wake_signal rouse_;    ///< the leader, for what the channel does not tell
     shared_operation* leader_ = nullptr;

@@ -122,7 +122,29 @@ TEST_P(completions, outlast_a_move_and_the_close_of_their_channel) {
     moved->close();
     EXPECT_TRUE(matches(kept[0].response, 0));
     EXPECT_TRUE(matches(kept[1].response, 1));
-    kept.clear();  // before their channel
+}
+
+TEST_P(completions, outlast_their_channel_and_its_server) {
+    completion late;
+    completion replaced;
+    {
+        rig r(GetParam());
+        auto client = connect(r, 3);
+        late = call(client, 1);
+        replaced = call(client, 2);
+        client = connect(r, 1);
+        replaced = call(client, 3);
+        EXPECT_TRUE(matches(late.response, 1)) << "of the channel before";
+        EXPECT_TRUE(is_full(client));
+    }
+    EXPECT_TRUE(matches(late.response, 1));
+    EXPECT_TRUE(matches(replaced.response, 3));
+    completion room[] = {std::move(late)};
+    rig r(GetParam());
+    auto client = connect(r, 1);
+    client.send_seed(length, 4);
+    ASSERT_TRUE(eventually([&] { return client.poll(room) == 1; })) << "which releases what it finds there";
+    EXPECT_TRUE(matches(room[0].response, 4));
 }
 
 TEST_P(completions, of_parts_give_room_when_they_end) {

@@ -311,6 +311,28 @@ TEST_P(parts, a_reader_that_is_destroyed_ends_the_wait_for_room) {
     EXPECT_TRUE(client.all_slots_free());
 }
 
+TEST_P(parts, a_reader_outlasts_its_channel) {
+    std::optional<result<response_parts>> reader;
+    completion part;
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    {
+        auto client = r.connect();
+        reader.emplace(client->call_parts({}, {.parts = 2}));
+        ASSERT_TRUE(*reader) << reader->error().message;
+        exchange open = held.take();
+        ASSERT_EQ(send_seed(open, 100, 1), status::ok);
+        auto first = (*reader)->next(until_hung());
+        ASSERT_TRUE(first) << first.error().message;
+        part = std::move(*first);
+    }
+    EXPECT_EQ((*reader)->next(until_hung()).code(), status::closed);
+    EXPECT_EQ((*reader)->next(until_hung()).code(), status::invalid_state);
+    EXPECT_TRUE(matches(part.response, 1));
+    reader.reset();
+    EXPECT_TRUE(matches(part.response, 1));
+}
+
 TEST_P(parts, a_client_that_disconnects_ends_a_blocked_sender) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
