@@ -132,7 +132,7 @@ TEST_P(completions, outlast_their_channel_and_its_server) {
         auto client = connect(r, 3);
         late = call(client, 1);
         replaced = call(client, 2);
-        client = connect(r, 1);
+        client.raw() = std::move(connect(r, 1).raw());
         replaced = call(client, 3);
         EXPECT_TRUE(matches(late.response, 1)) << "of the channel before";
         EXPECT_TRUE(is_full(client));
