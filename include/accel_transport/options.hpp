@@ -38,12 +38,16 @@ enum class encryption : std::uint8_t {
 /// - pinned Ed25519 keys, made by `accel_keys`: `key_file` with `server_key` (client) or `authorized_keys` (server);
 /// - certificates: `cert_file`, `key_file` and `ca_file`;
 /// - `insecure`.
+/// A client with `server_key` or `ca_file` alone is anonymous; only servers with `anonymous` let it in.
 struct security_options {
     std::string key_file{};         ///< URI `key_file`: this end's private key (PEM), mode 0600
     std::string server_key{};       ///< URI `server_key`: client; the server's public key, `ed25519:…`, or a file
     std::string authorized_keys{};  ///< URI `authorized_keys`: server; file of public keys, one per line
     std::string cert_file{};  ///< URI `cert_file`: this end's certificate and the intermediates up to `ca_file` (PEM)
     std::string ca_file{};    ///< URI `ca_file`: authorities that sign the peers' certificates, and their CRLs (PEM)
+    /// URI `anonymous`: server; clients without a key or certificate are let in too. With it, `authorized_keys` and
+    /// `ca_file` are optional. A client that shows a key or certificate which the server does not trust is refused.
+    bool anonymous = false;
     encryption encrypt = encryption::automatic;  ///< URI `encrypt`: auto, required or off
     bool insecure = false;                       ///< URI `insecure`: no keys and no encryption; never a default
 };
@@ -122,8 +126,9 @@ struct server_options {
     /// memory on first use; slots of rdma and pinned slots take it when their session opens.
     std::size_t max_memory_bytes = std::size_t{20} << 30;
     std::uint32_t max_exchanges = 4096;  ///< open at once per worker; further requests get `overloaded`
-    /// Limits per client, so that one client cannot starve the others. A client is a key, or an address where there are
-    /// no keys. 0: three quarters of the server's limit; with `gpu_service` the whole limit.
+    /// Limits per client, so that one client cannot starve the others. A client is a key or the name of a certificate;
+    /// anonymous clients count by their address, and so do all where there are no keys. 0: three quarters of the
+    /// server's limit; with `gpu_service` the whole limit.
     std::uint32_t max_client_sessions = 0;
     std::size_t max_client_memory_bytes = 0;
     std::uint32_t max_connections = 4096;      ///< control connections at once; fewer if descriptors are scarce

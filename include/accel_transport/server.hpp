@@ -96,7 +96,7 @@ class ACCEL_API exchange {
     [[nodiscard]] std::uint64_t session_id() const noexcept;
     [[nodiscard]] std::string_view scheme() const noexcept;
     /// The caller: the client's public key ("ed25519:…"), or its certificate's first DNS name, or else the common name.
-    /// Empty if the client is not authenticated: with `insecure`, and over `local`. Valid until the answer.
+    /// Empty if the client is not authenticated: anonymous, with `insecure`, and over `local`. Valid until the answer.
     [[nodiscard]] std::string_view peer() const noexcept;
     /// Time until the client's deadline; zero after the deadline.
     [[nodiscard]] std::chrono::nanoseconds time_left() const noexcept;

@@ -168,6 +168,7 @@ constexpr std::array server_keys{
     ACCEL_OPTION(server_options, pacing),
     ACCEL_VERBS_OPTIONS(server_options),
     ACCEL_SECURITY_OPTIONS(server_options, authorized_keys),
+    ACCEL_OPTION_OF(server_options, .security, anonymous),
 };
 #undef ACCEL_OPTION
 #undef ACCEL_VERBS_OPTIONS

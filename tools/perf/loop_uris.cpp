@@ -10,7 +10,7 @@
 namespace accel::perf {
 namespace {
 
-constexpr std::array<std::string_view, 19> server_only{"workers",
+constexpr std::array<std::string_view, 20> server_only{"workers",
                                                        "max_sessions",
                                                        "max_slots",
                                                        "max_request_bytes",
@@ -28,7 +28,8 @@ constexpr std::array<std::string_view, 19> server_only{"workers",
                                                        "stream_per_session",
                                                        "pin_slots",
                                                        "drain_timeout",
-                                                       "authorized_keys"};
+                                                       "authorized_keys",
+                                                       "anonymous"};
 constexpr std::array<std::string_view, 13> client_only{
     "slots",        "request_bytes", "response_bytes",    "connect_timeout", "connect_retry",
     "call_timeout", "close_timeout", "server_key",        "priority",        "reconnect",

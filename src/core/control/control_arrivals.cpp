@@ -230,7 +230,7 @@ void control_server::impl::on_control_greeting(server_connection& which) {
     const tls_stream* tls = which.stream.tls();
     if (tls != nullptr && (!tls->carries(control_protocol) || tls->session()))
         return refuse(which, "its greeting does not match its TLS protocol");
-    if (tls != nullptr && which.client.name.empty()) {
+    if (tls != nullptr && which.client.name.empty() && !tls->anonymous()) {
         send(which, {0, refused{status::unauthorized,
                                 "this client's certificate has no name; give it a DNS name or a "
                                 "common name (which does not begin with 'ed25519:')"}});
@@ -277,8 +277,10 @@ bool control_server::impl::find_place(const std::string& account) {
 
 /// The client sent plain bytes to a server with keys: tells it why in plain bytes.
 void control_server::impl::refuse_plain(server_connection& which) {
-    send(which,
-         {0, refused{status::unauthorized, "this server accepts only clients with keys; set key_file and server_key"}});
+    const char* const why = identity_->options.anonymous
+                                ? "this server accepts only clients with TLS; set server_key or ca_file"
+                                : "this server accepts only clients with keys; set key_file and server_key";
+    send(which, {0, refused{status::unauthorized, why}});
     refuse(which, "it has no keys");
 }
 

@@ -64,6 +64,9 @@ result<void> check_key_options(const security_options& options) {
     if (options.insecure && (pins || certificates || !options.key_file.empty()))
         return error{status::invalid_argument, 0,
                      "insecure excludes keys, but keys were given as well; remove one of the two"};
+    if (options.insecure && options.anonymous)
+        return error{status::invalid_argument, 0,
+                     "insecure lets in all clients and uses no keys; remove insecure or anonymous"};
     if (pins && certificates)
         return error{status::invalid_argument, 0,
                      "cert_file and ca_file exclude server_key and authorized_keys; remove one pair or the other"};

@@ -35,7 +35,7 @@ struct security_identity {
 /// How often files are looked at. One that has not changed meanwhile is not half written.
 inline constexpr std::chrono::milliseconds key_look_interval{200};
 
-/// Keys and `insecure` together are `invalid_argument`; so are certificates and pinned keys.
+/// Keys or `anonymous` with `insecure` are `invalid_argument`; so are certificates with pinned keys.
 [[nodiscard]] result<void> check_key_options(const security_options& options);
 
 /// Checks and loads what the options name. Neither keys nor `insecure`: `unauthorized`, with a sentence that

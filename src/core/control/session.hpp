@@ -50,7 +50,7 @@ struct session_grant {
 
 /// The identity of a client.
 struct client_identity {
-    std::string name;          ///< its key, or its certificate's name; empty where there are no keys
+    std::string name;          ///< its key, or its certificate's name; empty if it is anonymous or there are no keys
     std::string address;       ///< without a port
     std::string network = {};  ///< of an IPv6 address: `network_of`
 

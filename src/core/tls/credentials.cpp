@@ -47,10 +47,34 @@ bool has_authority(const security_options& options) {
     return !options.cert_file.empty() || !options.ca_file.empty();
 }
 
-result<void> check_authority(const security_options& options) {
-    const bool whole = !options.cert_file.empty() && !options.ca_file.empty() && !options.key_file.empty();
-    if (whole) return {};
-    return error{status::invalid_argument, 0, "certificates need all of cert_file, key_file and ca_file"};
+result<void> check_client(const security_options& options) {
+    if (!has_authority(options)) {
+        if (!options.server_key.empty()) return {};
+        return missing_keys("client", "key_file (NAME.key) and server_key (the server's .pub file)");
+    }
+    if (!options.ca_file.empty() && options.cert_file.empty() == options.key_file.empty()) return {};
+    return error{status::invalid_argument, 0,
+                 "a client's certificates need all of cert_file, key_file and ca_file; an anonymous client has only "
+                 "ca_file"};
+}
+
+result<void> check_server(const security_options& options) {
+    if (!has_authority(options)) {
+        const bool whole = !options.key_file.empty() && (options.anonymous || !options.authorized_keys.empty());
+        if (whole) return {};
+        return missing_keys("server",
+                            "key_file (NAME.key) and authorized_keys (a file of the clients' public keys), or key_file "
+                            "and anonymous=true (for clients without keys)");
+    }
+    const bool own = !options.cert_file.empty() && !options.key_file.empty();
+    if (own && (options.anonymous || !options.ca_file.empty())) return {};
+    if (own)
+        return error{status::invalid_argument, 0,
+                     "the server has no ca_file, so no client could connect: set ca_file to the authority that signs "
+                     "the clients' certificates, or set anonymous=true to let in clients without a certificate"};
+    return error{status::invalid_argument, 0,
+                 "a server's certificates need all of cert_file, key_file and ca_file; with anonymous=true, ca_file is "
+                 "optional"};
 }
 
 /// Refuses a peer in the middle of the handshake.
@@ -201,15 +225,25 @@ void credentials::add_to_digest(std::string_view text) {
 }
 
 result<std::shared_ptr<credentials>> credentials::load_own(const security_options& options, bool server) {
-    auto key = read_private_key(options.key_file);
-    if (!key) return key.error();
     const std::shared_ptr<credentials> made(new credentials);
+    made->by_authority_ = has_authority(options);
     made->tls_ = new_tls(server);
     if (made->tls_ == nullptr) return openssl_error("cannot set up TLS");
-    auto shown =
-        has_authority(options) ? made->set_certificate(options, key->get()) : made->make_certificate(key->get());
-    if (!shown) return shown.error();
+    if (auto set = made->set_own(options); !set) return set.error();
+    if (options.ca_file.empty()) return made;
+    if (auto loaded = made->load_authority(options); !loaded) return loaded.error();
     return made;
+}
+
+/// What this end shows. An anonymous client shows nothing.
+result<void> credentials::set_own(const security_options& options) {
+    if (options.key_file.empty()) {
+        shown_ = "a client without a key or certificate";
+        return {};
+    }
+    auto key = read_private_key(options.key_file);
+    if (!key) return key.error();
+    return by_authority_ ? set_certificate(options, key->get()) : make_certificate(key->get());
 }
 
 /// The key's certificate, and those between it and the authority.
@@ -234,7 +268,7 @@ result<void> credentials::set_certificate(const security_options& options, EVP_P
     name_ = name_of(own.get());
     shown_ = described(own.get());
     add_to_digest(*text);
-    return load_authority(options);
+    return {};
 }
 
 /// Certificates of authorities, and their CRLs if there are any.
@@ -294,7 +328,7 @@ void credentials::pin(std::vector<public_key> trusted) {
 
 std::string credentials::trusted_text() const {
     if (authorities_ > 1) return fmt::format("this end trusts {} authorities", authorities_);
-    if (by_authority()) return fmt::format("this end trusts the authority {}", authority_);
+    if (authorities_ == 1) return fmt::format("this end trusts the authority {}", authority_);
     if (trusted_.size() == 1) return fmt::format("this end trusts only {}", trusted_.front().text());
     return fmt::format("this end trusts {} other keys", trusted_.size());
 }
@@ -324,7 +358,7 @@ int credentials::verify_pinned(X509_STORE_CTX* context, void* self) noexcept {
 result<wall_time> credentials::admits_until(SSL* connection) const {
     error why{status::unauthorized, 0, "its key is not trusted"};
     X509* certificate = SSL_get0_peer_certificate(connection);
-    if (certificate == nullptr) return why;
+    if (certificate == nullptr) return anonymous_ ? result<wall_time>(wall_time::max()) : why;
     if (!by_authority()) return trusts(certificate) ? result<wall_time>(wall_time::max()) : why;
     const std::unique_ptr<X509_STORE_CTX, decltype(&X509_STORE_CTX_free)> context(X509_STORE_CTX_new(),
                                                                                   X509_STORE_CTX_free);
@@ -346,11 +380,7 @@ result<wall_time> credentials::admits_until(SSL* connection) const {
 }
 
 result<std::shared_ptr<const credentials>> credentials::for_client(const security_options& options) {
-    if (has_authority(options)) {
-        if (auto whole = check_authority(options); !whole) return whole.error();
-    } else if (options.key_file.empty() || options.server_key.empty()) {
-        return missing_keys("client", "key_file (NAME.key) and server_key (the server's .pub file)");
-    }
+    if (auto whole = check_client(options); !whole) return whole.error();
     auto made = load_own(options, false);
     if (!made) return made.error();
     if (!(*made)->by_authority()) {
@@ -362,17 +392,17 @@ result<std::shared_ptr<const credentials>> credentials::for_client(const securit
 }
 
 result<std::shared_ptr<const credentials>> credentials::for_server(const security_options& options, bool reload) {
-    if (has_authority(options)) {
-        if (auto whole = check_authority(options); !whole) return whole.error();
-    } else if (options.key_file.empty() || options.authorized_keys.empty()) {
-        return missing_keys("server", "key_file (NAME.key) and authorized_keys (a file of the clients' public keys)");
-    }
+    if (auto whole = check_server(options); !whole) return whole.error();
     auto made = load_own(options, true);
     if (!made) return made.error();
-    if (!(*made)->by_authority()) {
+    (*made)->anonymous_ = options.anonymous;
+    const bool knows_peers = !options.ca_file.empty() || !options.authorized_keys.empty();
+    // Whoever shows something is checked; a server that knows nobody by name does not ask.
+    if (options.anonymous) SSL_CTX_set_verify((*made)->tls_, knows_peers ? SSL_VERIFY_PEER : SSL_VERIFY_NONE, nullptr);
+    if (!options.authorized_keys.empty()) {
         auto clients = read_authorized_keys(options.authorized_keys);
         if (!clients) return clients.error();
-        if (clients->empty() && !reload)
+        if (clients->empty() && !reload && !options.anonymous)
             return error{
                 status::unauthorized, 0,
                 fmt::format(

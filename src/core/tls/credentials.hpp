@@ -22,7 +22,8 @@ using wall_time = std::chrono::sys_seconds;
 
 /// One end's own identity and the peers that it trusts, loaded from the files that the options name. Either
 /// pinned keys (`key_file` with `server_key` or `authorized_keys`) or certificates (`cert_file`, `key_file`,
-/// `ca_file`). Immutable, so any thread may use it; a reload makes another.
+/// `ca_file`). An anonymous client has no identity, and a server with `anonymous` may trust no peers by name.
+/// Immutable, so any thread may use it; a reload makes another.
 class credentials {
   public:
     credentials(const credentials&) = delete;
@@ -31,9 +32,9 @@ class credentials {
 
     /// For TLS connections of this end.
     [[nodiscard]] SSL_CTX* tls() const noexcept { return tls_; }
-    /// True: peers show certificates of an authority; false: keys that are pinned.
-    [[nodiscard]] bool by_authority() const noexcept { return store_ != nullptr; }
-    /// The name of this end: "ed25519:…", or its certificate's name.
+    /// True: the ends show certificates of an authority; false: keys that are pinned.
+    [[nodiscard]] bool by_authority() const noexcept { return by_authority_; }
+    /// The name of this end: "ed25519:…", or its certificate's name. Empty: an anonymous client.
     [[nodiscard]] const std::string& name() const noexcept { return name_; }
     /// What it shows to peers, for people: the key, or the certificate's name and fingerprint.
     [[nodiscard]] const std::string& shown() const noexcept { return shown_; }
@@ -52,6 +53,7 @@ class credentials {
   private:
     credentials() = default;
     [[nodiscard]] static result<std::shared_ptr<credentials>> load_own(const security_options& options, bool server);
+    [[nodiscard]] result<void> set_own(const security_options& options);
     [[nodiscard]] result<void> load_authority(const security_options& options);
     [[nodiscard]] result<void> set_certificate(const security_options& options, EVP_PKEY* key);
     [[nodiscard]] result<void> make_certificate(EVP_PKEY* key);
@@ -62,7 +64,9 @@ class credentials {
     void add_to_digest(std::string_view text);
 
     SSL_CTX* tls_ = nullptr;
-    store_ptr store_;
+    bool by_authority_ = false;
+    bool anonymous_ = false;           ///< a server's: peers may show nothing
+    store_ptr store_;                  ///< null: no authority is trusted
     std::vector<public_key> trusted_;  ///< sorted
     int authorities_ = 0;
     std::string authority_;  ///< one of them, for people

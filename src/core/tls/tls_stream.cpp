@@ -386,6 +386,9 @@ std::string tls_stream::untrusted() const {
 /// The other end has refused this one.
 std::string_view tls_stream::advice_when_refused() const noexcept {
     const bool server = SSL_is_server(ssl_.get()) == 1;
+    if (SSL_get_certificate(ssl_.get()) == nullptr)
+        return own_->by_authority() ? "; set cert_file and key_file, or anonymous=true at the server"
+                                    : "; set key_file, or anonymous=true at the server";
     if (own_->by_authority())
         return reason_ == SSL_R_TLSV1_ALERT_UNKNOWN_CA || reason_ == SSL_R_TLSV1_ALERT_DECRYPT_ERROR
                    ? "; its ca_file must contain the authority that signed this certificate"
@@ -408,7 +411,8 @@ std::string tls_stream::key_failure() const {
         case SSL_R_TLSV1_ALERT_ACCESS_DENIED:
             return "one end uses keys and the other does not";
         case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
-            return "the other end has sent no key";
+            return own_->by_authority() ? "the other end has sent no certificate; anonymous=true lets such clients in"
+                                        : "the other end has sent no key; anonymous=true lets such clients in";
         case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
         case SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN:
         case SSL_R_SSLV3_ALERT_UNSUPPORTED_CERTIFICATE:

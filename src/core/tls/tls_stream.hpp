@@ -85,6 +85,8 @@ class tls_stream {
 
     /// After the handshake, or when it was refused: how the peer is called; with pinned keys, its key.
     [[nodiscard]] std::string peer_name() const;
+    /// After the handshake: the peer has shown no certificate.
+    [[nodiscard]] bool anonymous() const noexcept { return SSL_get0_peer_certificate(ssl_.get()) == nullptr; }
     [[nodiscard]] bool carries(std::string_view protocol) const noexcept;
     /// After the handshake: the session whose key was shown instead of certificates. Its peer has no name.
     [[nodiscard]] std::optional<std::uint64_t> session() const noexcept;

@@ -11,6 +11,7 @@
 
 #include <openssl/evp.h>
 #include <openssl/pem.h>
+#include <openssl/x509v3.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,6 +35,17 @@ std::string public_text(const EVP_PKEY* key) {
     return "ed25519:" + out;
 }
 
+using key_ptr = std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)>;
+
+key_ptr write_new_key(const std::string& path) {
+    key_ptr key(EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"), EVP_PKEY_free);
+    const std::unique_ptr<std::FILE, file_closer> file(std::fopen(path.c_str(), "w"));
+    if (!key || !file || PEM_write_PrivateKey(file.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr) != 1)
+        throw std::runtime_error("OpenSSL makes no Ed25519 key");
+    chmod(path.c_str(), 0600);
+    return key;
+}
+
 }  // namespace
 
 key_folder::key_folder() {
@@ -52,13 +64,29 @@ key_folder::~key_folder() {
 
 std::string key_folder::make_pair(const std::string& name) {
     const std::string base = path_ + "/" + name;
-    const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"),
-                                                                  EVP_PKEY_free);
-    const std::unique_ptr<std::FILE, file_closer> file(std::fopen((base + ".key").c_str(), "w"));
-    if (!key || !file || PEM_write_PrivateKey(file.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr) != 1)
-        throw std::runtime_error("OpenSSL makes no Ed25519 key");
-    chmod((base + ".key").c_str(), 0600);
+    const key_ptr key = write_new_key(base + ".key");
     std::ofstream(base + ".pub") << public_text(key.get()) << ' ' << name << '\n';
+    return base;
+}
+
+std::string key_folder::certify(const std::string& name, const std::string& hosts) {
+    constexpr long a_day = 24L * 60 * 60;
+    const std::string base = path_ + "/" + name;
+    const key_ptr key = write_new_key(base + ".key");
+    const std::unique_ptr<X509, decltype(&X509_free)> made(X509_new(), X509_free);
+    const auto* text = reinterpret_cast<const unsigned char*>(name.c_str());
+    X509_set_version(made.get(), X509_VERSION_3);
+    X509_NAME_add_entry_by_NID(X509_get_subject_name(made.get()), NID_commonName, MBSTRING_ASC, text, -1, -1, 0);
+    X509_set_issuer_name(made.get(), X509_get_subject_name(made.get()));
+    X509_gmtime_adj(X509_getm_notBefore(made.get()), -a_day);
+    X509_gmtime_adj(X509_getm_notAfter(made.get()), a_day);
+    X509_set_pubkey(made.get(), key.get());
+    X509_EXTENSION* names = X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, hosts.c_str());
+    X509_add_ext(made.get(), names, -1);
+    X509_EXTENSION_free(names);
+    const std::unique_ptr<std::FILE, file_closer> file(std::fopen((base + ".pem").c_str(), "w"));
+    if (X509_sign(made.get(), key.get(), nullptr) <= 0 || !file || PEM_write_X509(file.get(), made.get()) != 1)
+        throw std::runtime_error("OpenSSL makes no certificate");
     return base;
 }
 

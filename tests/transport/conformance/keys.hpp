@@ -17,6 +17,9 @@ class key_folder {
 
     /// Makes NAME.key (0600) and NAME.pub in it; the path without the ending.
     std::string make_pair(const std::string& name);
+    /// Makes NAME.key (0600) and NAME.pem, a certificate for these hosts ("IP:127.0.0.1") that is its own authority;
+    /// the path without the ending.
+    std::string certify(const std::string& name, const std::string& hosts);
     /// A file of it that authorises these pairs.
     std::string authorise(const std::string& file, const std::vector<std::string>& pairs);
     [[nodiscard]] const std::string& path() const noexcept { return path_; }

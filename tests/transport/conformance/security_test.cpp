@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who gets in: with the right keys, or without any by name; nobody else, and each refusal in a sentence.
 #include "keys.hpp"
+#include "loopback.hpp"
 #include "rig.hpp"
 
 #include <fstream>
@@ -32,6 +33,20 @@ class security : public on_every_backend {
             << to_string(connected.code());
         EXPECT_GT(connected.error().message.size(), 20U) << connected.error().message;
     }
+    static void expect_served(checked_channel client) {
+        for (std::uint64_t i = 0; i < 50; ++i) {
+            client.send_seed(mix(i) % 60'000, i);
+            const completion c = client.next();
+            ASSERT_EQ(c.status, status::ok);
+            ASSERT_TRUE(matches(c.response, i));
+        }
+    }
+    /// A client that knows the server and has no key.
+    security_options nobody() {
+        security_options out;
+        out.server_key = keys_.path() + "/server.pub";
+        return out;
+    }
     key_folder keys_;
 };
 
@@ -52,13 +67,51 @@ TEST_P(security, only_the_right_keys_get_in) {
     rig plain(GetParam());
     expect_refused(plain.try_connect(client_with(keys_.client())));
     EXPECT_EQ(plain.served().statistics().sessions_opened, 0U);
-    auto client = r.connect(client_with(keys_.client()));
-    for (std::uint64_t i = 0; i < 50; ++i) {
-        client.send_seed(mix(i) % 60'000, i);
-        const completion c = client.next();
-        ASSERT_EQ(c.status, status::ok);
-        ASSERT_TRUE(matches(c.response, i));
-    }
+    expect_served(r.connect(client_with(keys_.client())));
+}
+
+TEST_P(security, anonymous_clients_get_in_only_if_the_server_says_so) {
+    rig closed(GetParam(), echo, secured());
+    const auto refused = closed.try_connect(client_with(nobody()));
+    ASSERT_EQ(refused.code(), status::unauthorized);
+    EXPECT_NE(refused.error().message.find("anonymous=true"), std::string::npos) << refused.error().message;
+    EXPECT_EQ(closed.served().statistics().sessions_opened, 0U);
+
+    server_options options = secured();
+    options.security.anonymous = true;
+    rig open(GetParam(), echo, options);
+    expect_served(open.connect(client_with(nobody())));
+    expect_served(open.connect(client_with(keys_.client())));
+    security_options stranger = keys_.client();
+    stranger.key_file = keys_.make_pair("stranger") + ".key";
+    expect_refused(open.try_connect(client_with(stranger)));
+    security_options deceived = nobody();
+    deceived.server_key = keys_.make_pair("other_server") + ".pub";
+    expect_refused(open.try_connect(client_with(deceived)));
+}
+
+TEST_P(security, anonymous_clients_need_only_the_authority_of_the_server) {
+    server_options options = calm_server();
+    const auto shows = [&](const std::string& pair) {
+        options.security = {.key_file = pair + ".key", .cert_file = pair + ".pem"};
+        options.security.anonymous = true;
+    };
+    const auto trusting = [](const std::string& pair) {
+        security_options out;
+        out.ca_file = pair + ".pem";
+        return client_with(out);
+    };
+    const std::string here = keys_.certify("here", "IP:" + own_loopback());
+    shows(here);
+    rig r(GetParam(), echo, options);
+    expect_served(r.connect(trusting(here)));
+    expect_refused(r.try_connect(trusting(keys_.certify("another", "IP:" + own_loopback()))));
+
+    const std::string elsewhere = keys_.certify("elsewhere", "DNS:elsewhere");
+    shows(elsewhere);
+    rig other(GetParam(), echo, options);
+    expect_refused(other.try_connect(trusting(elsewhere)));
+    EXPECT_EQ(other.served().statistics().sessions_opened, 0U);
 }
 
 TEST_P(security, keys_may_be_named_in_the_uri) {

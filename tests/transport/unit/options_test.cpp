@@ -121,6 +121,8 @@ TEST(options, contradicting_options_are_refused) {
     EXPECT_EQ(client("cert_file=a&server_key=b").code(), status::invalid_argument);
     EXPECT_EQ(serving("ca_file=a&authorized_keys=b").code(), status::invalid_argument);
     EXPECT_EQ(serving("insecure=true&authorized_keys=a").code(), status::invalid_argument);
+    EXPECT_EQ(serving("insecure=true&anonymous=true").code(), status::invalid_argument);
+    EXPECT_TRUE(serving("anonymous=true&key_file=a"));
     EXPECT_EQ(client("backoff_min=2s&backoff_max=1s").code(), status::invalid_argument);
     EXPECT_EQ(serving("data_port=65535&workers=2").code(), status::invalid_argument);
     EXPECT_TRUE(serving("data_port=65534&workers=2"));
