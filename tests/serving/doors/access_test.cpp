@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "serving/doors/access/file_watch.hpp"
 #include "serving/doors/access/private_file.hpp"
 #include "serving/doors/access/tokens.hpp"
 
@@ -110,6 +111,25 @@ TEST(access_private_file, folders_and_endless_files_are_refused) {
              {"/dev/zero", ": is not a file"},
              {"/nothing/here", ": cannot be read: No such file or directory"}})
         EXPECT_EQ(read_private_file(path).error().message, path + said);
+}
+
+TEST(access_files, a_change_is_noticed_when_the_files_have_rested) {
+    const secret_file first("one");
+    const secret_file second("two");
+    file_watch watch({first.path(), second.path()});
+    EXPECT_FALSE(watch.changed());
+    std::string text;
+    for (int i = 0; i < 3; ++i) {
+        std::ofstream(second.path()) << (text += "longer each time");
+        EXPECT_FALSE(watch.changed()) << "it may be half written";
+    }
+    EXPECT_TRUE(watch.changed());
+    EXPECT_TRUE(watch.changed()) << "until it is read";
+    watch.note_reading();
+    EXPECT_FALSE(watch.changed());
+    std::filesystem::remove(first.path());
+    EXPECT_FALSE(watch.changed());
+    EXPECT_TRUE(watch.changed()) << "a file is missing";
 }
 
 }  // namespace

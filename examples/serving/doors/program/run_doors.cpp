@@ -6,6 +6,7 @@
 #include "report/descriptors.hpp"
 #include "report/metrics_endpoint.hpp"
 #include "report/program.hpp"
+#include "serving/doors/access/file_watch.hpp"
 #include "serving/doors/http/listener.hpp"
 #include "serving/doors/program/heap_trimmer.hpp"
 #include "serving/doors/program/opened_doors.hpp"
@@ -76,11 +77,27 @@ bool fit_connections(const char* program, std::uint64_t descriptors, choices& ch
     return true;
 }
 
+/// Which files `open_access` reads.
+std::vector<std::string> access_files(const choices& chosen) {
+    std::vector<std::string> out;
+    for (const std::string& each : {chosen.certificate, chosen.key, chosen.tokens})
+        if (!each.empty()) out.push_back(each);
+    return out;
+}
+
+/// How often changed files are looked for.
+constexpr std::chrono::milliseconds look_interval{200};
+
 /// The doors of a program, from their addresses to their end.
 class door_set {
   public:
     door_set(const choices& chosen, std::uint64_t descriptors)
-        : chosen_(chosen), descriptors_(descriptors), signals_(loop_, report::open_server_signals()), delay_(loop_) {}
+        : chosen_(chosen),
+          descriptors_(descriptors),
+          files_(access_files(chosen)),
+          signals_(loop_, report::open_server_signals()),
+          next_look_(loop_),
+          delay_(loop_) {}
 
     [[nodiscard]] result<void> bind();
     [[nodiscard]] result<void> connect(context& ctx);
@@ -101,14 +118,17 @@ class door_set {
     void take_signals();
     void leave();
     void stop();
-    void renew();
+    void look_at_files();
+    void renew(const char* why);
 
     const choices& chosen_;
     const std::uint64_t descriptors_;
+    access::file_watch files_;  ///< before `access_` is read
     door_access access_;
     boost::asio::io_context loop_{1};
     boost::asio::posix::stream_descriptor signals_;
     void (door_set::*on_stop_signal_)() = &door_set::leave;
+    boost::asio::steady_timer next_look_;
     boost::asio::steady_timer delay_;
     std::vector<wanted_door> wanted_;
     door_models behind_;
@@ -161,23 +181,36 @@ void door_set::take_signals() {
     signalfd_siginfo one{};
     while (::read(signals_.native_handle(), &one, sizeof one) == sizeof one)
         if (one.ssi_signo == SIGHUP)
-            renew();
+            renew("SIGHUP");
         else
             (this->*on_stop_signal_)();
 }
 
+void door_set::look_at_files() {
+    next_look_.expires_after(look_interval);
+    next_look_.async_wait([this](const boost::system::error_code& failed) {
+        if (failed) return;
+        if (files_.changed()) renew("files have changed");
+        look_at_files();
+    });
+}
+
 /// Where a file is not good, all stays as it was.
-void door_set::renew() {
+void door_set::renew(const char* why) {
+    if (files_.empty()) return;
+    files_.note_reading();
     const auto access = open_access(chosen_);
     if (!access) {
-        fmt::print(stderr, "SIGHUP: {}; the old certificate and tokens stay in use\n", access.error().message);
+        fmt::print(stderr, "{}: {}; the old certificate and tokens stay in use\n", why, access.error().message);
         return;
     }
     for (const auto& each : doors_) each->renew(access.value());
+    fmt::print(stderr, "{}: read the certificate and tokens again\n", why);
 }
 
 result<void> door_set::start() {
     await_signals();
+    if (!files_.empty()) look_at_files();
     for (const auto& each : doors_)
         if (auto started = each->start(); !started) return started;
     return {};

@@ -8,9 +8,8 @@ import ssl
 import subprocess
 import sys
 import tempfile
-import time
 
-from check_tls import TOKEN, Files, told, write
+from check_tls import TOKEN, Files, told, wait_until, write
 from client_environment import SKIPPED, client_python
 from pair import Pair, expect
 
@@ -53,13 +52,6 @@ def stay(address, certificate):
             print(client.is_server_live(), flush=True)
 
 
-def wait_until(condition, what):
-    deadline = time.monotonic() + 60
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    expect(condition(), what)
-
-
 def text_of(path):
     with open(path, encoding="utf-8") as file:
         return file.read()
@@ -79,17 +71,16 @@ def check_certificate(pair, files, address, errors, python):
         for _ in range(2):
             before = text_of(files.certificate)
             Files(os.path.dirname(files.certificate))
-            expect(shown() == before != text_of(files.certificate), "the new certificate is not the door's yet")
-            pair.door.send_signal(signal.SIGHUP)
-            wait_until(lambda: shown() == text_of(files.certificate), "SIGHUP: the certificate is read again")
-            expect(is_live(), "the old connection goes on")
+            wait_until(lambda: shown() == text_of(files.certificate), "the changed certificate is read")
+            expect(shown() != before and is_live(), "the old connection goes on")
         good, key = text_of(files.certificate), text_of(files.key)
-        Files(os.path.dirname(files.certificate))
-        for path, text, mode in [(files.certificate, "no certificate", 0o600), (files.certificate, good, 0o600),
-                                 (files.key, "no key", 0o600), (files.key, key, 0o644)]:
-            write(path, text, mode)
+        with tempfile.TemporaryDirectory() as folder:
+            another = text_of(Files(folder).key)
+        for path, text, mode in [(files.certificate, "no certificate", 0o600), (files.key, another, 0o600),
+                                 (files.certificate, good, 0o600), (files.key, "no key", 0o600),
+                                 (files.key, key, 0o644)]:
             count = told(errors)
-            pair.door.send_signal(signal.SIGHUP)
+            write(path, text, mode)
             wait_until(lambda: told(errors) > count, f"it says that {path} is not good")
             expect(shown() == good and is_live(), "a file that is not good changes nothing")
         os.chmod(files.key, 0o600)
