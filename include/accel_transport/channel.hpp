@@ -14,7 +14,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,10 +23,6 @@ namespace accel {
 
 namespace core {
 class channel_core;
-/// Ends a channel. What completions still show of it goes with the last of them.
-struct channel_end {
-    ACCEL_API void operator()(channel_core* ended) const noexcept;
-};
 }  // namespace core
 
 /// A begun call: its id, and room for its request, to be written in place. Borrows a slot of the channel until
@@ -246,9 +241,8 @@ class ACCEL_API channel {
     void close() noexcept;
 
   private:
-    using owned_core = std::unique_ptr<core::channel_core, core::channel_end>;
-    explicit channel(owned_core core) noexcept;
-    owned_core core_;
+    explicit channel(core::channel_core* core) noexcept : core_(core) {}
+    core::channel_core* core_;  ///< its owner, with its completions; null: moved from
 };
 
 }  // namespace accel

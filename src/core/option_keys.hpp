@@ -46,19 +46,20 @@ template <class Value>
     return true;
 }
 
+/// `expected` of the types that both ends have. (A shared library would export specialisations for std's types.)
+template <class Value>
+consteval std::string_view expected_of_both() {
+    if constexpr (std::is_same_v<Value, std::uint16_t>) return "a port, 0 to 65535";
+    if constexpr (std::is_same_v<Value, bit_rate>) return "a rate such as 200Mb/s or 25Gb/s, or 0";
+    if constexpr (std::is_same_v<Value, bool>) return "true or false";
+    if constexpr (std::is_same_v<Value, std::string>) return "text";
+    if constexpr (std::is_same_v<Value, memory_kind>) return "host, or a GPU such as cuda:0";
+    return "a whole number";
+}
+
 /// What a value of this type is, in words.
 template <class Value>
-constexpr std::string_view expected = "a whole number";
-template <>
-inline constexpr std::string_view expected<std::uint16_t> = "a port, 0 to 65535";
-template <>
-inline constexpr std::string_view expected<bit_rate> = "a rate such as 200Mb/s or 25Gb/s, or 0";
-template <>
-inline constexpr std::string_view expected<bool> = "true or false";
-template <>
-inline constexpr std::string_view expected<std::string> = "text";
-template <>
-inline constexpr std::string_view expected<memory_kind> = "host, or a GPU such as cuda:0";
+constexpr std::string_view expected = expected_of_both<Value>();
 
 /// The same for this text, which is not one; it may say what was meant.
 template <class Value>

@@ -16,21 +16,21 @@
 namespace accel {
 namespace {
 
-core::channel_core& channel_of(const core::channel_owner& core) noexcept {
+core::channel_core& channel_of(core::channel_core* core) noexcept {
     return core::behind(core, "channel");
 }
 
 }  // namespace
 
-channel::channel(owned_core core) noexcept : core_(std::move(core)) {}
-channel::channel(channel&&) noexcept = default;
+channel::channel(channel&& other) noexcept : core_(std::exchange(other.core_, nullptr)) {}
 channel& channel::operator=(channel&& other) noexcept {
-    core::leave_to_parent(core_);
-    core_ = std::move(other.core_);
+    core::channel_owner replaced{std::exchange(core_, std::exchange(other.core_, nullptr))};
+    core::leave_to_parent(replaced);
     return *this;
 }
 channel::~channel() {
-    core::leave_to_parent(core_);
+    core::channel_owner ended{core_};
+    core::leave_to_parent(ended);
 }
 
 result<channel> channel::connect(context& ctx, std::string_view uri, const channel_options& options) {
@@ -38,7 +38,7 @@ result<channel> channel::connect(context& ctx, std::string_view uri, const chann
     return core::guarded([&]() -> result<channel> {
         auto made = core::channel_core::connect(core::internals::state_of(ctx), uri, options);
         if (!made) return made.error();
-        return channel{std::move(*made)};
+        return channel{made->release()};
     });
 }
 
@@ -174,7 +174,7 @@ result<response_parts> channel::call_parts(std::span<const std::byte> request, c
     const auto call = send_copy(*this, *core_, request, options);
     if (!call) return call.error();
     core_->hold();
-    return response_parts{core_.get(), *call};
+    return response_parts{core_, *call};
 }
 
 response_parts::response_parts(response_parts&& other) noexcept

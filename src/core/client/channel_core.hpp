@@ -29,6 +29,10 @@ struct completion_room {
     std::size_t left = 0;
 };
 
+/// Ends a channel; what completions still refer to goes with the last of them.
+struct channel_end {
+    void operator()(channel_core* ended) const noexcept;
+};
 using channel_owner = std::unique_ptr<channel_core, channel_end>;
 
 /// A channel: its connection over time (`channel_lifecycle`), its calls (`channel_slots`), and the way between the two,
