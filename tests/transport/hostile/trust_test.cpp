@@ -166,6 +166,18 @@ TEST_F(trust, a_client_connects_only_to_a_host_that_the_certificate_is_for) {
     }
 }
 
+TEST_F(trust, a_certificate_has_to_have_the_server_name_instead_of_the_host) {
+    const auto at = serve(certificates(ours_, "localhost", ours_), "127.0.0.1");
+    ASSERT_TRUE(at) << at.error().message;
+    const std::string uri = at->endpoints().at(0) + "?" + certificates(ours_, "client", ours_);
+    EXPECT_EQ(channel::connect(ctx_, uri).code(), status::unauthorized);
+    EXPECT_EQ(channel::connect(ctx_, uri + "&server_name=elsewhere").code(), status::unauthorized);
+    auto made = channel::connect(ctx_, uri + "&server_name=localhost");
+    ASSERT_TRUE(made) << made.error().message;
+    EXPECT_TRUE(made->call({}).ok());
+    EXPECT_EQ(channel::connect(ctx_, uri).code(), status::unauthorized) << "over a connection of its own";
+}
+
 TEST_F(trust, a_certificate_is_good_for_its_purpose_alone) {
     ours_.sign("localhost", authority::a_day, "clientAuth");
     (void)refused(certificates(ours_, "localhost", ours_), certificates(ours_, "client", ours_));
