@@ -25,7 +25,7 @@ class shared_function<Result(Arguments...)> {
     shared_function() noexcept = default;
     /// A null pointer to a function makes an empty one.
     template <detail::callable_for<shared_function, Result, Arguments...> Callable>
-    // NOLINTNEXTLINE(google-explicit-constructor)
+    // NOLINTNEXTLINE(google-explicit-constructor,bugprone-forwarding-reference-overload): not of itself
     shared_function(Callable&& callable) {
         using callable_type = std::decay_t<Callable>;
         auto made = std::make_shared<callable_type>(std::forward<Callable>(callable));
