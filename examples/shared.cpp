@@ -60,6 +60,7 @@ int main(int argc, char** argv) {
     if (!shared) return fail(shared.error());
     std::atomic<int> good{0};
     std::vector<std::thread> all;
+    all.reserve(threads);
     for (int i = 0; i < threads; ++i) all.emplace_back([&, i] { good += work(*shared, i); });
     for (std::thread& each : all) each.join();
     std::printf("%d answers for %d threads over %u slots\n", good.load(), threads, shared->slots());

@@ -157,7 +157,7 @@ void shared_state::take() noexcept {
 void shared_state::deliver(completion& one) noexcept {
     shared_operation* const of = std::exchange(calls_[one.call.slot], nullptr);
     if (of == nullptr) return one.release();
-    of->content = one;
+    of->content = static_cast<const call_outcome&>(one);
     (void)one.detach();  // its slot is released under the lock, too
     end(*of);
 }

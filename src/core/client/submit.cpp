@@ -71,7 +71,6 @@ constexpr std::string_view usual_reason(status code) noexcept {
 
 constexpr std::string_view unregistered = "memory that is lent must be part of a region (context::allocate, register)";
 constexpr std::string_view from_the_parent = "the memory was registered before fork()";
-constexpr std::string_view unreached = usual_reason(status::unsupported);
 
 /// Why a list of ranges was refused with this status.
 std::string_view reason_of(status code, std::span<const slice> ranges) noexcept {
