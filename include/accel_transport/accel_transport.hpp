@@ -11,6 +11,7 @@
 #include <accel_transport/function.hpp>
 #include <accel_transport/log.hpp>
 #include <accel_transport/memory.hpp>
+#include <accel_transport/metadata.hpp>
 #include <accel_transport/metrics.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/server.hpp>

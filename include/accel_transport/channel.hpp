@@ -5,6 +5,7 @@
 #include <accel_transport/config.hpp>
 #include <accel_transport/context.hpp>
 #include <accel_transport/memory.hpp>
+#include <accel_transport/metadata.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
 #include <accel_transport/target.hpp>
@@ -46,6 +47,13 @@ struct submit_options {
     /// W3C Baggage of the call, for `exchange::baggage`; read during `submit`. Sent only if it is at most
     /// `max_baggage_bytes` long and fits beside the tensors and the trace. Baggage never makes a call fail.
     std::string_view baggage{};
+    /// Keys and values for `exchange::metadata`; read during `submit`. They travel with the header if they fit there,
+    /// else after the payload, and take room of `max_request_bytes`. Then a lent payload is copied into the slot
+    /// during `submit` (docs/metadata.md).
+    /// `invalid_argument`: not valid (`metadata_entry`), or more than `max_metadata_entries` or `max_metadata_bytes`.
+    /// `message_too_large`: there is no room after the payload.
+    /// `unsupported`: they do not fit beside the header, and the payload is on a GPU.
+    std::span<const metadata_entry> metadata{};
     /// Where the response goes instead of its slot; its size limits the response. Must outlive the completion. Where
     /// the server writes there itself (rdma, gdr, gpu, local), a call that ends early waits for the server's answer for
     /// up to `peer_timeout`; after that the whole session ends.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <accel_transport/config.hpp>
+#include <accel_transport/metadata.hpp>
 #include <accel_transport/status.hpp>
 #include <accel_transport/tensor.hpp>
 #include <accel_transport/timeline.hpp>
@@ -87,6 +88,13 @@ class completion : public call_outcome {
     /// `unsupported`: the response is in GPU memory or in `response_ranges`, which this function cannot read.
     /// `invalid_state`: not a response, or this object owns no slot any more.
     [[nodiscard]] ACCEL_API result<std::span<tensor>, accel::status> tensors(std::span<tensor> room) const noexcept;
+    /// The metadata of the answer, a copy in `room`. The bytes come from an untrusted peer; keys and values are valid.
+    /// `not_found`: the answer has none.
+    /// `protocol_error`: the metadata is malformed.
+    /// `unsupported`: it came after a response that is in GPU memory or in `response_ranges`.
+    /// `invalid_state`: not a response, or this object owns no slot any more.
+    [[nodiscard]] ACCEL_API result<std::span<const metadata_entry>, accel::status> metadata(
+        metadata_room& room) const noexcept;
 
   private:
     friend class core::channel_core;

@@ -4,6 +4,7 @@
 #include <accel_transport/config.hpp>
 #include <accel_transport/context.hpp>
 #include <accel_transport/function.hpp>
+#include <accel_transport/metadata.hpp>
 #include <accel_transport/options.hpp>
 #include <accel_transport/status.hpp>
 #include <accel_transport/target.hpp>
@@ -90,6 +91,12 @@ class ACCEL_API exchange {
     /// `protocol_error`: the client's header extensions are malformed.
     /// `peer_lost`: the client has disconnected.
     [[nodiscard]] result<std::string_view, status> baggage(std::span<char> room) const noexcept;
+    /// The metadata of the request, a copy in `room`. The bytes come from an untrusted peer; keys and values are valid.
+    /// `not_found`: the request has none.
+    /// `protocol_error`: the metadata is malformed.
+    /// `unsupported`: it came after the payload, and the handler's memory is on a GPU.
+    /// `peer_lost`: the client has disconnected.
+    [[nodiscard]] result<std::span<const metadata_entry>, status> metadata(metadata_room& room) const noexcept;
     /// The name of the target that the request asked for; empty: none. Valid until the answer, also if the target is
     /// removed meanwhile.
     [[nodiscard]] std::string_view target() const noexcept;
@@ -162,6 +169,12 @@ class ACCEL_API exchange {
     /// must stay valid.
     /// `unsupported`: the payload is on a GPU, the handler's memory is not, and the transport cannot read it.
     status reply(slice payload, std::atomic<std::uint32_t>& leases) noexcept;
+    /// The same with metadata, for `completion::metadata`. It travels with the header if it fits there, else after the
+    /// payload, and takes room of the response. Then lent memory is copied, and nothing is lent. Unless it returns `ok`
+    /// or `peer_lost`, no answer was sent.
+    /// `invalid_argument`, `message_too_large`, `unsupported`: as `submit_options::metadata`.
+    status reply(std::size_t length, std::span<const metadata_entry> metadata) noexcept;
+    status reply(slice payload, std::atomic<std::uint32_t>& leases, std::span<const metadata_entry> metadata) noexcept;
     /// Answers with a failure: a status other than ok, the handler's own code, and a short message for people.
     status fail(status reason, std::uint32_t code = 0, std::string_view message = {}) noexcept;
 
@@ -170,6 +183,8 @@ class ACCEL_API exchange {
     explicit exchange(core::exchange_state* state) noexcept : state_(state) {}
     void abandon() noexcept;
     [[nodiscard]] status describe(std::span<std::byte> payload, bool on_host, std::span<const tensor> list) noexcept;
+    [[nodiscard]] status reply_with_copy(slice payload, std::size_t bytes,
+                                         std::span<const metadata_entry> metadata) noexcept;
     core::exchange_state* state_;
 };
 

@@ -36,6 +36,8 @@ class ACCEL_API shared_response : public call_outcome {
 
     /// As `completion::tensors`.
     [[nodiscard]] result<std::span<tensor>, accel::status> tensors(std::span<tensor> room) const noexcept;
+    /// As `completion::metadata`.
+    [[nodiscard]] result<std::span<const metadata_entry>, accel::status> metadata(metadata_room& room) const noexcept;
 
   private:
     friend class core::shared_state;

@@ -53,6 +53,16 @@ static_assert(sizeof(fragment_header) == 16 && std::is_trivially_copyable_v<frag
     return std::chrono::nanoseconds{std::int64_t{ticks} << 6};
 }
 
+/// Well-formed, of status ok and without extensions, as most messages are. Status and size of the extensions are one
+/// number here.
+[[nodiscard]] inline bool is_plain(const slot_header& h, message_kind kind) noexcept {
+    static_assert(offsetof(slot_header, extension_bytes) == offsetof(slot_header, code) + sizeof h.code);
+    std::uint32_t code_and_extension = 0;
+    std::memcpy(&code_and_extension, reinterpret_cast<const std::byte*>(&h) + offsetof(slot_header, code),
+                sizeof code_and_extension);
+    return code_and_extension == 0 && is_well_formed(h, kind);
+}
+
 /// The same header without what `is_well_formed` does not know: the flags of responses in parts.
 [[nodiscard]] inline slot_header without_parts(slot_header h) noexcept {
     h.flags &= static_cast<std::uint16_t>(~header_flag::of_parts);

@@ -10,7 +10,7 @@
 
 namespace accel::core {
 
-std::uint16_t write_trace(const traced_message& message, const trace_context& trace) noexcept {
+std::uint16_t write_trace(const extended_message& message, const trace_context& trace) noexcept {
     wire::trace_extension made;
     made.value = trace;
     const std::size_t bytes = message.extension_bytes + sizeof made;
@@ -25,7 +25,7 @@ result<trace_context, status> read_trace(const std::byte* header, std::uint32_t 
     return found;
 }
 
-std::uint16_t write_baggage(const traced_message& message, std::string_view text) noexcept {
+std::uint16_t write_baggage(const extended_message& message, std::string_view text) noexcept {
     const wire::extension_head head{wire::baggage_type, static_cast<std::uint16_t>(text.size()), 0};
     const std::size_t padded = (text.size() + 7) / 8 * 8;
     const std::size_t bytes = message.extension_bytes + sizeof head + padded;

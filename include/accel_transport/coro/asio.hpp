@@ -103,6 +103,10 @@ class asio_answer {
     [[nodiscard]] result<std::span<tensor>, accel::status> tensors(std::span<tensor> room) const noexcept {
         return held_.content.tensors(room);
     }
+    /// As `completion::metadata`. On the executor of the `asio_calls`.
+    [[nodiscard]] result<std::span<const metadata_entry>, accel::status> metadata(metadata_room& room) const noexcept {
+        return held_.content.metadata(room);
+    }
     [[nodiscard]] const completion& content() const noexcept { return held_.content.content(); }
 
   private:

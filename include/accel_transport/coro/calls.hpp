@@ -48,6 +48,10 @@ class answer {
     [[nodiscard]] result<std::span<tensor>, accel::status> tensors(std::span<tensor> room) const noexcept {
         return content_.tensors(room);
     }
+    /// As `completion::metadata`.
+    [[nodiscard]] result<std::span<const metadata_entry>, accel::status> metadata(metadata_room& room) const noexcept {
+        return content_.metadata(room);
+    }
     [[nodiscard]] const completion& content() const noexcept { return content_; }
 
   private:

@@ -63,6 +63,7 @@ class channel_core {
     status cancel(call_id id) noexcept;
     status release(call_id id) noexcept;
     result<std::span<tensor>, status> tensors(const call_outcome& of, std::span<tensor> room) noexcept;
+    result<std::span<const metadata_entry>, status> metadata(const call_outcome& of, metadata_room& room) noexcept;
     /// For as long as a completion or a response in parts refers to it.
     void hold() noexcept { ++holders_; }
     void let_go() noexcept {
@@ -155,6 +156,8 @@ class channel_core {
     [[nodiscard]] status describe(outgoing& message, const submit_options& options) noexcept;
     void add_trace(channel_slot& slot, outgoing& message, const submit_options& options) const noexcept;
     void add_baggage(outgoing& message, const submit_options& options) const noexcept;
+    [[nodiscard]] status add_metadata(outgoing& message, const submit_options& options) noexcept;
+    [[nodiscard]] std::span<std::byte> bring_into_slot(outgoing& message, std::size_t more) noexcept;
     [[nodiscard]] status gather(channel_slot& slot, const submit_options& options, outgoing& out) noexcept;
     [[nodiscard]] status keep_scattered(outgoing& message, const submit_options& options) noexcept;
     [[nodiscard]] bool is_staged(const region_state* lent, bool written) const noexcept;
@@ -188,8 +191,12 @@ class channel_core {
     void progress(completion_room& out) noexcept;
     void progress_inline(completion_room& out) noexcept;
     bool take_events(completion_room& out) noexcept;
+    [[nodiscard]] bool fits(const link_event& event) const noexcept;
     [[nodiscard]] bool is_sane(const link_event& event) const noexcept;
     [[nodiscard]] bool on_response(const link_event& event, nanoseconds at, completion_room& out) noexcept;
+    [[nodiscard]] bool take_response(const link_event& event, nanoseconds at, completion_room& out) noexcept;
+    [[nodiscard]] bool on_unusual_response(const link_event& event, nanoseconds at, completion_room& out) noexcept;
+    [[nodiscard]] std::uint16_t metadata_after_response(const link_event& event) noexcept;
     [[nodiscard]] bool on_other_response(const link_event& event, nanoseconds at) noexcept;
     [[nodiscard]] bool on_staged_response(channel_slot& slot, const link_event& event, nanoseconds at) noexcept;
     [[nodiscard]] bool scatter(channel_slot& slot, const link_event& event) noexcept;

@@ -38,19 +38,21 @@ enum class slot_state : std::uint8_t {
 
 struct alignas(64) channel_slot {
     slot_state state = slot_state::free;
-    bool owed = false;            ///< the server still has to answer this generation
-    bool lent = false;            ///< the payload or the response's room belongs to the application
-    bool staged = false;          ///< its bytes go through `channel_staging`
-    bool scatters = false;        ///< its response is copied into a list of ranges
-    bool holds_response = false;  ///< the link has to be told when the response is released
-    std::uint32_t epoch = 0;      ///< of the connection that carries it
+    bool owed = false;                 ///< the server still has to answer this generation
+    bool lent = false;                 ///< the payload or the response's room belongs to the application
+    bool staged = false;               ///< its bytes go through `channel_staging`
+    bool scatters = false;             ///< its response is copied into a list of ranges
+    bool holds_response = false;       ///< the link has to be told when the response is released
+    std::uint16_t metadata_bytes = 0;  ///< after the response of `metadata_of`
+    std::uint32_t epoch = 0;           ///< of the connection that carries it
     std::uint32_t elsewhere = 0;  ///< generation of the last call whose response was wanted on a device or in ranges
     std::byte* header = nullptr;  ///< of its request, set once by the channel; the payload lies behind it
     asked_for asked;
     nanoseconds submitted{};
     nanoseconds deadline{};  ///< while it is settling: by when lent memory has to be free
     call_outcome content;
-    trace_context trace;  ///< of the last call that had one
+    trace_context trace;            ///< of the last call that had one
+    std::uint32_t metadata_of = 0;  ///< generation of the last call whose response was followed by metadata
 
     /// The options of the request that the server sees. As one number, which takes one store.
     void ask(std::size_t length, std::uint32_t target) noexcept {
@@ -82,8 +84,8 @@ struct alignas(64) channel_slot {
     return std::max(value, nanoseconds{0});
 }
 
-inline void channel_slot::fill(call_outcome& out, const link_event& event, nanoseconds at,
-                               nanoseconds clock_offset) const noexcept {
+[[gnu::always_inline]] inline void channel_slot::fill(call_outcome& out, const link_event& event, nanoseconds at,
+                                                      nanoseconds clock_offset) const noexcept {
     const slot_header& from = event.header;
     out.id = content.id;
     out.call = content.id;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/client/channel_core.hpp"
 #include "core/handle.hpp"
+#include "core/metadata_description.hpp"
 #include "core/tensor_description.hpp"
 
 #include <algorithm>
@@ -56,18 +57,26 @@ void channel_core::progress(completion_room& out) noexcept {
     return true;
 }
 
-[[gnu::always_inline]] inline bool channel_core::is_sane(const link_event& event) const noexcept {
+[[gnu::always_inline]] inline bool channel_core::fits(const link_event& event) const noexcept {
     const slot_header& header = event.header;
-    return is_well_formed(header, message_kind::response) && header.slot < slots_.count() &&
-           header.length <= max_payload_bytes && event.payload.size() == header.length;
+    return header.slot < slots_.count() && header.length <= max_payload_bytes && event.payload.size() == header.length;
+}
+
+bool channel_core::is_sane(const link_event& event) const noexcept {
+    return is_well_formed(event.header, message_kind::response) && fits(event);
+}
+
+[[gnu::always_inline]] inline bool channel_core::on_response(const link_event& event, nanoseconds at,
+                                                             completion_room& out) noexcept {
+    if (!is_plain(event.header, message_kind::response) || !fits(event)) [[unlikely]]
+        return on_unusual_response(event, at, out);
+    return take_response(event, at, out);
 }
 
 /// A response, straight into `out` as far as there is room and none waits before it. False: no correct server sends it.
-[[gnu::always_inline]] inline bool channel_core::on_response(const link_event& event, nanoseconds at,
-                                                             completion_room& out) noexcept {
+[[gnu::always_inline]] inline bool channel_core::take_response(const link_event& event, nanoseconds at,
+                                                               completion_room& out) noexcept {
     const slot_header& header = event.header;
-    if (!is_sane(event)) [[unlikely]]
-        return on_other_response(event, at);
     channel_slot& slot = slots_[header.slot];
     const bool awaited =
         slot.owed && slot.content.id.generation == header.generation && slot.state == slot_state::in_flight;
@@ -89,6 +98,30 @@ void channel_core::progress(completion_room& out) noexcept {
         slots_.finish(slot);
     }
     return true;
+}
+
+/// A failure, or a response with extensions: it ends where its metadata begins, if metadata follows it.
+[[gnu::noinline]] bool channel_core::on_unusual_response(const link_event& event, nanoseconds at,
+                                                         completion_room& out) noexcept {
+    if (!is_sane(event)) return on_other_response(event, at);
+    link_event rest = event;
+    if (const std::uint16_t bytes = metadata_after_response(event); bytes > 0) {
+        channel_slot& slot = slots_[event.header.slot];
+        slot.metadata_of = event.header.generation;
+        slot.metadata_bytes = bytes;
+        rest.header.length -= bytes;
+        rest.payload = rest.payload.first(rest.payload.size() - bytes);
+    }
+    return take_response(rest, at, out);
+}
+
+/// 0 also for a failure, and for an answer that nobody waits for.
+std::uint16_t channel_core::metadata_after_response(const link_event& event) noexcept {
+    const slot_header& header = event.header;
+    if (header.code != status::ok) return 0;
+    const channel_slot& slot = slots_[header.slot];
+    if (!slot.owed || slot.content.id.generation != header.generation) return 0;
+    return metadata_after(request_.responses->header(header.slot), header.generation, event.payload.size());
 }
 
 /// A part, the end of a response in parts, a slot that comes back without one, an answer that nobody waits for, or
@@ -224,6 +257,18 @@ result<std::span<tensor>, status> channel_core::tensors(const call_outcome& of, 
                             slot->elsewhere != of.id.generation, room);
 }
 
+/// What followed the response follows it still, where that lies in a slot or in memory of the host.
+result<std::span<const metadata_entry>, status> channel_core::metadata(const call_outcome& of,
+                                                                       metadata_room& room) noexcept {
+    const channel_slot* slot = slots_.find(of.id);
+    if (life_.inherited() || slot == nullptr || slot->state != slot_state::taken || of.status != status::ok)
+        return status::invalid_state;
+    const std::uint32_t generation = of.id.generation;
+    if (slot->metadata_of != generation) return read_metadata(request_.responses->header(of.id.slot), generation, room);
+    if (slot->elsewhere == generation) return status::unsupported;
+    return read_metadata({of.response.data() + of.response.size(), slot->metadata_bytes}, room);
+}
+
 // Calls that end without a response.
 
 status channel_core::cancel(call_id id) noexcept {
@@ -357,6 +402,10 @@ call_id completion::detach() noexcept {
 result<std::span<tensor>, status> completion::tensors(std::span<tensor> room) const noexcept {
     if (owner_ == nullptr) return accel::status::invalid_state;
     return owner_->tensors(*this, room);
+}
+result<std::span<const metadata_entry>, status> completion::metadata(metadata_room& room) const noexcept {
+    if (owner_ == nullptr) return accel::status::invalid_state;
+    return owner_->metadata(*this, room);
 }
 
 }  // namespace accel

@@ -158,6 +158,10 @@ result<std::span<tensor>, accel::status> shared_response::tensors(std::span<tens
     if (owner_ == nullptr || owner_->inherited()) return status::invalid_state;
     return owner_->tensors(*this, room);
 }
+result<std::span<const metadata_entry>, accel::status> shared_response::metadata(metadata_room& room) const noexcept {
+    if (owner_ == nullptr || owner_->inherited()) return status::invalid_state;
+    return owner_->metadata(*this, room);
+}
 void shared_response::reset() noexcept {
     core::leave_to_parent(owner_);
     if (owner_ != nullptr) owner_->release(id);

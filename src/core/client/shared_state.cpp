@@ -238,6 +238,11 @@ result<std::span<tensor>, status> shared_state::tensors(const call_outcome& of, 
     const std::lock_guard lock(mutex_);
     return core_->tensors(of, room);
 }
+result<std::span<const metadata_entry>, status> shared_state::metadata(const call_outcome& of,
+                                                                       metadata_room& room) noexcept {
+    const std::lock_guard lock(mutex_);
+    return core_->metadata(of, room);
+}
 
 // Waiting.
 

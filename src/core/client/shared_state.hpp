@@ -107,6 +107,8 @@ class shared_state {
     void abandon(shared_operation& what) noexcept;
     void release(call_id id) noexcept;
     [[nodiscard]] result<std::span<tensor>, status> tensors(const call_outcome& of, std::span<tensor> room) noexcept;
+    [[nodiscard]] result<std::span<const metadata_entry>, status> metadata(const call_outcome& of,
+                                                                           metadata_room& room) noexcept;
 
     [[nodiscard]] result<target> resolve(std::string_view name);
     void close() noexcept;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/client/channel_core.hpp"
 #include "core/handle.hpp"
+#include "core/metadata_description.hpp"
 #include "core/region_state.hpp"
 #include "core/tensor_description.hpp"
 #include "core/trace_description.hpp"
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <new>
 
 /// A request from its slot to the link.
@@ -19,7 +21,7 @@ namespace {
 [[gnu::always_inline]] inline bool asks_for_more(const submit_options& options) noexcept {
     const auto parent = std::bit_cast<std::uint64_t>(options.trace.parent_id);
     return (options.response_into.size() | options.response_ranges.size() | options.tensors.size() |
-            options.target.number | options.parts | options.baggage.size() | parent) != 0;
+            options.target.number | options.parts | options.baggage.size() | options.metadata.size() | parent) != 0;
 }
 
 /// How long slots wait for late answers before a session may end for them.
@@ -81,9 +83,23 @@ std::string_view reason_of(status code, std::span<const slice> ranges) noexcept 
     return std::ranges::any_of(ranges, is_unregistered) ? unregistered : "a range reaches beyond its region";
 }
 
-/// Bytes of a request's extensions that are written after its description.
-std::size_t later_extensions(const submit_options& options) noexcept {
+/// Bytes of a request's extensions that only the link writes.
+std::size_t extensions_of_link(const submit_options& options) noexcept {
     return options.response_into.empty() ? 0 : sizeof(wire::response_target_extension);
+}
+
+/// Bytes of a request's extensions that are written after tensors, trace and baggage.
+std::size_t later_extensions(const submit_options& options) noexcept {
+    return extensions_of_link(options) + (options.metadata.empty() ? 0 : metadata_after_bytes);
+}
+
+bool is_on_device(const region_state* region) noexcept {
+    return region != nullptr && region->device() != nullptr;
+}
+
+bool is_on_device(const outgoing& message) noexcept {
+    return is_on_device(message.region) ||
+           std::ranges::any_of(message.ranges, [](const lent_range& each) { return is_on_device(each.region); });
 }
 
 }  // namespace
@@ -271,6 +287,7 @@ status channel_core::submit(call_id id, std::span<const slice> ranges, const sub
     if (const status bad = describe(message, options); bad != status::ok) return bad;
     add_trace(slot, message, options);
     add_baggage(message, options);
+    if (const status bad = add_metadata(message, options); bad != status::ok) return bad;
     const bool scatters = !options.response_ranges.empty();
     if (scatters)
         if (const status bad = keep_scattered(message, options); bad != status::ok) return bad;
@@ -345,6 +362,43 @@ void channel_core::add_baggage(outgoing& message, const submit_options& options)
     if (options.baggage.empty()) return;
     message.extension_bytes = write_baggage(
         {request_.requests->header(message.slot), message.extension_bytes, later_extensions(options)}, options.baggage);
+}
+
+/// Beside all others if there is room, else after the payload.
+status channel_core::add_metadata(outgoing& message, const submit_options& options) noexcept {
+    if (options.metadata.empty()) return status::ok;
+    const std::size_t bytes = metadata_bytes(options.metadata);
+    if (bytes == 0)
+        return fail(status::invalid_argument,
+                    "metadata has a key or value that is not valid, a key twice, or too many entries or bytes");
+    const extended_message to{request_.requests->header(message.slot), message.extension_bytes,
+                              extensions_of_link(options)};
+    message.extension_bytes = write_metadata(to, options.metadata, bytes);
+    if (message.extension_bytes != to.extension_bytes) return status::ok;
+    if (is_on_device(message))
+        return fail(status::unsupported, "metadata does not fit beside the header, and the payload is on a GPU");
+    if (message.length() + bytes > request_.options.request_bytes)
+        return fail(status::message_too_large,
+                    "metadata does not fit beside the header, nor after the request in max_request_bytes()");
+    const std::span<std::byte> all = bring_into_slot(message, bytes);
+    message.extension_bytes = write_metadata_after(to, all.data() + all.size() - bytes, options.metadata, bytes);
+    return status::ok;
+}
+
+/// Copies a lent payload into the slot, where `more` bytes follow it.
+std::span<std::byte> channel_core::bring_into_slot(outgoing& message, std::size_t more) noexcept {
+    std::byte* const room = request_.requests->header(message.slot) + header_bytes;
+    const std::size_t length = message.length();
+    if (!message.ranges.empty())
+        range_cursor{}.copy_out(message.ranges, room, length);
+    else if (message.region != nullptr && length > 0)
+        std::memcpy(room, message.payload.data(), length);
+    if (message.region != nullptr) count_copied(length);
+    message.ranges = {};
+    message.range_bytes = 0;
+    message.region = nullptr;
+    message.payload = {room, length + more};
+    return {room, length + more};
 }
 
 /// The list of `slot` as a payload: as it is, where the link gathers, or copied into the slot.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/metadata_description.hpp"
 #include "core/region_state.hpp"
 #include "core/server/worker.hpp"
 #include "core/tensor_description.hpp"
@@ -26,6 +27,17 @@ bool takes_parts(const core::exchange_state& state) noexcept {
 
 bool is_cancelled(const core::exchange_state& state) noexcept {
     return state.owner->cancels().cancelled({state.slot, state.generation});
+}
+
+/// The client, or this process, has no part in the exchange any more.
+bool is_cut_off(const core::exchange_state& state) noexcept {
+    return core::is_inherited(state) || state.own.load(std::memory_order_acquire) != nullptr;
+}
+
+/// An answer, whose description of tensors is in front of its header already.
+core::extended_message extended(const core::exchange_state& state) noexcept {
+    const bool described = (state.extras & core::exchange_extra::described) != 0;
+    return {state.header, described ? state.extension_bytes : std::uint16_t{0}, 0};
 }
 
 /// Blocks the thread that has an exchange until its client takes another part.
@@ -83,6 +95,16 @@ result<std::string_view, status> exchange::baggage(std::span<char> room) const n
     const core::exchange_state& state = core::open_state(state_);
     if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
     return core::read_baggage(state.owner->path().receive().header(state.slot), state.generation, room);
+}
+result<std::span<const metadata_entry>, status> exchange::metadata(metadata_room& room) const noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
+    const bool follows = (state.extras & core::exchange_extra::metadata) != 0;
+    if (!follows) return core::read_metadata(state.owner->path().receive().header(state.slot), state.generation, room);
+    const std::span<const std::byte> arrived = state.device == nullptr ? state.request : state.device->arrived;
+    // On a GPU: the handler's own slot, where the transport or the client has written it.
+    if (state.device != nullptr && arrived.data() == state.request.data()) return status::unsupported;
+    return core::read_metadata({arrived.data() + arrived.size(), state.metadata_bytes}, room);
 }
 
 std::uint64_t exchange::trace_id() const noexcept {
@@ -161,11 +183,63 @@ status exchange::describe(std::span<std::byte> payload, bool on_host, std::span<
     if (core::is_inherited(state)) return status::invalid_state;
     if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
     std::uint16_t bytes = 0;
-    const status done = core::describe_message({state.header, payload, on_host}, list, bytes);
+    const status done =
+        core::describe_message({state.header, payload, on_host, core::metadata_after_bytes}, list, bytes);
     if (done != status::ok) return done;
     state.extension_bytes = bytes;
     state.extras |= core::exchange_extra::described;
     return done;
+}
+
+/// Beside the tensors' description if there is room, else after the payload.
+status exchange::reply(std::size_t length, std::span<const metadata_entry> metadata) noexcept {
+    core::exchange_state& state = core::open_state(state_);
+    if (metadata.empty() || is_cut_off(state)) return reply(length);
+    if (length > state.response_room.size()) return status::message_too_large;
+    const std::size_t bytes = core::metadata_bytes(metadata);
+    if (bytes == 0) return status::invalid_argument;
+    const core::extended_message to = extended(state);
+    std::uint16_t extensions = core::write_metadata(to, metadata, bytes);
+    if (extensions == to.extension_bytes) {
+        if (state.device != nullptr) return status::unsupported;
+        if (bytes > state.response_room.size() - length) return status::message_too_large;
+        extensions = core::write_metadata_after(to, state.response_room.data() + length, metadata, bytes);
+        length += bytes;
+    }
+    state.extension_bytes = extensions;
+    state.extras |= core::exchange_extra::described;
+    return reply(length);
+}
+
+status exchange::reply(slice payload, std::atomic<std::uint32_t>& leases,
+                       std::span<const metadata_entry> metadata) noexcept {
+    core::exchange_state& state = core::open_state(state_);
+    if (metadata.empty() || is_cut_off(state)) return reply(payload, leases);
+    const std::size_t bytes = core::metadata_bytes(metadata);
+    if (bytes == 0) return status::invalid_argument;
+    const core::extended_message before = extended(state);
+    const std::uint8_t extras = state.extras;
+    const std::uint16_t extensions = core::write_metadata(before, metadata, bytes);
+    if (extensions == before.extension_bytes) return reply_with_copy(payload, bytes, metadata);
+    state.extension_bytes = extensions;
+    state.extras |= core::exchange_extra::described;
+    const status done = reply(payload, leases);
+    if (state_ == nullptr) return done;
+    state.extension_bytes = before.extension_bytes;
+    state.extras = extras;
+    return done;
+}
+
+/// Metadata that follows the payload cannot leave from lent memory.
+status exchange::reply_with_copy(slice payload, std::size_t bytes, std::span<const metadata_entry> metadata) noexcept {
+    core::exchange_state& state = *state_;
+    if (payload.region() == nullptr) return status::invalid_argument;
+    if (payload.region()->inherited()) return status::invalid_state;
+    if (state.device != nullptr || payload.region()->device() != nullptr) return status::unsupported;
+    const std::size_t room = state.response_room.size();
+    if (payload.size() > room || bytes > room - payload.size()) return status::message_too_large;
+    if (!payload.empty()) std::memmove(state.response_room.data(), payload.data(), payload.size());
+    return reply(payload.size(), metadata);
 }
 
 bool exchange::in_parts() const noexcept {

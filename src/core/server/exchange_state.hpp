@@ -34,6 +34,7 @@ inline constexpr std::uint8_t in_parts = 4;   ///< its client takes parts, see `
 inline constexpr std::uint8_t room = 8;       ///< no exchange, but room for a part of one
 inline constexpr std::uint8_t returned = 16;  ///< room that is given back without a part
 inline constexpr std::uint8_t queued = 32;    ///< a part that the link did not take yet
+inline constexpr std::uint8_t metadata = 64;  ///< `metadata_bytes` follow the request
 }  // namespace exchange_extra
 
 /// The parts that the end of an exchange has to look after.
@@ -61,6 +62,7 @@ struct exchange_state {
     std::uint8_t extras = 0;            ///< `exchange_extra`; one comparison asks for all of them
     std::atomic<std::uint8_t> ends{0};  ///< `exchange_end`
     std::uint16_t extension_bytes = 0;
+    std::uint16_t metadata_bytes = 0;
     server_series* counts = nullptr;   ///< where it counts; null: nowhere
     const handler* service = nullptr;  ///< on a device: whose request it is, while it waits for a stream
 

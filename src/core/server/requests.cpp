@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/internals.hpp"
+#include "core/metadata_description.hpp"
 #include "core/server/worker.hpp"
 #include "core/this_thread.hpp"
 #include "staging/staged_exchanges.hpp"
@@ -86,7 +87,7 @@ std::size_t worker::progress() noexcept {
 
 inline exchange_state* session::admit(const link_event& event) noexcept {
     const slot_header& header = event.header;
-    const bool sane = is_well_formed(header, message_kind::request) && header.slot < geometry_.slots &&
+    const bool sane = is_plain(header, message_kind::request) && header.slot < geometry_.slots &&
                       header.length <= geometry_.request_bytes && event.payload.size() == header.length &&
                       header.response_room <= geometry_.response_bytes;
     if (!sane) [[unlikely]]
@@ -219,7 +220,7 @@ void worker::refuse(exchange_state& request, status why, std::string_view text) 
     send(request);
 }
 
-// Requests whose response may come in parts, and room for parts.
+// Requests with extensions, requests whose response may come in parts, and room for parts.
 
 /// False: a correct client sends no such message.
 [[gnu::noinline]] bool worker::on_unusual_request(session& from, const link_event& event) noexcept {
@@ -230,10 +231,32 @@ void worker::refuse(exchange_state& request, status why, std::string_view text) 
         if (returned != nullptr) send_part(*returned);
         return taken;
     }
-    exchange_state* const admitted = flags == header_flag::parts ? from.admit_in_parts(event) : nullptr;
+    exchange_state* const admitted =
+        flags == header_flag::parts ? from.admit_in_parts(event) : from.admit_extended(event);
     if (admitted == nullptr) return false;
     dispatch(*admitted, event.header.target);
     return true;
+}
+
+/// The request ends where its metadata begins, if metadata follows it.
+exchange_state* session::admit_extended(const link_event& event) noexcept {
+    const slot_header& header = event.header;
+    const bool sane = is_well_formed(header, message_kind::request) && header.slot < geometry_.slots &&
+                      event.payload.size() <= geometry_.request_bytes;
+    if (!sane) return nullptr;
+    std::uint16_t bytes = 0;
+    if (header.extension_bytes != 0)
+        bytes = metadata_after(path_->receive().header(header.slot), header.generation, event.payload.size());
+    link_event plain = event;
+    plain.header.code = status::ok;
+    plain.header.extension_bytes = 0;
+    plain.header.length -= bytes;
+    plain.payload = plain.payload.first(plain.payload.size() - bytes);
+    exchange_state* const admitted = admit(plain);
+    if (admitted == nullptr || bytes == 0) return admitted;
+    admitted->metadata_bytes = bytes;
+    admitted->extras |= exchange_extra::metadata;
+    return admitted;
 }
 
 exchange_state* session::admit_in_parts(const link_event& event) noexcept {
@@ -244,7 +267,7 @@ exchange_state* session::admit_in_parts(const link_event& event) noexcept {
     if (!sane) return nullptr;
     link_event plain = event;
     plain.header = without_parts(header);
-    exchange_state* const admitted = admit(plain);
+    exchange_state* const admitted = admit_extended(plain);
     if (admitted == nullptr) return nullptr;
     admitted->extras |= exchange_extra::in_parts;
     admitted->ends.store(exchange_end::in_parts, std::memory_order_relaxed);

@@ -33,7 +33,9 @@ class session {
 
     /// Checks an arrived message against this session. Null: the peer broke the protocol.
     [[nodiscard]] exchange_state* admit(const link_event& event) noexcept;
-    /// The same for what `admit` does not know: a request whose response may come in parts.
+    /// The same for what `admit` does not know: a request with extensions.
+    [[nodiscard]] exchange_state* admit_extended(const link_event& event) noexcept;
+    /// … a request whose response may come in parts.
     [[nodiscard]] exchange_state* admit_in_parts(const link_event& event) noexcept;
     /// … and room for a part. False: the peer broke the protocol. `returned`: room to send back at once, because its
     /// call has ended.

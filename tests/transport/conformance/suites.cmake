@@ -28,6 +28,7 @@ set(every_backend
   "shared_channel shared_channels conformance"
   "coro          awaited        conformance"
   "traces        tracing        conformance"
+  "metadata      with_metadata  conformance"
   "metrics       counting       conformance"
   "sessions      sessions       conformance,slow"
   "leak          leaks          leak,slow")

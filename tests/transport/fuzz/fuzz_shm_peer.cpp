@@ -5,6 +5,7 @@
 // that it sleeps, sends or leaves; this end sends, or looks what has come.
 #include "core/context_state.hpp"
 #include "core/internals.hpp"
+#include "core/metadata_description.hpp"
 #include "core/tensor_description.hpp"
 #include "core/trace_description.hpp"
 #include "fuzz_target.hpp"
@@ -207,6 +208,13 @@ class fuzzed_end {
         std::array<char, max_baggage_bytes> room;
         const auto baggage = core::read_baggage(header, got.header.generation, room);
         require(baggage ? !baggage->empty() : baggage.error() != status::message_too_large, "baggage has its room");
+        const std::size_t after = core::metadata_after(header, got.header.generation, got.payload.size());
+        require(after <= got.payload.size(), "metadata lies in its payload");
+        metadata_room entries;
+        const auto beside = core::read_metadata(header, got.header.generation, entries);
+        require(!beside || core::metadata_bytes(*beside) > 0, "only valid metadata is read");
+        const auto behind = core::read_metadata(got.payload.last(after), entries);
+        require(!behind || core::metadata_bytes(*behind) == after, "all of it is read");
     }
 
     tests::input_reader& input_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors as a table at the head of a payload, or in front of a message's header. Byte 0: the reader's room, and from
-// 128 on the latter; then bytes 1 and 2 are the payload's length.
+// Tensors as a table at the head of a payload, or in front of a message's header with other extensions. Byte 0: the
+// reader's room, and from 128 on the latter; then bytes 1 and 2 are the payload's length.
+#include "core/metadata_description.hpp"
+#include "core/protocol.hpp"
 #include "fuzz_target.hpp"
 
 #include <accel_transport/detail/wire/tensor_extension.hpp>
@@ -34,6 +36,19 @@ void check(const tensor& one, std::span<const std::byte> payload, std::size_t co
     require(one.offset % detail::alignment_of(one.type) == 0, "it is aligned");
 }
 
+/// What was read is valid and can be written again, to the byte.
+void check_metadata(std::span<const std::byte> entries) {
+    metadata_room room;
+    const auto read = core::read_metadata(entries, room);
+    require(read || read.error() == status::protocol_error, "no other outcome");
+    if (!read) return;
+    require(core::metadata_bytes(*read) == entries.size(), "all of it is read");
+    std::vector<std::byte> again(core::extension_room + entries.size());
+    std::byte* const end = again.data() + core::extension_room;
+    (void)core::write_metadata_after({end, 0, 0}, end, *read, entries.size());
+    require(std::memcmp(end, entries.data(), entries.size()) == 0, "to the byte");
+}
+
 /// In front of a header: extensions of a peer, who may say that they are longer than they are.
 void read_in_front(tests::input_reader& input, std::uint32_t room) {
     const std::size_t length = input.byte() | std::size_t{input.byte()} << 8;
@@ -49,6 +64,10 @@ void read_in_front(tests::input_reader& input, std::uint32_t room) {
     require(traced == status::ok || traced == status::protocol_error || traced == status::not_found,
             "no other outcome");
     require((traced == status::ok) == trace.valid(), "what is handed out is a trace");
+    require(core::metadata_after(at, 1, length) <= std::min(length, max_metadata_bytes), "it lies in the payload");
+    metadata_room entries;
+    if (const auto metadata = core::read_metadata(at, 1, entries))
+        require(core::metadata_bytes(*metadata) > 0, "only valid metadata is read");
     std::vector<tensor> out(room);
     std::uint32_t count = 0;
     const status read = wire::find_tensors_before(at, 1, length, out.data(), room, count);
@@ -87,6 +106,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     // Of its own size, so that every read beyond it is noticed.
     const auto rest = std::as_bytes(input.rest());
     const std::vector<std::byte> payload(rest.begin(), rest.end());
+    check_metadata(payload);
     std::vector<tensor> out(room);
     const auto read = tensors(payload, out);
     require(read || read.error() == status::protocol_error || read.error() == status::message_too_large,
