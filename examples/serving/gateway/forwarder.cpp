@@ -66,13 +66,15 @@ forwarder::sending forwarder::send(passage& one) noexcept {
     const auto described = read_tensors(*one.one);
     if (!described)
         return end(one, described.error(), "the gateway cannot read the request's description of its tensors");
+    const auto metadata = read_metadata(*one.one);
+    if (!metadata) return end(one, metadata.error(), "the gateway cannot read the request's metadata");
     const std::size_t first = way.first_for(way.key_of(*one.one));
     status why = status::ok;
     bool last_resort = false;
     const auto ask = [&](std::size_t i) {
         const std::size_t which = first + i;
         if (!way.may_ask(which, one.past, last_resort)) return offer::away;
-        const offer said = give(one, way.server(which), *described, why);
+        const offer said = give(one, way.server(which), {*described, *metadata}, why);
         if (said == offer::taken) way.asked(which);
         return said;
     };
@@ -95,7 +97,7 @@ forwarder::sending forwarder::send(passage& one) noexcept {
     return end(one, way.without_server(one.past.said), no_server);
 }
 
-offer forwarder::give(passage& one, upstream& to, std::span<const tensor> described, status& why) noexcept {
+offer forwarder::give(passage& one, upstream& to, const request_extras& described, status& why) noexcept {
     call_view call;
     line* const on = to.begin(call, why);
     if (on == nullptr) return why == status::again ? offer::full : offer::away;
@@ -118,9 +120,16 @@ result<std::span<tensor>, status> forwarder::read_tensors(const exchange& one) n
     return told;
 }
 
+/// Into `metadata_`. Ok also where there is none.
+result<std::span<const metadata_entry>, status> forwarder::read_metadata(const exchange& one) noexcept {
+    const auto told = one.metadata(metadata_);
+    if (told.code() == status::not_found) return std::span<const metadata_entry>{};
+    return told;
+}
+
 /// All that the client has said of its request is said again. The response goes to where the client's answer leaves
 /// from, unless the tensors' description needs the room beside the header.
-status forwarder::submit(passage& one, line& on, const call_view& call, std::span<const tensor> described) noexcept {
+status forwarder::submit(passage& one, line& on, const call_view& call, const request_extras& described) noexcept {
     const exchange& from = *one.one;
     submit_options options;
     options.timeout = std::min(from.time_left(), longest_call);
@@ -131,10 +140,11 @@ status forwarder::submit(passage& one, line& on, const call_view& call, std::spa
     std::array<char, max_baggage_bytes> room;
     if (const auto baggage = from.baggage(room)) options.baggage = *baggage;
     options.target = one.way->target();
-    options.tensors = described;
+    options.metadata = described.metadata;
+    options.tensors = described.tensors;
     if (const auto into = from.response_slice()) options.response_into = *into;
     status sent = submit_payload(from, on, call, options);
-    if (sent == status::invalid_argument && !described.empty() && !options.response_into.empty()) {
+    if (sent == status::invalid_argument && !described.tensors.empty() && !options.response_into.empty()) {
         options.response_into = {};
         sent = submit_payload(from, on, call, options);
     }
@@ -232,9 +242,20 @@ void forwarder::answer(exchange& one, const completion& c) noexcept {
     if (stages.inference.count() > 0) one.record(stage::inference, stages.inference);
     if (const status told = describe_answer(one, c); told != status::ok)
         return fail(one, told, 0, "the gateway cannot forward the answer's description of its tensors");
+    if (const status told = reply(one, c); told != status::ok)
+        return fail(one, told, 0, "the gateway cannot forward the answer's metadata");
     ++counts_.answers;
     counts_.response_bytes += c.response.size();
-    (void)one.reply(c.response.size());
+}
+
+/// Not ok: nothing was sent.
+status forwarder::reply(exchange& one, const completion& c) noexcept {
+    const auto told = c.metadata(metadata_);
+    if (!told && told.error() != status::not_found) return told.error();
+    const status sent = told ? one.reply(c.response.size(), *told) : one.reply(c.response.size());
+    const bool refused =
+        sent == status::message_too_large || sent == status::unsupported || sent == status::invalid_argument;
+    return refused ? sent : status::ok;
 }
 
 status forwarder::describe_answer(exchange& one, const completion& c) noexcept {

@@ -48,22 +48,28 @@ class forwarder {
 
   private:
     enum class sending : std::uint8_t { sent, full, ended };
+    /// Of a request, copied from its message.
+    struct request_extras {
+        std::span<const tensor> tensors;
+        std::span<const metadata_entry> metadata;
+    };
 
     [[nodiscard]] passage* take_free() noexcept;
     void put_free(passage& done) noexcept;
     [[nodiscard]] sending send(passage& one) noexcept;
     /// `why`: of all but `taken`.
-    [[nodiscard]] offer give(passage& one, upstream& to, std::span<const tensor> described, status& why) noexcept;
+    [[nodiscard]] offer give(passage& one, upstream& to, const request_extras& described, status& why) noexcept;
     [[nodiscard]] sending end(passage& one, status why, std::string_view text) noexcept;
     [[nodiscard]] result<std::span<tensor>, status> read_tensors(const exchange& one) noexcept;
-    /// `described`: the request's tensors.
+    [[nodiscard]] result<std::span<const metadata_entry>, status> read_metadata(const exchange& one) noexcept;
     [[nodiscard]] status submit(passage& one, line& on, const call_view& call,
-                                std::span<const tensor> described) noexcept;
+                                const request_extras& described) noexcept;
     [[nodiscard]] status submit_payload(const exchange& one, line& on, const call_view& call,
                                         const submit_options& options) noexcept;
     /// True: the call was given back unseen, and goes to another server. It is released.
     [[nodiscard]] bool offer_again(passage& one, line& on, completion& c) noexcept;
     void answer(exchange& one, const completion& c) noexcept;
+    [[nodiscard]] status reply(exchange& one, const completion& c) noexcept;
     [[nodiscard]] status describe_answer(exchange& one, const completion& c) noexcept;
     void fail(exchange& one, status why, std::uint32_t code, std::string_view text) noexcept;
     void wait(passage& one) noexcept;
@@ -79,6 +85,7 @@ class forwarder {
     std::size_t max_waiting_;
     counts counts_;
     std::array<tensor, max_tensors> tensors_;  ///< of the message at hand
+    metadata_room metadata_;                   ///< likewise
 };
 
 }  // namespace accel::examples::gateway

@@ -5,12 +5,15 @@
 #include "held_exchanges.hpp"
 #include "payload.hpp"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <cstring>
 #include <map>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -111,6 +114,37 @@ TEST_F(forwarded, tensors_trace_and_stages_arrive) {
     EXPECT_GE(c.timeline.inference, 3ms);
     EXPECT_EQ(c.trace_id, 77U);
     EXPECT_EQ(seen, *trace);
+}
+
+/// Beside the header, and after a payload that the gateway would lend otherwise.
+TEST_F(forwarded, metadata_of_requests_and_answers_arrives) {
+    std::atomic<std::size_t> heard{0};
+    server behind = serve([&](exchange one) {
+        metadata_room room;
+        const auto got = one.metadata(room);
+        heard = got ? got->size() : 0;
+        EXPECT_EQ(one.request().size(), 100U) << "metadata is no part of it";
+        std::memset(one.response().data(), 1, 20);
+        EXPECT_EQ(got ? one.reply(20, *got) : one.reply(20), status::ok);
+    });
+    gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind)});
+    channel to = client(between);
+    for (const std::size_t bytes : {std::size_t{10}, std::size_t{3'000}, std::size_t{0}}) {
+        const std::string value(bytes, 'v');
+        const std::array sent{metadata_entry{"request-id", "7"}, metadata_entry{"token-bin", value}};
+        const auto call = to.begin();
+        ASSERT_EQ(call.code(), status::ok);
+        ASSERT_EQ(to.submit(call->id, 100, {.metadata = sent}), status::ok);
+        const completion c = next(to);
+        ASSERT_EQ(c.status, status::ok) << to_string(c.status);
+        EXPECT_EQ(heard.load(), 2U);
+        EXPECT_EQ(c.response.size(), 20U);
+        metadata_room room;
+        const auto back = c.metadata(room);
+        ASSERT_TRUE(back);
+        EXPECT_TRUE(std::ranges::equal(*back, sent)) << bytes;
+    }
+    EXPECT_EQ(between.stop().at("answers"), 3);
 }
 
 /// A table at the payload's head that has more tensors than there are bytes.
