@@ -47,9 +47,9 @@ struct submit_options {
     /// W3C Baggage of the call, for `exchange::baggage`; read during `submit`. Sent only if it is at most
     /// `max_baggage_bytes` long and fits beside the tensors and the trace. Baggage never makes a call fail.
     std::string_view baggage{};
-    /// Keys and values for `exchange::metadata`; read during `submit`. They travel with the header if they fit there,
-    /// else after the payload, and take room of `max_request_bytes`. Then a lent payload is copied into the slot
-    /// during `submit` (docs/metadata.md).
+    /// Keys and values for `exchange::metadata`; read when the call is sent, which is during `channel::submit`. They
+    /// must not lie in the call's slot. They travel with the header if they fit there, else after the payload, and take
+    /// room of `max_request_bytes`. Then a lent payload is copied into the slot during `submit` (docs/metadata.md).
     /// `invalid_argument`: not valid (`metadata_entry`), or more than `max_metadata_entries` or `max_metadata_bytes`.
     /// `message_too_large`: there is no room after the payload.
     /// `unsupported`: they do not fit beside the header, and the payload is on a GPU.

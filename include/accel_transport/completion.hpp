@@ -77,7 +77,7 @@ class completion : public call_outcome {
     void release() noexcept {
         if (owner_ != nullptr) give_back();
     }
-    /// Keeps the slot, whose response stays valid, until `channel::release` of the returned id.
+    /// Keeps the slot, whose response stays valid, until `channel::release` of the returned id, or the channel's end.
     ACCEL_API call_id detach() noexcept;
 
     /// The tensors that the response describes, in the header or in a table. They are at the start of `room`, and all

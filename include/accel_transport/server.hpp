@@ -169,10 +169,10 @@ class ACCEL_API exchange {
     /// must stay valid.
     /// `unsupported`: the payload is on a GPU, the handler's memory is not, and the transport cannot read it.
     status reply(slice payload, std::atomic<std::uint32_t>& leases) noexcept;
-    /// The same with metadata, for `completion::metadata`. It travels with the header if it fits there, else after the
-    /// payload, and takes room of the response. Then lent memory is copied, and nothing is lent. Unless it returns `ok`
-    /// or `peer_lost`, no answer was sent.
-    /// `invalid_argument`, `message_too_large`, `unsupported`: as `submit_options::metadata`.
+    /// The same with metadata, for `completion::metadata`, which must not lie in `response()`. It travels with the
+    /// header if it fits there, else after the payload, and takes room of the response. Then lent memory is copied, and
+    /// nothing is lent. Unless it returns `ok` or `peer_lost`, no answer was sent. `invalid_argument`,
+    /// `message_too_large`, `unsupported`: as `submit_options::metadata`.
     status reply(std::size_t length, std::span<const metadata_entry> metadata) noexcept;
     status reply(slice payload, std::atomic<std::uint32_t>& leases, std::span<const metadata_entry> metadata) noexcept;
     /// Answers with a failure: a status other than ok, the handler's own code, and a short message for people.

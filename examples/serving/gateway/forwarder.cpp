@@ -128,7 +128,7 @@ result<std::span<const metadata_entry>, status> forwarder::read_metadata(const e
 }
 
 /// All that the client has said of its request is said again. The response goes to where the client's answer leaves
-/// from, unless the tensors' description needs the room beside the header.
+/// from, unless the tensors' description, or metadata after a request of full length, needs the room beside the header.
 status forwarder::submit(passage& one, line& on, const call_view& call, const request_extras& described) noexcept {
     const exchange& from = *one.one;
     submit_options options;
@@ -144,7 +144,9 @@ status forwarder::submit(passage& one, line& on, const call_view& call, const re
     options.tensors = described.tensors;
     if (const auto into = from.response_slice()) options.response_into = *into;
     status sent = submit_payload(from, on, call, options);
-    if (sent == status::invalid_argument && !described.tensors.empty() && !options.response_into.empty()) {
+    const bool no_table = sent == status::invalid_argument && !described.tensors.empty();
+    const bool no_room = sent == status::message_too_large && !described.metadata.empty();
+    if ((no_table || no_room) && !options.response_into.empty()) {
         options.response_into = {};
         sent = submit_payload(from, on, call, options);
     }

@@ -60,8 +60,9 @@ status shm_link::deliver(const core::outgoing& message) noexcept {
 
 /// The event that the memory is free is due at once.
 status shm_link::deliver_lent_response(const core::outgoing& message) noexcept {
-    if (!message.payload.empty())
-        std::memcpy(outgoing_.slots->payload(message.slot), message.payload.data(), message.payload.size());
+    std::byte* const to = outgoing_.slots->payload(message.slot);
+    const bool in_place = message.payload.data() == to;  // only described
+    if (!message.payload.empty() && !in_place) std::memcpy(to, message.payload.data(), message.payload.size());
     if (message.region != nullptr) released_.push_back(message.slot);  // within reserved capacity
     announce(message.slot);
     return status::ok;

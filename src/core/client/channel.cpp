@@ -103,7 +103,7 @@ namespace core {
 
 error failed_call(const channel_core& over, status why, std::size_t length, std::string_view reason) {
     const channel_options& granted = over.request().options;
-    if (why == status::message_too_large) {
+    if (why == status::message_too_large && length > granted.request_bytes) {
         return {why, 0,
                 fmt::format("the request has {} bytes, but this channel accepts {}; raise request_bytes", length,
                             granted.request_bytes)};

@@ -51,7 +51,8 @@ struct alignas(64) channel_slot {
     nanoseconds submitted{};
     nanoseconds deadline{};  ///< while it is settling: by when lent memory has to be free
     call_outcome content;
-    trace_context trace;            ///< of the last call that had one
+    trace_context trace;  ///< of the last call that had one
+    const std::byte* metadata_at = nullptr;
     std::uint32_t metadata_of = 0;  ///< generation of the last call whose response was followed by metadata
 
     /// The options of the request that the server sees. As one number, which takes one store.

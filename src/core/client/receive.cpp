@@ -111,6 +111,7 @@ bool channel_core::is_sane(const link_event& event) const noexcept {
         slot.metadata_bytes = bytes;
         rest.header.length -= bytes;
         rest.payload = rest.payload.first(rest.payload.size() - bytes);
+        slot.metadata_at = rest.payload.data() + rest.payload.size();
     }
     return take_response(rest, at, out);
 }
@@ -266,7 +267,7 @@ result<std::span<const metadata_entry>, status> channel_core::metadata(const cal
     const std::uint32_t generation = of.id.generation;
     if (slot->metadata_of != generation) return read_metadata(request_.responses->header(of.id.slot), generation, room);
     if (slot->elsewhere == generation) return status::unsupported;
-    return read_metadata({of.response.data() + of.response.size(), slot->metadata_bytes}, room);
+    return read_metadata({slot->metadata_at, slot->metadata_bytes}, room);
 }
 
 // Calls that end without a response.

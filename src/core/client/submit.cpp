@@ -284,27 +284,34 @@ status channel_core::submit(call_id id, std::span<const slice> ranges, const sub
 [[gnu::noinline]] status channel_core::submit_more(channel_slot& slot, outgoing message,
                                                    const submit_options& options) noexcept {
     if (const status bad = check_more(options); bad != status::ok) return bad;
-    if (const status bad = describe(message, options); bad != status::ok) return bad;
-    add_trace(slot, message, options);
-    add_baggage(message, options);
-    if (const status bad = add_metadata(message, options); bad != status::ok) return bad;
     const bool scatters = !options.response_ranges.empty();
     if (scatters)
         if (const status bad = keep_scattered(message, options); bad != status::ok) return bad;
     const slice into = options.response_into;
     const bool on_device = !into.empty() && into.region()->device() != nullptr;
-    if (on_device || scatters) slot.elsewhere = slot.content.id.generation;
     const staged_parts staged{is_staged(message.payload.empty() ? nullptr : message.region, false),
                               is_staged(into.empty() ? nullptr : into.region(), true)};
     const bool goes_through_slot = staged.payload || staged.response;
     if (goes_through_slot && (scatters || options.parts > 0)) return fail(status::unsupported);
-    if (options.parts > 0) return submit_in_parts(slot, message, options);
-    if (goes_through_slot) return submit_staged(slot, message, staged, options);
-    stamp_more(slot, message, options);
-    const status sent = hand_over(message);
-    const status done =
-        sent == status::ok ? accept_sent(slot, message.lends(), options) : hold_back(slot, message, sent, options);
-    slot.scatters = scatters && message.response_ranges.empty() && done == status::ok;
+    // These write into the slot, which is left as it is for a submission that cannot be.
+    if (const status bad = describe(message, options); bad != status::ok) return bad;
+    add_trace(slot, message, options);
+    add_baggage(message, options);
+    if (const status bad = add_metadata(message, options); bad != status::ok) return bad;
+    status done = status::ok;
+    if (options.parts > 0) {
+        done = submit_in_parts(slot, message, options);
+    } else if (goes_through_slot) {
+        done = submit_staged(slot, message, staged, options);
+    } else {
+        stamp_more(slot, message, options);
+        const status sent = hand_over(message);
+        done =
+            sent == status::ok ? accept_sent(slot, message.lends(), options) : hold_back(slot, message, sent, options);
+        slot.scatters = scatters && message.response_ranges.empty() && done == status::ok;
+    }
+    const bool elsewhere = done == status::ok && (on_device || scatters);
+    slot.elsewhere = elsewhere ? slot.content.id.generation : 0;
     return done;
 }
 

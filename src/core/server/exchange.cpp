@@ -31,7 +31,7 @@ bool is_cancelled(const core::exchange_state& state) noexcept {
 
 /// The client, or this process, has no part in the exchange any more.
 bool is_cut_off(const core::exchange_state& state) noexcept {
-    return core::is_inherited(state) || state.own.load(std::memory_order_acquire) != nullptr;
+    return core::is_inherited(state) || state.own.load(std::memory_order_acquire) != nullptr || state.owner->gone();
 }
 
 /// An answer, whose description of tensors is in front of its header already.
@@ -98,7 +98,7 @@ result<std::string_view, status> exchange::baggage(std::span<char> room) const n
 }
 result<std::span<const metadata_entry>, status> exchange::metadata(metadata_room& room) const noexcept {
     const core::exchange_state& state = core::open_state(state_);
-    if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
+    if (state.own.load(std::memory_order_acquire) != nullptr || state.owner->gone()) return status::peer_lost;
     const bool follows = (state.extras & core::exchange_extra::metadata) != 0;
     if (!follows) return core::read_metadata(state.owner->path().receive().header(state.slot), state.generation, room);
     const std::span<const std::byte> arrived = state.device == nullptr ? state.request : state.device->arrived;
@@ -181,7 +181,7 @@ status exchange::describe(std::span<std::byte> payload, bool on_host, std::span<
     core::exchange_state& state = *state_;
     if (state.response_room.size() < payload.size()) return status::message_too_large;
     if (core::is_inherited(state)) return status::invalid_state;
-    if (state.own.load(std::memory_order_acquire) != nullptr) return status::peer_lost;
+    if (state.own.load(std::memory_order_acquire) != nullptr || state.owner->gone()) return status::peer_lost;
     std::uint16_t bytes = 0;
     const status done =
         core::describe_message({state.header, payload, on_host, core::metadata_after_bytes}, list, bytes);

@@ -147,6 +147,28 @@ TEST_F(forwarded, metadata_of_requests_and_answers_arrives) {
     EXPECT_EQ(between.stop().at("answers"), 3);
 }
 
+/// At the client it fits beside the header, where the gateway also says where the response goes.
+TEST_F(forwarded, metadata_of_a_request_of_full_length_arrives) {
+    std::atomic<std::size_t> heard{0};
+    server behind = serve([&](exchange one) {
+        metadata_room room;
+        const auto got = one.metadata(room);
+        if (got) heard = got->front().value.size();
+        EXPECT_EQ(one.reply(one.request().size()), status::ok);
+    });
+    gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind)});
+    channel to = client(between);
+    const std::string value(150, 'v');
+    const std::array sent{metadata_entry{"authorization", value}};
+    const auto call = to.begin();
+    ASSERT_EQ(call.code(), status::ok);
+    ASSERT_EQ(to.submit(call->id, to.max_request_bytes(), {.metadata = sent}), status::ok);
+    const completion c = next(to);
+    EXPECT_EQ(c.status, status::ok) << to_string(c.status);
+    EXPECT_EQ(c.response.size(), to.max_request_bytes());
+    EXPECT_EQ(heard.load(), value.size());
+}
+
 /// A table at the payload's head that has more tensors than there are bytes.
 void write_senseless_table(std::span<std::byte> payload) {
     detail::tensor_table_head head;

@@ -205,6 +205,20 @@ TEST_P(with_metadata, wrong_metadata_sends_nothing) {
     EXPECT_EQ(read_metadata(c).outcome, status::invalid_state) << "after its release";
 }
 
+TEST_P(with_metadata, a_refused_call_keeps_the_bytes_of_its_request) {
+    rig r = echoing();
+    auto client = r.connect();
+    const auto call = client.begin();
+    ASSERT_EQ(call.code(), status::ok);
+    fill(call->request.first(2'000), 1);
+    const pairs sent = sample(1'000, 1);
+    const std::vector<metadata_entry> list = view_of(sent);
+    const std::vector<slice> too_many(max_ranges + 1);
+    EXPECT_EQ(client.submit(call->id, 10, {.metadata = list, .response_ranges = too_many}), status::invalid_argument);
+    ASSERT_EQ(client.submit(call->id, 2'000, {.trace_id = 1, .metadata = list}), status::ok);
+    expect_both_read(client.next(), sent, 1, 2'000);
+}
+
 TEST_P(with_metadata, an_answer_with_wrong_metadata_is_not_sent) {
     const std::string value(1'000, 'v');
     rig r(GetParam(), [&](exchange one) {
