@@ -50,18 +50,19 @@ TEST_F(anonymous_clients, limits_count_them_by_address_and_known_clients_by_name
 }
 
 TEST_F(anonymous_clients, a_removed_key_ends_its_sessions_and_no_others) {
-    listen(open_server());
+    constexpr nanoseconds never_late = 30s;
+    listen(open_server(), never_late);
     const auto known_watch = std::make_shared<session_watch>();
-    ASSERT_TRUE(open(keys(nobody()), wish()).ok());
-    const auto known = context->control().open_session(own_loopback(), server->port(), keys(folder.client()), wish(),
-                                                       known_watch, deadline_after(patience));
+    ASSERT_TRUE(open(keys(nobody()), wish(never_late)).ok());
+    const auto known = context->control().open_session(own_loopback(), server->port(), keys(folder.client()),
+                                                       wish(never_late), known_watch, deadline_after(patience));
     ASSERT_TRUE(known.ok()) << known.error().message;
     folder.authorize({});
     ASSERT_TRUE(security->reload().ok());
     server->wake();
     EXPECT_TRUE(eventually(patience, [&] { return known_watch->ended() != status::ok; }));
-    EXPECT_EQ(open(keys(folder.client()), wish()).code(), status::unauthorized);
-    ASSERT_TRUE(open(keys(nobody()), wish()).ok());
+    EXPECT_EQ(open(keys(folder.client()), wish(never_late)).code(), status::unauthorized);
+    ASSERT_TRUE(open(keys(nobody()), wish(never_late)).ok());
     EXPECT_EQ(watch->ended(), status::ok);
 }
 

@@ -87,6 +87,8 @@ std::vector<std::string> access_files(const choices& chosen) {
 
 /// How often changed files are looked for.
 constexpr std::chrono::milliseconds look_interval{200};
+/// When files are read again that were not good, or could not be read.
+constexpr std::chrono::seconds retry_interval{30};
 
 /// The doors of a program, from their addresses to their end.
 class door_set {
@@ -129,6 +131,7 @@ class door_set {
     boost::asio::posix::stream_descriptor signals_;
     void (door_set::*on_stop_signal_)() = &door_set::leave;
     boost::asio::steady_timer next_look_;
+    std::chrono::steady_clock::time_point retry_at_ = std::chrono::steady_clock::time_point::max();
     boost::asio::steady_timer delay_;
     std::vector<wanted_door> wanted_;
     door_models behind_;
@@ -190,7 +193,10 @@ void door_set::look_at_files() {
     next_look_.expires_after(look_interval);
     next_look_.async_wait([this](const boost::system::error_code& failed) {
         if (failed) return;
-        if (files_.changed()) renew("files have changed");
+        if (files_.changed())
+            renew("files have changed");
+        else if (std::chrono::steady_clock::now() >= retry_at_)
+            renew("another try");
         look_at_files();
     });
 }
@@ -199,9 +205,11 @@ void door_set::look_at_files() {
 void door_set::renew(const char* why) {
     if (files_.empty()) return;
     files_.note_reading();
+    retry_at_ = std::chrono::steady_clock::time_point::max();
     const auto access = open_access(chosen_);
     if (!access) {
         fmt::print(stderr, "{}: {}; the old certificate and tokens stay in use\n", why, access.error().message);
+        retry_at_ = std::chrono::steady_clock::now() + retry_interval;
         return;
     }
     for (const auto& each : doors_) each->renew(access.value());
