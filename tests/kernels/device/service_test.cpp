@@ -74,7 +74,8 @@ TEST_P(device_service, a_late_request_is_not_handed_over) {
         }
         EXPECT_EQ(client.submit(call->id, 10, {.timeout = 1ns}), status::ok);
         ++late;
-        EXPECT_EQ(next(client).status, status::timed_out);
+        const status ended = next(client).status;  // `ok`: the answer was there before the client looked at its clock
+        EXPECT_TRUE(ended == status::timed_out || ended == status::ok) << to_string(ended);
         return rig.service->statistics().expired > 0;
     }));
     EXPECT_EQ(run_calls(client, 10, 3), 10U);
