@@ -10,11 +10,20 @@
 /// A channel's control path.
 namespace accel::core {
 
-result<channel_owner> channel_core::connect(std::shared_ptr<context_state> context, std::string_view uri,
+result<channel_owner> channel_core::connect(std::shared_ptr<context_state> context, std::string_view text,
                                             const channel_options& options) {
-    return connect_to_any<channel_owner>(uri, options, [&](const connect_attempts& now) -> result<channel_owner> {
-        auto request = prepare_connection(context, now.uri(), options, now.time());
+    auto hosts = parse_client_uris(text);
+    if (!hosts) return hosts.error();
+    return connect(std::move(context), std::move(*hosts), options);
+}
+
+result<channel_owner> channel_core::connect(std::shared_ptr<context_state> context, std::vector<uri> hosts,
+                                            const channel_options& options, const std::stop_token& stopped) {
+    using made = channel_owner;
+    return connect_to_any<made>(std::move(hosts), options, [&](const connect_attempts& now) -> result<made> {
+        auto request = prepare_connection(context, now.host(), options, now.time());
         if (!request) return request.error();
+        request->stopped = stopped;
         auto connection = open_by_any_scheme(*request);
         if (!connection) return connection.error();
         connect_request kept;  // as far as the end of a session needs it

@@ -224,21 +224,19 @@ result<void> open_session(const connect_request& request, connection& path, clie
     }
 }
 
-result<connect_request> resolve_connection(std::shared_ptr<context_state> context, std::string_view text,
+result<connect_request> resolve_connection(std::shared_ptr<context_state> context, uri peer,
                                            const channel_options& options, std::optional<nanoseconds> time,
                                            further_keys* more) {
-    auto peer = parse_client_uri(text);
-    if (!peer) return peer.error();
-    if (peer->scheme != "auto") {
-        if (auto known = context->named_backend(peer->scheme); !known) return known.error();
+    if (peer.scheme != "auto") {
+        if (auto known = context->named_backend(peer.scheme); !known) return known.error();
     }
-    auto effective = apply_options(*peer, options, more);
+    auto effective = apply_options(peer, options, more);
     if (!effective) return effective.error();
     if (time) effective->connect_timeout = *time;
 
     connect_request request;
     request.context = std::move(context);
-    request.peer = std::move(*peer);
+    request.peer = std::move(peer);
     request.options = std::move(*effective);
     request.deadline = deadline_after(request.options.connect_timeout);
     if (request.peer.scheme != "local") {
@@ -258,9 +256,9 @@ result<connect_request> resolve_connection(std::shared_ptr<context_state> contex
     return request;
 }
 
-result<connect_request> prepare_connection(std::shared_ptr<context_state> context, std::string_view text,
+result<connect_request> prepare_connection(std::shared_ptr<context_state> context, uri peer,
                                            const channel_options& options, std::optional<nanoseconds> time) {
-    auto request = resolve_connection(std::move(context), text, options, time);
+    auto request = resolve_connection(std::move(context), std::move(peer), options, time);
     if (!request) return request;
     auto requests = slot_memory::create(request->options.slots, request->options.request_bytes);
     if (!requests) return requests.error();

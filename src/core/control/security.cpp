@@ -49,8 +49,8 @@ result<std::shared_ptr<const security_identity>> make_identity(const security_op
 
 std::string security_identity::digest() const {
     if (!keys) return "insecure";
-    return fmt::format("{}\n{}\n{}\n{}\n{}", keys->digest(), options.key_file, options.server_key, options.cert_file,
-                       options.ca_file);
+    return fmt::format("{}\n{}\n{}\n{}\n{}\n{}", keys->digest(), options.key_file, options.server_key,
+                       options.cert_file, options.ca_file, options.server_name);
 }
 
 std::string stamp_of_files(const security_options& options) {

@@ -26,6 +26,10 @@ struct security_identity {
     [[nodiscard]] bool insecure() const noexcept { return options.insecure; }
     /// True: a data path that can encrypt does.
     [[nodiscard]] bool encrypts() const noexcept { return !insecure() && options.encrypt != encryption::off; }
+    /// Whom the certificate of a server at `host` must name.
+    [[nodiscard]] const std::string& name_of(const std::string& host) const noexcept {
+        return options.server_name.empty() ? host : options.server_name;
+    }
     /// Two ends of equal digest may share a control connection: they have the same keys, from the same files.
     [[nodiscard]] std::string digest() const;
 };

@@ -166,6 +166,32 @@ TEST_F(trust, a_client_connects_only_to_a_host_that_the_certificate_is_for) {
     }
 }
 
+TEST_F(trust, a_certificate_has_to_have_the_server_name_instead_of_the_host) {
+    const auto at = serve(certificates(ours_, "localhost", ours_), "127.0.0.1");
+    ASSERT_TRUE(at) << at.error().message;
+    const std::string uri = at->endpoints().at(0) + "?" + certificates(ours_, "client", ours_);
+    EXPECT_EQ(channel::connect(ctx_, uri).code(), status::unauthorized);
+    EXPECT_EQ(channel::connect(ctx_, uri + "&server_name=elsewhere").code(), status::unauthorized);
+    auto made = channel::connect(ctx_, uri + "&server_name=localhost");
+    ASSERT_TRUE(made) << made.error().message;
+    EXPECT_TRUE(made->call({}).ok());
+    EXPECT_EQ(channel::connect(ctx_, uri).code(), status::unauthorized) << "over a connection of its own";
+}
+
+/// They are reached by their addresses.
+TEST_F(trust, servers_behind_a_name_have_to_have_certificates_for_it) {
+    const auto at = serve(certificates(ours_, "localhost", ours_), "127.0.0.1");
+    ASSERT_TRUE(at) << at.error().message;
+    const std::string bound = at->endpoints().at(0);
+    const std::string uri = "dns+tcp://localhost" + bound.substr(bound.rfind(':')) + "?";
+    auto pool = channel_pool::open(ctx_, uri + certificates(ours_, "client", ours_));
+    ASSERT_TRUE(pool) << pool.error().message;
+    const auto answer = pool->call({});
+    EXPECT_TRUE(answer) << answer.error().message;
+    const auto other = channel::connect(ctx_, uri + certificates(ours_, "client", ours_) + "&server_name=elsewhere");
+    EXPECT_EQ(other.code(), status::unauthorized);
+}
+
 TEST_F(trust, a_certificate_is_good_for_its_purpose_alone) {
     ours_.sign("localhost", authority::a_day, "clientAuth");
     (void)refused(certificates(ours_, "localhost", ours_), certificates(ours_, "client", ours_));
