@@ -20,6 +20,7 @@ struct uri {
     std::string scheme;
     std::string host;  ///< local: the name; shm: `@` and the name, as of a Unix socket
     std::uint16_t port = 0;
+    std::string name;  ///< with `dns+`, once `host` is an address: the name that had it; no part of the text
     std::vector<std::pair<std::string, std::string>> options;  ///< as written, percent-decoded
 
     /// As if the text did not have this option.
@@ -29,6 +30,10 @@ struct uri {
     /// "scheme://host:port": for people, without options or keys.
     [[nodiscard]] std::string text() const;
 };
+
+[[nodiscard]] inline bool is_same_server(const uri& a, const uri& b) noexcept {
+    return a.host == b.host && a.port == b.port && a.name == b.name;
+}
 
 /// One host: a list of several is an error, for servers as well. An option that comes twice is one. `unsupported`: a
 /// scheme that no build has.

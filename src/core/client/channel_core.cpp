@@ -93,9 +93,8 @@ result<target> channel_core::resolve(const connect_request& over, std::string_vi
 }
 
 std::size_t channel_core::host() const noexcept {
-    const auto at = std::ranges::find_if(request_.hosts, [this](const uri& each) {
-        return each.host == request_.peer.host && each.port == request_.peer.port;
-    });
+    const auto at =
+        std::ranges::find_if(request_.hosts, [this](const uri& each) { return is_same_server(each, request_.peer); });
     return at == request_.hosts.end() ? request_.first_host : static_cast<std::size_t>(at - request_.hosts.begin());
 }
 

@@ -243,7 +243,7 @@ result<connect_request> resolve_connection(std::shared_ptr<context_state> contex
         const bool needs_keys = !within_host(request.peer.scheme);
         auto security = load_client_security(needs_keys ? request.options.security : no_keys());
         if (!security) return security.error();
-        request.security = std::move(*security);
+        request.security = named_after(std::move(*security), request.options.security, request.peer.name);
     }
     if (request.peer.scheme == "auto") {
         if (auto chosen = choose_scheme(request); !chosen) return chosen.error();

@@ -15,16 +15,11 @@
 namespace accel::core {
 namespace {
 
-constexpr std::string_view certificate_name = "server_name";
-
 /// The server of a name at one of its addresses.
 uri at_address(const uri& named, std::string address) {
     uri out = named;
     out.dns = false;
-    const bool has_name = std::ranges::find(out.options, certificate_name, [](const auto& each) {
-                              return std::string_view{each.first};
-                          }) != out.options.end();
-    if (!has_name) out.options.emplace_back(certificate_name, named.host);
+    out.name = named.host;
     out.host = std::move(address);
     return out;
 }

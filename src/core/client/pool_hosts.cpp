@@ -32,7 +32,7 @@ bool pool_hosts::list(const std::vector<uri>& found) {
     std::vector<std::shared_ptr<pool_host>> listed;
     bool others = false;
     for (const uri& each : found) {
-        const auto same = [&](const auto& host) { return host->at.host == each.host && host->at.port == each.port; };
+        const auto same = [&](const auto& host) { return is_same_server(host->at, each); };
         if (std::ranges::any_of(listed, same)) continue;
         const auto known = std::ranges::find_if(hosts_, same);
         others |= known == hosts_.end();

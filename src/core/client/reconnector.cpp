@@ -72,6 +72,8 @@ result<channel_connection> reconnector::try_hosts() {
     std::size_t left = request_.hosts.size();
     for (const uri& host : request_.hosts) {
         one.peer = request_.peer = host;
+        one.security = request_.security =
+            named_after(request_.security, request_.options.security, request_.peer.name);
         one.options.connect_timeout = share_of(deadline, left--);
         auto made = open_connection(one);
         if (made || left == 0) return made;

@@ -77,6 +77,15 @@ result<std::shared_ptr<const security_identity>> load_client_security(const secu
     return make_identity(options, false, false);
 }
 
+std::shared_ptr<const security_identity> named_after(std::shared_ptr<const security_identity> keys,
+                                                     const security_options& options, const std::string& name) {
+    const std::string& expected = options.server_name.empty() ? name : options.server_name;
+    if (keys == nullptr || keys->options.server_name == expected) return keys;
+    auto out = std::make_shared<security_identity>(*keys);
+    out->options.server_name = expected;
+    return out;
+}
+
 live_security::live_security(std::shared_ptr<const security_identity> loaded, bool server)
     : options_(loaded->options),
       server_(server),

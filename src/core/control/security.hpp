@@ -46,6 +46,12 @@ inline constexpr std::chrono::milliseconds key_look_interval{200};
 /// says how to make keys.
 [[nodiscard]] result<std::shared_ptr<const security_identity>> load_client_security(const security_options& options);
 
+/// The same keys for a server at one address of `name`, unless the client's `options` have another name. `keys` may be
+/// null.
+[[nodiscard]] std::shared_ptr<const security_identity> named_after(std::shared_ptr<const security_identity> keys,
+                                                                   const security_options& options,
+                                                                   const std::string& name);
+
 /// The keys of one end, which may change while it runs. Thread-safe.
 class live_security {
   public:
