@@ -255,21 +255,24 @@ result<shared_response> pool_state::call(std::span<const std::byte> request, con
     }
 }
 
+/// A call over a channel that has left its seat says nothing of the seat's host.
 void pool_state::heard(const place& from, status ended) {
     std::atomic<std::uint32_t>& failing = from.seat->failing;
-    if (!is_servers_fault(ended)) {
-        if (failing.load(std::memory_order_relaxed) != 0) failing.store(0, std::memory_order_relaxed);
-    } else if (failing.fetch_add(1, std::memory_order_relaxed) + 1 == limits_.eject_after) {
+    const bool failed = is_servers_fault(ended);
+    if (!failed && failing.load(std::memory_order_relaxed) == 0) return;
+    if (limits_.eject_after == 0 || from.seat->channel() != from.channel) return;
+    if (!failed)
+        failing.store(0, std::memory_order_relaxed);
+    else if (failing.fetch_add(1, std::memory_order_relaxed) + 1 >= limits_.eject_after)
         eject(from);
-    }
 }
 
 void pool_state::eject(const place& from) {
     {
         const std::lock_guard lock(mutex_);
+        from.seat->failing.store(0, std::memory_order_relaxed);
         const std::shared_ptr<pool_host>& host = from.seat->host.get();
         if (host == nullptr || from.seat->channel() != from.channel) return;
-        from.seat->failing.store(0, std::memory_order_relaxed);
         if (!hosts_.eject(*host, now())) return;
         limited_log(host->at.host)
             .warn("{} calls in a row have failed at {}: the pool leaves it out for a while", limits_.eject_after,

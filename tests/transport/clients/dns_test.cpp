@@ -223,6 +223,46 @@ TEST_P(named_servers, call_to_a_moved_channel_is_answered) {
     EXPECT_EQ(ask(some), "b");
 }
 
+TEST_P(named_servers, failures_on_a_moved_channel_do_not_count_against_the_new_host) {
+    constexpr std::size_t eject_after = 3;
+    std::mutex mutex;
+    std::vector<exchange> kept;
+    const auto keep = [&](exchange one) {
+        const std::lock_guard lock(mutex);
+        kept.push_back(std::move(one));
+    };
+    const auto count = [&] {
+        const std::lock_guard lock(mutex);
+        return kept.size();
+    };
+    const auto fail = [](exchange one) { (void)one.fail(status::peer_lost, 0, "its own server is away"); };
+    start(0, keep);
+    start(1, fail);
+    start(2);
+    name({0});
+    channel_options options = client_options();
+    options.slots = 8;
+    options.call_timeout = until_hung();
+    channel_pool some =
+        pool({.max_channels = 1, .host_pause = 1h, .dns_refresh = 10ms, .eject_after = eject_after}, options);
+    std::vector<std::thread> users;
+    for (std::size_t i = 0; i < eject_after + 1; ++i) users.emplace_back([&] { (void)some.call({}); });
+    EXPECT_TRUE(eventually([&] { return count() == users.size(); }));
+    name({1});
+    EXPECT_TRUE(eventually([&] { return some.statistics().moved == 1; }));
+    name({1, 2});
+    EXPECT_TRUE(eventually([&] { return some.statistics().hosts == 2; }));
+    for (exchange& each : kept) fail(std::move(each));
+    for (std::thread& each : users) each.join();
+    EXPECT_EQ(some.statistics().ejected, 0U) << "they failed at the old host";
+    for (std::size_t i = 0; i < eject_after; ++i) {
+        EXPECT_EQ(some.statistics().ejected, 0U) << "after " << i << " at the new one";
+        EXPECT_EQ(some.call({}).code(), status::peer_lost);
+    }
+    EXPECT_EQ(some.statistics().ejected, 1U);
+    EXPECT_TRUE(eventually([&] { return ask(some) == "c"; }));
+}
+
 TEST_P(named_servers, pool_keeps_its_servers_while_the_name_is_unknown) {
     start(0);
     start(1);
