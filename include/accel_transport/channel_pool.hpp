@@ -27,8 +27,8 @@ struct pool_options {
     /// How long a failed host is skipped, unless all others fail too. Twice as long each time it fails again, up to 32
     /// times this.
     std::chrono::nanoseconds host_pause = std::chrono::seconds{1};
-    /// How often names of `dns+` URIs are resolved again. Also at once after a server has failed, but at most once a
-    /// second. More than 0.
+    /// How often names of `dns+` URIs are resolved again. Also within a second after a server has failed, and at once
+    /// for a call that has no other server. More than 0.
     std::chrono::nanoseconds dns_refresh = std::chrono::seconds{30};
     /// This number of calls in a row over one channel that end with `peer_lost`, `device_lost` or `timed_out` ejects
     /// the host: it is skipped as a failed host is, and its channels move to others. Not if more than half of the
@@ -68,7 +68,7 @@ class ACCEL_API channel_pool {
     ~channel_pool();
 
     /// `shared_channel::call` over this thread's channel. Connects on the thread's first call, and when the channel is
-    /// lost: may then block for `connect_timeout`, and longer with `connect_retry`.
+    /// lost: may then block for `connect_timeout`, twice that with `dns+`, and longer with `connect_retry`.
     /// A call that no handler has seen, because the server is stopping (`closed`) or was lost before the call was sent,
     /// goes to the other hosts in turn, until its deadline. Calls of threads that share a channel wait for its slots in
     /// order, until their deadlines.

@@ -120,7 +120,7 @@ result<std::shared_ptr<shared_state>> pool_state::renew(pool_seat& seat) {
     if (old != nullptr) {
         const std::lock_guard lock(mutex_);
         if (seat.channel() == old) hosts_.lost(*seat.host.get(), seat.made, now());
-        resolve_soon_ = true;
+        failed_at_ = now();
         changed_.notify_all();
     }
     auto made = connect();
@@ -153,21 +153,29 @@ result<pool_state::connected> pool_state::connect() {
     start_keeper();
     const nanoseconds deadline = deadline_after(connect_timeout_);
     host_order next = choose_order();
-    if (next.hosts.empty() && resolve_hosts()) next = choose_order();
+    if (next.hosts.empty()) {
+        resolve_hosts(deadline);
+        next = choose_order();
+    }
     while (!next.hosts.empty()) {
         const auto tried = next.hosts;
         auto made = try_hosts(std::move(next), {});
         if (made || closing_.load()) return made;
-        const bool others = now() < deadline && resolve_hosts() && has_others(tried);
+        const bool others = finds_others(tried, deadline);
         if (!others && connect_retry_ == nanoseconds{}) return made;
         next = others ? choose_order() : host_order{};
     }
     return try_hosts({}, {});  // resolves the name for `connect_retry`, and says why it cannot
 }
 
-bool pool_state::has_others(const std::vector<std::shared_ptr<pool_host>>& than) {
-    const std::lock_guard lock(mutex_);
-    return hosts_.has_others(than);
+/// The first lookup may be one that another thread began before the name changed. The second is not.
+bool pool_state::finds_others(const std::vector<std::shared_ptr<pool_host>>& than, nanoseconds deadline) {
+    for (int lookup = 0; lookup < 2 && now() < deadline; ++lookup) {
+        resolve_hosts(deadline);
+        const std::lock_guard lock(mutex_);
+        if (hosts_.has_others(than)) return true;
+    }
+    return false;
 }
 
 pool_state::host_order pool_state::choose_order() {
@@ -199,17 +207,15 @@ result<pool_state::connected> pool_state::try_hosts(host_order with, const std::
     const std::size_t tried = core && !order.empty() ? (*core)->host() : order.size();
     for (std::size_t i = 0; i < tried; ++i) hosts_.failed(*order[i], at);
     if (tried > 0) {
-        resolve_soon_ = true;
+        failed_at_ = at;
         changed_.notify_all();
     }
     if (!core) return core.error();
     (*core)->be_replaceable();
-    if (order.empty()) {
-        with.first = host_use{std::make_shared<pool_host>((*core)->request().peer)};
-        with.first.get()->listed = false;  // the keeper knows it by another object, or will
-    } else if (tried > 0) {
+    if (order.empty())
+        with.first = host_use{hosts_.at((*core)->request().peer)};
+    else if (tried > 0)
         with.first = host_use{order[tried]};
-    }
     pool_hosts::answered(*with.first.get(), at);
     ++counted_.made;
     auto shared = shared_state::make(std::move(*core));
@@ -278,7 +284,8 @@ void pool_state::eject(const place& from) {
             .warn("{} calls in a row have failed at {}: the pool leaves it out for a while", limits_.eject_after,
                   host->at.text());
         ++counted_.ejected;
-        moves_ = resolve_soon_ = true;
+        moves_ = true;
+        failed_at_ = now();
     }
     changed_.notify_all();
     // Without a thread, the channels stay: the host is not for new ones.
@@ -312,7 +319,12 @@ void pool_state::keep(const std::stop_token& stopped) {
             keep_once(stopped);
             return {};
         });
-        if (!done) std::this_thread::sleep_for(pause_without_memory);
+        if (done) continue;
+        {
+            const std::lock_guard lock(mutex_);
+            moves_ = true;
+        }
+        std::this_thread::sleep_for(pause_without_memory);
     }
 }
 
@@ -328,7 +340,7 @@ void pool_state::keep_once(const std::stop_token& stopped) {
         }
         looks_up = now() >= next_lookup();
     }
-    if (looks_up) (void)resolve_hosts();
+    if (looks_up) resolve_hosts(deadline_after(connect_timeout_));
     for (const move_from& each : seats_to_move()) {
         if (stopped.stop_requested()) return;
         move(each, stopped);
@@ -338,33 +350,32 @@ void pool_state::keep_once(const std::stop_token& stopped) {
 /// After a failure soon, else after `dns_refresh`. The first lookup is that of the thread that connects first.
 nanoseconds pool_state::next_lookup() const noexcept {
     if (!hosts_.by_name() || resolved_at_ == nanoseconds{}) return never;
-    const nanoseconds pause = resolve_soon_ ? std::min(limits_.dns_refresh, shortest_refresh) : limits_.dns_refresh;
+    const bool soon = failed_at_ >= listed_at_;
+    const nanoseconds pause = soon ? std::min(limits_.dns_refresh, shortest_refresh) : limits_.dns_refresh;
     return pause >= never - resolved_at_ ? never : resolved_at_ + pause;
 }
 
-/// True: the hosts are those that the names have now. Several threads may do this; the last lookup counts.
-bool pool_state::resolve_hosts() {
+/// Several threads may do this; the last lookup counts. A name that cannot be resolved is looked up again soon.
+void pool_state::resolve_hosts(nanoseconds deadline) {
     const nanoseconds start = now();
     {
         const std::lock_guard lock(mutex_);
         resolved_at_ = start;
-        resolve_soon_ = false;
     }
-    const std::vector<uri> found = resolve_names(hosts_.named(), deadline_after(connect_timeout_), stop_.get_token());
+    const std::vector<uri> found = resolve_names(hosts_.named(), deadline, stop_.get_token());
     const std::lock_guard lock(mutex_);
-    if (std::ranges::any_of(found, &uri::dns)) {
-        resolve_soon_ = true;
-        changed_.notify_all();
-        return false;
-    }
-    if (start < listed_at_) return true;
-    listed_at_ = start;
-    if (!hosts_.list(found)) return true;
-    moves_ = true;
-    changed_.notify_all();
+    if (start < listed_at_) return;
+    const bool changed = hosts_.list(found);
+    const bool complete = std::ranges::none_of(found, &uri::dns);
+    if (complete)
+        listed_at_ = start;
+    else
+        failed_at_ = now();
+    moves_ = moves_ || changed;
+    if (changed || !complete) changed_.notify_all();
+    if (!changed) return;
     limited_log(hosts_.named().front().host)
         .info("{} has {} servers now", hosts_.named().front().text(), hosts_.count());
-    return true;
 }
 
 /// Those at hosts that the names have no more, or that were ejected, and those that a host has more than its share.

@@ -2,6 +2,7 @@
 #include "core/client/pool_hosts.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace accel::core {
@@ -33,7 +34,9 @@ bool pool_hosts::list(const std::vector<uri>& found) {
     bool others = false;
     for (const uri& each : found) {
         const auto same = [&](const auto& host) { return is_same_server(host->at, each); };
-        if (std::ranges::any_of(listed, same)) continue;
+        const auto had = [&](const auto& host) { return host->at.name == each.host && host->at.port == each.port; };
+        if (each.dns) std::ranges::copy_if(hosts_, std::back_inserter(listed), had);
+        if (each.dns || std::ranges::any_of(listed, same)) continue;
         const auto known = std::ranges::find_if(hosts_, same);
         others |= known == hosts_.end();
         listed.push_back(known != hosts_.end() ? *known : std::make_shared<pool_host>(each));
@@ -43,6 +46,14 @@ bool pool_hosts::list(const std::vector<uri>& found) {
     others |= std::ranges::any_of(hosts_, [](const auto& each) { return !each->listed; });
     hosts_ = std::move(listed);
     return others;
+}
+
+std::shared_ptr<pool_host> pool_hosts::at(const uri& peer) const {
+    const auto known = std::ranges::find_if(hosts_, [&](const auto& each) { return is_same_server(each->at, peer); });
+    if (known != hosts_.end()) return *known;
+    auto out = std::make_shared<pool_host>(peer);
+    out->listed = false;
+    return out;
 }
 
 bool pool_hosts::has_others(const std::vector<std::shared_ptr<pool_host>>& than) const noexcept {

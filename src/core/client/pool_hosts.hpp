@@ -61,8 +61,11 @@ class pool_hosts {
     [[nodiscard]] bool by_name() const noexcept { return by_name_; }
     /// As the URI has them.
     [[nodiscard]] const std::vector<uri>& named() const noexcept { return named_; }
-    /// The hosts that the names have now. True: they are others than before.
+    /// The hosts that the names have now; a name that was not resolved (`uri::dns`) keeps those it had. True: they are
+    /// others than before.
     bool list(const std::vector<uri>& found);
+    /// The host of a connection; one that is not listed if the names do not have it.
+    [[nodiscard]] std::shared_ptr<pool_host> at(const uri& peer) const;
 
     /// True: there is one that is not among these.
     [[nodiscard]] bool has_others(const std::vector<std::shared_ptr<pool_host>>& than) const noexcept;

@@ -94,7 +94,7 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     [[nodiscard]] std::shared_ptr<shared_state> empty(pool_seat& seat) noexcept;
     [[nodiscard]] result<connected> connect();
     [[nodiscard]] host_order choose_order();
-    [[nodiscard]] bool has_others(const std::vector<std::shared_ptr<pool_host>>& than);
+    [[nodiscard]] bool finds_others(const std::vector<std::shared_ptr<pool_host>>& than, nanoseconds deadline);
     [[nodiscard]] result<connected> try_hosts(host_order with, const std::stop_token& stopped);
     void heard(const place& from, status ended);
     void eject(const place& from);
@@ -103,7 +103,7 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     void start_keeper();
     void keep(const std::stop_token& stopped);
     void keep_once(const std::stop_token& stopped);
-    bool resolve_hosts();
+    void resolve_hosts(nanoseconds deadline);
     [[nodiscard]] nanoseconds next_lookup() const noexcept;
     template <class Action>
     void for_each_channel(Action act) noexcept;
@@ -124,8 +124,8 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     std::vector<std::weak_ptr<shared_state>> moved_;  ///< channels that have left their seats, and may have calls
     pool_statistics counted_;
     nanoseconds resolved_at_{};        ///< when the last lookup began; 0: none has
-    nanoseconds listed_at_{};          ///< when the lookup began whose hosts these are
-    bool resolve_soon_ = false;        ///< a server has failed
+    nanoseconds listed_at_{};          ///< when the last lookup began that has resolved all names
+    nanoseconds failed_at_{};          ///< when a server, or a lookup, failed last: the next lookup is soon
     bool moves_ = false;               ///< channels may have to move
     std::condition_variable changed_;  ///< for the keeper
     std::thread keeper_;

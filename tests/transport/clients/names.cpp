@@ -2,6 +2,7 @@
 // Stands in front of the C library's getaddrinfo, for this program and the libraries that it loads.
 #include "names.hpp"
 
+#include <condition_variable>
 #include <map>
 #include <mutex>
 #include <string_view>
@@ -15,10 +16,12 @@ namespace {
 struct known_name {
     std::vector<std::string> addresses;
     std::size_t lookups = 0;
+    bool held = false;
 };
 /// Never destroyed: a thread may ask while the process ends.
 struct name_table {
     std::mutex mutex;
+    std::condition_variable released;
     std::map<std::string, known_name, std::less<>> names;
 };
 name_table& the_table() {
@@ -31,6 +34,11 @@ name_table& the_table() {
 void let_name_have(const std::string& name, const std::vector<std::string>& addresses) {
     const std::lock_guard lock(the_table().mutex);
     the_table().names[name].addresses = addresses;
+}
+void hold_lookups_of(const std::string& name, bool held) {
+    const std::lock_guard lock(the_table().mutex);
+    the_table().names[name].held = held;
+    the_table().released.notify_all();
 }
 std::size_t lookups_of(const std::string& name) {
     const std::lock_guard lock(the_table().mutex);
@@ -49,10 +57,11 @@ extern "C" __attribute__((visibility("default"))) int getaddrinfo(const char* ho
     std::vector<std::string> addresses;
     {
         accel::tests::name_table& table = accel::tests::the_table();
-        const std::lock_guard lock(table.mutex);
+        std::unique_lock lock(table.mutex);
         accel::tests::known_name& known = table.names[host];
         ++known.lookups;
         addresses = known.addresses;
+        table.released.wait(lock, [&known] { return !known.held; });
     }
     *found = nullptr;
     addrinfo** end = found;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -144,6 +145,29 @@ TEST(pool_hosts, of_a_name_come_and_go_and_those_that_stay_keep_what_is_known_of
     EXPECT_TRUE(before[1]->listed);
     EXPECT_EQ(text_of(hosts.next_order(1h)), "c:1 b:1") << "b is out";
     EXPECT_TRUE(hosts.list(found("b:1"))) << "one has gone";
+}
+
+TEST(pool_hosts, of_a_name_that_is_not_resolved_stay) {
+    pool_hosts hosts = pool_hosts::read("dns+tcp://one:1,two:1", 10s).value();
+    const std::vector<uri> named = hosts.named();
+    const auto at = [](const uri& name, const std::string& address) {
+        uri out = name;
+        out.dns = false;
+        out.name = std::exchange(out.host, address);
+        return out;
+    };
+    EXPECT_FALSE(hosts.list(named));
+    EXPECT_TRUE(hosts.list({at(named[0], "a"), at(named[0], "b"), named[1]}));
+    EXPECT_EQ(hosts.count(), 2U);
+    EXPECT_TRUE(hosts.list({named[0], at(named[1], "a")})) << "the same address by another name is another server";
+    EXPECT_EQ(hosts.count(), 3U);
+    EXPECT_FALSE(hosts.list(named));
+    EXPECT_TRUE(hosts.list({at(named[0], "c"), named[1]}));
+    EXPECT_EQ(text_of(hosts.next_order(1h)), "c:1 a:1");
+
+    const auto known = hosts.next_order(1h).front();
+    EXPECT_EQ(hosts.at(known->at), known);
+    EXPECT_FALSE(hosts.at(at(named[1], "c"))->listed);
 }
 
 TEST(pool_hosts, leave_reconnecting_to_the_pool) {
