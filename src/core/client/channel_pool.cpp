@@ -178,13 +178,13 @@ bool pool_state::finds_others(const std::vector<std::shared_ptr<pool_host>>& tha
     return false;
 }
 
-pool_state::host_order pool_state::choose_order() {
+/// `from`: a channel that moves.
+pool_state::host_order pool_state::choose_order(const move_from* from) {
     const std::lock_guard lock(mutex_);
     const nanoseconds at = now();
-    host_order out{hosts_.next_order(at), {}, hosts_.count_out(at) > 0, false};
-    if (out.hosts.empty()) return out;
-    out.first = host_use{out.hosts.front()};
-    out.is_out = out.hosts.front()->out_until > at;
+    host_order out{hosts_.next_order(at), {}, hosts_.count_out(at) > 0};
+    if (from != nullptr) pool_hosts::keep_better(out.hosts, *from->host, from->must, at);
+    if (!out.hosts.empty()) out.first = host_use{out.hosts.front()};
     return out;
 }
 
@@ -341,9 +341,9 @@ void pool_state::keep_once(const std::stop_token& stopped) {
         looks_up = now() >= next_lookup();
     }
     if (looks_up) resolve_hosts(deadline_after(connect_timeout_));
-    for (const move_from& each : seats_to_move()) {
+    for (move_from& each : seats_to_move()) {
         if (stopped.stop_requested()) return;
-        move(each, stopped);
+        move(std::exchange(each, {}), stopped);
     }
 }
 
@@ -400,9 +400,10 @@ std::vector<pool_state::move_from> pool_state::seats_to_move() {
         const pool_host& host = *each->host.get();
         std::size_t& here = kept[&host];
         const bool above = here >= share;
-        const bool stays = !goes(host) && (!above || (here == share && one_more > 0));
+        const bool must = goes(host);
+        const bool stays = !must && (!above || (here == share && one_more > 0));
         if (!stays) {
-            out.push_back({{each, each->channel()}, each->host.get()});
+            out.push_back({{each, each->channel()}, each->host.get(), must});
             continue;
         }
         if (above) --one_more;
@@ -411,12 +412,11 @@ std::vector<pool_state::move_from> pool_state::seats_to_move() {
     return out;
 }
 
-/// Connects to the host with the fewest channels, and then puts the new channel in place of the old one. If that fails,
-/// the old one goes on.
-void pool_state::move(const move_from& from, const std::stop_token& stopped) {
-    host_order next = choose_order();
-    if (next.hosts.empty() || next.hosts.front() == from.host || next.is_out) return;
-    next.hosts.resize(1);
+/// Connects to a better host, and then puts the new channel in place of the old one. If that fails, the old one goes
+/// on.
+void pool_state::move(move_from from, const std::stop_token& stopped) {
+    host_order next = choose_order(&from);
+    if (next.hosts.empty()) return;
     auto made = try_hosts(std::move(next), stopped);
     if (!made) return;
     std::shared_ptr<shared_state> old;  // closed after the lock

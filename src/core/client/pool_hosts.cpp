@@ -73,6 +73,13 @@ std::vector<std::shared_ptr<pool_host>> pool_hosts::next_order(nanoseconds at) {
     return order;
 }
 
+void pool_hosts::keep_better(std::vector<std::shared_ptr<pool_host>>& order, const pool_host& from, bool must,
+                             nanoseconds at) noexcept {
+    std::erase_if(order, [&](const auto& each) { return each.get() == &from || each->out_until > at; });
+    if (must || order.empty()) return;
+    order.resize(order.front()->seats + 1 < from.seats ? 1 : 0);
+}
+
 /// Failures that lie further apart than the longest pause have nothing to do with each other.
 void pool_hosts::failed(pool_host& host, nanoseconds at) noexcept {
     if (at - host.failed_at > doubled(pause_, most_doublings + 1)) host.failures = 0;

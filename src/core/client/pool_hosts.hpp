@@ -72,6 +72,10 @@ class pool_hosts {
 
     /// All hosts, in the order to try them: those left out last, then those with fewer channels first, then by turn.
     [[nodiscard]] std::vector<std::shared_ptr<pool_host>> next_order(nanoseconds at);
+    /// Leaves in an order the hosts to which a channel of `from` moves. If it `must`, all that are not left out; else
+    /// the first, if the two have more equal numbers of channels then.
+    static void keep_better(std::vector<std::shared_ptr<pool_host>>& order, const pool_host& from, bool must,
+                            nanoseconds at) noexcept;
     void failed(pool_host& host, nanoseconds at) noexcept;
     /// A channel to it that was made at `made` is lost. It may have answered since.
     void lost(pool_host& host, nanoseconds made, nanoseconds at) noexcept {

@@ -76,7 +76,6 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
         std::vector<std::shared_ptr<pool_host>> hosts;
         host_use first;          ///< of these
         bool displaced = false;  ///< a host is left out
-        bool is_out = false;     ///< the first is: all are
     };
     struct place {
         std::shared_ptr<pool_seat> seat;
@@ -85,6 +84,7 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     struct move_from {
         place is;
         std::shared_ptr<pool_host> host;
+        bool must = false;  ///< the host has gone or is ejected
     };
     [[nodiscard]] result<place> channel_here();
     [[nodiscard]] std::shared_ptr<pool_seat> first_call();
@@ -93,7 +93,7 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     [[nodiscard]] std::shared_ptr<shared_state> put(pool_seat& seat, connected made);
     [[nodiscard]] std::shared_ptr<shared_state> empty(pool_seat& seat) noexcept;
     [[nodiscard]] result<connected> connect();
-    [[nodiscard]] host_order choose_order();
+    [[nodiscard]] host_order choose_order(const move_from* from = nullptr);
     [[nodiscard]] bool finds_others(const std::vector<std::shared_ptr<pool_host>>& than, nanoseconds deadline);
     [[nodiscard]] result<connected> try_hosts(host_order with, const std::stop_token& stopped);
     void heard(const place& from, status ended);
@@ -108,7 +108,7 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     template <class Action>
     void for_each_channel(Action act) noexcept;
     [[nodiscard]] std::vector<move_from> seats_to_move();
-    void move(const move_from& from, const std::stop_token& stopped);
+    void move(move_from from, const std::stop_token& stopped);
 
     process_stamp stamp_;
     std::shared_ptr<context_state> context_;

@@ -237,6 +237,19 @@ TEST_P(pools, calls_that_fail_eject_their_host_and_move_its_threads) {
     EXPECT_EQ(found, 1) << "the next channel goes there again";
 }
 
+TEST_P(pools, threads_of_an_ejected_host_move_to_the_next_one_if_the_first_does_not_answer) {
+    const auto fail = [](exchange one) { (void)one.fail(status::peer_lost, 0, "its own server is away"); };
+    const server first = serve(place("fails"), fail);
+    std::optional<server> second{serve(place("gone"))};
+    const server third = serve(place("works"), names_itself("third"));
+    channel_pool pool =
+        pool_to(joined({where(first), where(*second), where(third)}), {.host_pause = 1h, .eject_after = 3});
+    second.reset();
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(ask(pool), "peer_lost");
+    EXPECT_TRUE(eventually([&] { return ask(pool) == "third"; }));
+    EXPECT_EQ(pool.statistics().moved, 1U);
+}
+
 TEST_P(pools, only_host_is_not_ejected) {
     const server there = serve(place("only"), [](exchange one) { (void)one.fail(status::peer_lost, 0, "away"); });
     channel_pool pool = pool_to(where(there), {.eject_after = 1});

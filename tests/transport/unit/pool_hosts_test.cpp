@@ -147,6 +147,28 @@ TEST(pool_hosts, of_a_name_come_and_go_and_those_that_stay_keep_what_is_known_of
     EXPECT_TRUE(hosts.list(found("b:1"))) << "one has gone";
 }
 
+TEST(pool_hosts, take_a_channel_of_another_if_it_must_leave_or_they_have_fewer) {
+    pool_hosts hosts = pool_hosts::read("tcp://a:1,b:1,c:1,d:1", 10s).value();
+    const order_of_hosts all = hosts.next_order({});
+    const auto better = [&](std::size_t a, std::size_t b, std::size_t c, bool must) {
+        all[0]->seats = a;
+        all[1]->seats = b;
+        all[2]->seats = c;
+        order_of_hosts out = hosts.next_order(1h);
+        pool_hosts::keep_better(out, *all[0], must, 1h);
+        return text_of(out);
+    };
+    hosts.failed(*all[3], 1h);
+    EXPECT_EQ(better(2, 0, 1, false), "b:1");
+    EXPECT_EQ(better(2, 1, 1, false), "") << "that would exchange the two";
+    EXPECT_EQ(better(1, 0, 0, false), "");
+    EXPECT_EQ(better(3, 4, 1, false), "c:1");
+    EXPECT_EQ(better(1, 4, 3, true), "c:1 b:1") << "the next one if the first does not answer";
+    for (const auto& each : all) hosts.failed(*each, 1h);
+    EXPECT_EQ(better(3, 0, 0, false), "") << "all are left out";
+    EXPECT_EQ(better(3, 0, 0, true), "");
+}
+
 TEST(pool_hosts, of_a_name_that_is_not_resolved_stay) {
     pool_hosts hosts = pool_hosts::read("dns+tcp://one:1,two:1", 10s).value();
     const std::vector<uri> named = hosts.named();
