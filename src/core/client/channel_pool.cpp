@@ -110,10 +110,11 @@ std::shared_ptr<pool_seat> pool_state::choose_seat() {
     return *least;
 }
 
-/// Connects, unless another thread of this seat has done so. The old channel lives on as long as calls and responses
-/// there.
+/// Connects, unless another thread of this seat, or the keeper, has done so. The old channel lives on as long as calls
+/// and responses there.
 result<std::shared_ptr<shared_state>> pool_state::renew(pool_seat& seat) {
-    std::shared_ptr<shared_state> old = seat.channel();  // closed after the locks
+    std::shared_ptr<shared_state> replaced;  // closed after the locks, as the next
+    std::shared_ptr<shared_state> old;
     const std::lock_guard connecting(seat.connecting);
     old = seat.channel();
     if (old != nullptr && old->takes_calls()) return old;
@@ -127,14 +128,17 @@ result<std::shared_ptr<shared_state>> pool_state::renew(pool_seat& seat) {
     if (!made) return made.error();
     const std::lock_guard lock(mutex_);
     if (closing_.load()) return pool_closed();
-    if (old != nullptr) ++counted_.lost;
+    if (auto held = seat.channel(); held != old && held != nullptr && held->takes_calls()) return held;
     std::shared_ptr<shared_state> channel = made->made;
-    old = put(seat, std::move(*made));
+    replaced = put(seat, std::move(*made));
+    if (replaced != nullptr) ++counted_.lost;
     return channel;
 }
 
-/// Returns the channel before, which is to be destroyed without the lock.
+/// Returns the channel before, which is to be destroyed without the lock. `close` finds it in `moved_`.
 std::shared_ptr<shared_state> pool_state::put(pool_seat& seat, connected made) {
+    std::erase_if(moved_, [](const auto& each) { return each.expired(); });
+    if (const auto held = seat.channel(); held != nullptr) moved_.push_back(held);
     seat.displaced = made.displaced;
     seat.host = std::move(made.host);
     seat.made = now();
@@ -422,8 +426,6 @@ void pool_state::move(move_from from, const std::stop_token& stopped) {
     std::shared_ptr<shared_state> old;  // closed after the lock
     const std::lock_guard lock(mutex_);
     if (closing_.load() || from.is.seat->channel() != from.is.channel) return;
-    std::erase_if(moved_, [](const auto& each) { return each.expired(); });
-    moved_.push_back(from.is.channel);
     old = put(*from.is.seat, std::move(*made));
     ++counted_.moved;
 }

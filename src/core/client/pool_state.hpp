@@ -121,7 +121,7 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     std::mutex mutex_;
     pool_hosts hosts_;
     std::vector<std::shared_ptr<pool_seat>> seats_;
-    std::vector<std::weak_ptr<shared_state>> moved_;  ///< channels that have left their seats, and may have calls
+    std::vector<std::weak_ptr<shared_state>> moved_;  ///< channels that others have replaced, and that may have calls
     pool_statistics counted_;
     nanoseconds resolved_at_{};        ///< when the last lookup began; 0: none has
     nanoseconds listed_at_{};          ///< when the last lookup began that has resolved all names
