@@ -88,7 +88,8 @@ class ACCEL_API channel_pool {
     status leave() noexcept;
 
     /// Refuses new calls, waits up to `timeout` for calls under way and unread responses, and closes all channels.
-    /// `timed_out`: there were some left. These calls end with `closed`; the responses stay valid.
+    /// `timed_out`: there were some left. These calls end with `closed`; the responses stay valid. May take longer, by
+    /// `connect_timeout` at most, if the pool's thread connects to a server that does not answer.
     status close(std::chrono::nanoseconds timeout) noexcept;
 
     [[nodiscard]] pool_statistics statistics() const;

@@ -21,9 +21,8 @@ result<channel_owner> channel_core::connect(std::shared_ptr<context_state> conte
                                             const channel_options& options, const std::stop_token& stopped) {
     using made = channel_owner;
     return connect_to_any<made>(std::move(hosts), options, [&](const connect_attempts& now) -> result<made> {
-        auto request = prepare_connection(context, now.host(), options, now.time());
+        auto request = prepare_connection(context, now.host(), options, now.time(), stopped);
         if (!request) return request.error();
-        request->stopped = stopped;
         auto connection = open_by_any_scheme(*request);
         if (!connection) return connection.error();
         connect_request kept;  // as far as the end of a session needs it

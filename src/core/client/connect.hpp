@@ -76,11 +76,13 @@ using channel_connection = established<poller, link>;
 [[nodiscard]] result<connect_request> resolve_connection(std::shared_ptr<context_state> context, uri peer,
                                                          const channel_options& options,
                                                          std::optional<nanoseconds> time = {},
-                                                         further_keys* more = nullptr);
+                                                         further_keys* more = nullptr,
+                                                         const std::stop_token& stopped = {});
 /// The same, and makes the slots of a channel of the host's.
 [[nodiscard]] result<connect_request> prepare_connection(std::shared_ptr<context_state> context, uri peer,
                                                          const channel_options& options,
-                                                         std::optional<nanoseconds> time = {});
+                                                         std::optional<nanoseconds> time = {},
+                                                         const std::stop_token& stopped = {});
 
 /// Opens a session and its data path, within `connect_timeout`.
 [[nodiscard]] result<channel_connection> open_connection(const connect_request& request);

@@ -9,6 +9,11 @@
 #include <thread>
 #include <vector>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
 namespace accel::tests {
 namespace {
 
@@ -323,6 +328,35 @@ TEST_P(named_servers, pool_resolves_the_name_at_once_when_all_servers_have_gone)
     name({1});
     stop(0);
     EXPECT_EQ(ask(some), "b");
+}
+
+TEST_P(named_servers, closing_pool_does_not_wait_for_a_server_that_makes_no_offers) {
+    if (GetParam() != "tcp") GTEST_SKIP() << "auto asks servers of all transports alike";
+    start(0);
+    name({0});
+    channel_options options = client_options();
+    options.connect_timeout = 4 * until_hung();
+    const std::string any = "dns+auto" + uri().substr(uri().find("://"));
+    auto some = channel_pool::open(ctx, any, options, {.dns_refresh = 10ms}).value();
+    EXPECT_EQ(ask(some), "a");
+    const int silent = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in place{};
+    place.sin_family = AF_INET;
+    place.sin_port = htons(static_cast<std::uint16_t>(port_));
+    ASSERT_EQ(::inet_pton(AF_INET, addresses_[1].c_str(), &place.sin_addr), 1);
+    ASSERT_EQ(::bind(silent, reinterpret_cast<const sockaddr*>(&place), sizeof place), 0);
+    ASSERT_EQ(::listen(silent, 1), 0);
+    name({1});
+    pollfd knock{silent, POLLIN, 0};
+    ASSERT_TRUE(eventually([&] { return ::poll(&knock, 1, 0) == 1; }));
+    std::atomic<bool> closed{false};
+    std::thread closer([&] {
+        EXPECT_EQ(some.close(1ms), status::ok);
+        closed = true;
+    });
+    EXPECT_TRUE(eventually([&] { return closed.load(); }));
+    ::close(silent);
+    closer.join();
 }
 
 /// What a rolling update of a service does, and worse.
