@@ -292,11 +292,7 @@ void pool_state::eject(const place& from) {
         failed_at_ = now();
     }
     changed_.notify_all();
-    // Without a thread, the channels stay: the host is not for new ones.
-    (void)guarded([this]() -> result<void> {
-        start_keeper();
-        return {};
-    });
+    start_keeper();
 }
 
 result<shared_call> pool_state::submit(std::span<const std::byte> request, const submit_options& options) {
@@ -311,10 +307,15 @@ result<target> pool_state::resolve(std::string_view name) {
     return with->channel->resolve(name);
 }
 
-void pool_state::start_keeper() {
-    const std::lock_guard lock(mutex_);
-    if (closing_.load() || keeper_.joinable()) return;
-    keeper_ = start_thread("accel-pool", [this, stopped = stop_.get_token()] { keep(stopped); });
+/// Without a thread, channels stay where they are, and the next connect or failure tries again. New channels still go
+/// to the right hosts.
+void pool_state::start_keeper() noexcept {
+    (void)guarded([this]() -> result<void> {
+        const std::lock_guard lock(mutex_);
+        if (closing_.load() || keeper_.joinable()) return {};
+        keeper_ = start_thread("accel-pool", [this, stopped = stop_.get_token()] { keep(stopped); });
+        return {};
+    });
 }
 
 void pool_state::keep(const std::stop_token& stopped) {

@@ -100,7 +100,7 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     void eject(const place& from);
 
     // The keeper, and what it does.
-    void start_keeper();
+    void start_keeper() noexcept;
     void keep(const std::stop_token& stopped);
     void keep_once(const std::stop_token& stopped);
     void resolve_hosts(nanoseconds deadline);
