@@ -40,7 +40,6 @@ struct connect_request {
     std::shared_ptr<slot_memory> responses;
     std::string why;                         ///< of the scheme
     std::vector<uri> hosts{};                ///< with several: all that the URI names, for `peer` is the one in use
-    std::vector<uri> named{};                ///< with `dns+`: as the URI names them, to be resolved again
     std::size_t first_host = 0;              ///< which of them answered the first connect
     std::vector<scheme_choice> next_best{};  ///< for `auto`: what follows, should `peer` not be reached
     std::stop_token stopped{};               ///< nobody wants the connection any more
@@ -72,17 +71,15 @@ struct established {
 };
 using channel_connection = established<poller, link>;
 
-/// Loads keys and resolves `auto`. `time`: in place of `connect_timeout`.
-[[nodiscard]] result<connect_request> resolve_connection(std::shared_ptr<context_state> context, uri peer,
+/// Reads the URI, loads keys and resolves `auto`. `time`: in place of `connect_timeout`.
+[[nodiscard]] result<connect_request> resolve_connection(std::shared_ptr<context_state> context, std::string_view text,
                                                          const channel_options& options,
                                                          std::optional<nanoseconds> time = {},
-                                                         further_keys* more = nullptr,
-                                                         const std::stop_token& stopped = {});
+                                                         further_keys* more = nullptr);
 /// The same, and makes the slots of a channel of the host's.
-[[nodiscard]] result<connect_request> prepare_connection(std::shared_ptr<context_state> context, uri peer,
+[[nodiscard]] result<connect_request> prepare_connection(std::shared_ptr<context_state> context, std::string_view text,
                                                          const channel_options& options,
-                                                         std::optional<nanoseconds> time = {},
-                                                         const std::stop_token& stopped = {});
+                                                         std::optional<nanoseconds> time = {});
 
 /// Opens a session and its data path, within `connect_timeout`.
 [[nodiscard]] result<channel_connection> open_connection(const connect_request& request);
