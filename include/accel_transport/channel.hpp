@@ -51,7 +51,7 @@ struct submit_options {
     /// must not lie in the call's slot. They travel with the header if they fit there, else after the payload, and take
     /// room of `max_request_bytes`. Then a lent payload is copied into the slot during `submit` (docs/metadata.md).
     /// `invalid_argument`: not valid (`metadata_entry`), or more than `max_metadata_entries` or `max_metadata_bytes`.
-    /// `message_too_large`: there is no room after the payload.
+    /// `message_too_large`: payload and metadata together exceed `max_request_bytes()`.
     /// `unsupported`: they do not fit beside the header, and the payload is on a GPU.
     std::span<const metadata_entry> metadata{};
     /// Where the response goes instead of its slot; its size limits the response. Must outlive the completion. Where

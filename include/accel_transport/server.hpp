@@ -154,7 +154,8 @@ class ACCEL_API exchange {
     /// `timed_out`: no room came within `timeout`.
     /// `cancelled`: the call was cancelled, or its deadline has passed.
     /// `peer_lost`: the client has disconnected.
-    /// `again`: there is no room, and this thread serves the client; or no memory is left to wait with.
+    /// `again`: the client takes no part now, and this thread cannot wait, because it serves the client or memory is
+    /// short.
     [[nodiscard]] status send(std::span<const std::byte> bytes, std::chrono::nanoseconds timeout) noexcept;
     /// True: there is room for a part, or there never will be; `who` is not called. False: `who` is called once, when
     /// there is room, the client has disconnected, or the exchange is answered; `who` must live until then. At most one

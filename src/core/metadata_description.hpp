@@ -22,8 +22,8 @@ inline constexpr std::size_t metadata_after_bytes = 16;
 /// Bytes of the entries as they travel. 0: they are not valid, or there are none.
 [[nodiscard]] std::size_t metadata_bytes(std::span<const metadata_entry> list) noexcept;
 
-/// Writes valid entries, of `bytes`, in front of what is there. How many bytes of extensions there are now: as many as
-/// before if there is no room.
+/// Writes valid entries, of `bytes` in all, in front of the extensions. Returns the new size of all extensions in
+/// bytes; the old size if the entries do not fit.
 [[nodiscard]] std::uint16_t write_metadata(const extended_message& message, std::span<const metadata_entry> list,
                                            std::size_t bytes) noexcept;
 /// Writes them to `payload_end` instead. Precondition: the message has room for `metadata_after_bytes`.

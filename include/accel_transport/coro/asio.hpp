@@ -147,7 +147,7 @@ class asio_driver : public std::enable_shared_from_this<asio_driver> {
     void run(Work&& work) {
         net::dispatch(executor_, std::forward<Work>(work));
     }
-    /// A part's slot that is lent again may have a deadline, and calls in the queue may go on.
+    /// The next part may now have a deadline, and calls in the queue may find a free slot.
     void on_release(bool part) {
         if (waiting_ > 0 && (part || calls_.can_go_on())) wake();
     }

@@ -71,7 +71,7 @@ constexpr std::string_view usual_reason(status code) noexcept {
     }
 }
 
-constexpr std::string_view unregistered = "memory that is lent must be part of a region (context::allocate, register)";
+constexpr std::string_view unregistered = "lent memory must be part of a region (context::allocate, register_memory)";
 constexpr std::string_view from_the_parent = "the memory was registered before fork()";
 
 /// Why a list of ranges was refused with this status.

@@ -123,7 +123,7 @@ TEST_F(forwarded, metadata_of_requests_and_answers_arrives) {
         metadata_room room;
         const auto got = one.metadata(room);
         heard = got ? got->size() : 0;
-        EXPECT_EQ(one.request().size(), 100U) << "metadata is no part of it";
+        EXPECT_EQ(one.request().size(), 100U) << "metadata is not part of it";
         std::memset(one.response().data(), 1, 20);
         EXPECT_EQ(got ? one.reply(20, *got) : one.reply(20), status::ok);
     });

@@ -356,7 +356,7 @@ class crowds : public pools {
     }
 };
 
-TEST_P(crowds, of_200_threads_are_served_with_default_options) {
+TEST_P(crowds, of_200_threads_get_answers_with_default_options) {
     channel_options options;
     options.connect_timeout = options.call_timeout = patience(20s);
     options.peer_timeout = patience(2s);

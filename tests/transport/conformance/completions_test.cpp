@@ -147,7 +147,7 @@ TEST_P(completions, outlast_their_channel_and_its_server) {
     EXPECT_TRUE(matches(room[0].response, 4));
 }
 
-TEST_P(completions, of_parts_give_room_when_they_end) {
+TEST_P(completions, of_parts_let_the_server_send_more_when_they_end) {
     std::optional<exchange> open;
     held_exchanges held;
     rig r(GetParam(), held.keeper());

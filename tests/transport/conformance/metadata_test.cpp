@@ -76,7 +76,7 @@ struct with_metadata : on_every_backend {
     void expect_both_read(const completion& c, const pairs& sent, std::uint64_t seed, std::size_t length) {
         ASSERT_EQ(c.status, status::ok) << to_string(c.status);
         const std::lock_guard held(guard_);
-        EXPECT_EQ(length_, length) << "metadata is no part of the request";
+        EXPECT_EQ(length_, length) << "metadata is not part of the request";
         const bool out_of_reach = !on_host_ && heard_.outcome == status::unsupported;
         if (!out_of_reach) {
             EXPECT_EQ(heard_.outcome, sent.empty() ? status::not_found : status::ok) << to_string(heard_.outcome);

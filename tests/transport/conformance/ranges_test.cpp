@@ -52,7 +52,7 @@ class spread_memory {
     return std::bit_cast<slice>(layout{data, size, region});
 }
 
-/// The region's last byte and what lies behind it.
+/// The region's last byte and the bytes after it.
 [[nodiscard]] slice behind(const region& memory, std::size_t bytes) {
     const slice whole = memory.whole();
     return forged(whole.data() + whole.size() - 1, bytes, whole.region());
