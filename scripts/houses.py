@@ -23,6 +23,7 @@ USERS = {
 # What stands around the houses; the first that fits counts.
 AROUND = (
     ("examples/digits/", {"kernels", "serving"}),
+    ("examples/kubernetes/", {"serving"}),
     ("examples/", {"transport", "kernels"}),
     ("tools/rxe-vm/", {"transport", "kernels"}),
     ("tools/", {"transport", "serving"}),

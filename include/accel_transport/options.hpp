@@ -45,6 +45,9 @@ struct security_options {
     std::string authorized_keys{};  ///< URI `authorized_keys`: server; file of public keys, one per line
     std::string cert_file{};  ///< URI `cert_file`: this end's certificate and the intermediates up to `ca_file` (PEM)
     std::string ca_file{};    ///< URI `ca_file`: authorities that sign the peers' certificates, and their CRLs (PEM)
+    /// URI `server_name`: client; the name that the server's certificate must have. Empty: the URI's host, also with
+    /// `dns+`
+    std::string server_name{};
     /// URI `anonymous`: server; clients without a key or certificate are let in too. With it, `authorized_keys` and
     /// `ca_file` are optional. A client that shows a key or certificate which the server does not trust is refused.
     bool anonymous = false;

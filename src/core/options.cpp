@@ -139,6 +139,7 @@ constexpr std::array channel_keys{
     ACCEL_OPTION(channel_options, pacing),
     ACCEL_VERBS_OPTIONS(channel_options),
     ACCEL_SECURITY_OPTIONS(channel_options, server_key),
+    ACCEL_OPTION_OF(channel_options, .security, server_name),
 };
 
 constexpr std::array server_keys{

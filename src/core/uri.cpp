@@ -20,6 +20,7 @@ error bad_uri(std::string_view text, std::string_view what) {
 }
 
 constexpr std::size_t max_characters = 4096;
+constexpr std::string_view dns_prefix = "dns+";
 
 error too_long(std::string_view text) {
     return bad_uri(text.substr(0, 64), fmt::format("it is longer than {} characters", max_characters));
@@ -124,6 +125,7 @@ complaint read_name(std::string_view text, uri& out) {
 
 /// Why the text has no scheme.
 complaint bad_scheme(std::string_view scheme) {
+    if (scheme.starts_with(dns_prefix)) return "dns+ is for channels and pools, once, in front of the scheme";
     std::string lower(scheme);
     std::transform(lower.begin(), lower.end(), lower.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -170,14 +172,32 @@ result<uri> parse_uri(std::string_view text) {
 }
 
 result<uri> parse_client_uri(std::string_view text) {
-    auto out = parse_uri(text);
-    if (!out || within_host(out->scheme)) return out;
+    const bool dns = text.starts_with(dns_prefix);
+    auto out = parse_uri(dns ? text.substr(dns_prefix.size()) : text);
+    if (!out) return out;
+    out->dns = dns;
+    if (within_host(out->scheme)) {
+        if (dns) return bad_uri(text, fmt::format("dns+ needs a host, and {}:// has none", out->scheme));
+        return out;
+    }
     if (out->host == "*")
         return bad_uri(text, "* is for servers, which listen on every address; a client names its server's host");
     if (out->port == 0)
         return bad_uri(text,
                        "port 0 is for servers, which take any free port; a client names its server's port, which "
                        "server::endpoints() returns");
+    return out;
+}
+
+result<std::vector<uri>> parse_client_uris(std::string_view text) {
+    const auto each = one_host_each(text);
+    if (!each) return each.error();
+    std::vector<uri> out;
+    for (const std::string& one : *each) {
+        auto parsed = parse_client_uri(one);
+        if (!parsed) return parsed.error();
+        out.push_back(std::move(*parsed));
+    }
     return out;
 }
 

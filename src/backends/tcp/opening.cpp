@@ -34,7 +34,7 @@ result<void> data_opening::wait(short events) {
 
 result<void> data_opening::encrypt(const core::security_identity& own, const std::string& host,
                                    const core::session_key& key) {
-    auto made = core::tls_stream::connect(own.keys, socket_, host, core::data_protocol, key);
+    auto made = core::tls_stream::connect(own.keys, socket_, own.name_of(host), core::data_protocol, key);
     if (!made) return made.error();
     tls_ = std::make_shared<core::tls_stream>(std::move(*made));
     for (;;) {

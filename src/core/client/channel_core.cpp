@@ -10,10 +10,18 @@
 /// A channel's control path.
 namespace accel::core {
 
-result<channel_owner> channel_core::connect(std::shared_ptr<context_state> context, std::string_view uri,
+result<channel_owner> channel_core::connect(std::shared_ptr<context_state> context, std::string_view text,
                                             const channel_options& options) {
-    return connect_to_any<channel_owner>(uri, options, [&](const connect_attempts& now) -> result<channel_owner> {
-        auto request = prepare_connection(context, now.uri(), options, now.time());
+    auto hosts = parse_client_uris(text);
+    if (!hosts) return hosts.error();
+    return connect(std::move(context), std::move(*hosts), options);
+}
+
+result<channel_owner> channel_core::connect(std::shared_ptr<context_state> context, std::vector<uri> hosts,
+                                            const channel_options& options, const std::stop_token& stopped) {
+    using made = channel_owner;
+    return connect_to_any<made>(std::move(hosts), options, [&](const connect_attempts& now) -> result<made> {
+        auto request = prepare_connection(context, now.host(), options, now.time(), stopped);
         if (!request) return request.error();
         auto connection = open_by_any_scheme(*request);
         if (!connection) return connection.error();
@@ -84,9 +92,8 @@ result<target> channel_core::resolve(const connect_request& over, std::string_vi
 }
 
 std::size_t channel_core::host() const noexcept {
-    const auto at = std::ranges::find_if(request_.hosts, [this](const uri& each) {
-        return each.host == request_.peer.host && each.port == request_.peer.port;
-    });
+    const auto at =
+        std::ranges::find_if(request_.hosts, [this](const uri& each) { return is_same_server(each, request_.peer); });
     return at == request_.hosts.end() ? request_.first_host : static_cast<std::size_t>(at - request_.hosts.begin());
 }
 

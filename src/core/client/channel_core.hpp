@@ -19,7 +19,9 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stop_token>
 #include <string_view>
+#include <vector>
 
 namespace accel::core {
 
@@ -40,8 +42,12 @@ using channel_owner = std::unique_ptr<channel_core, channel_end>;
 /// Nothing in the data path allocates, locks or logs, but for the end of a connection.
 class channel_core {
   public:
-    [[nodiscard]] static result<channel_owner> connect(std::shared_ptr<context_state> context, std::string_view uri,
+    [[nodiscard]] static result<channel_owner> connect(std::shared_ptr<context_state> context, std::string_view text,
                                                        const channel_options& options);
+    /// The same with the hosts of one URI. It is given up, as far as its waits allow, once `stopped`.
+    [[nodiscard]] static result<channel_owner> connect(std::shared_ptr<context_state> context, std::vector<uri> hosts,
+                                                       const channel_options& options,
+                                                       const std::stop_token& stopped = {});
     /// Over a connection that has been made.
     channel_core(connect_request request, channel_connection made);
     ~channel_core() { close(); }

@@ -85,7 +85,7 @@ void take(connect_request& request, scheme_choice choice) {
 result<void> choose_scheme(connect_request& request) {
     const nanoseconds asked = now();
     auto offers = request.context->control().query_offers(request.peer.host, request.peer.port, request.security,
-                                                          request.deadline);
+                                                          request.deadline, request.stopped);
     if (!offers) return offers.error();
     std::string passed_over;
     std::vector<scheme_choice> choices;
@@ -224,28 +224,27 @@ result<void> open_session(const connect_request& request, connection& path, clie
     }
 }
 
-result<connect_request> resolve_connection(std::shared_ptr<context_state> context, std::string_view text,
+result<connect_request> resolve_connection(std::shared_ptr<context_state> context, uri peer,
                                            const channel_options& options, std::optional<nanoseconds> time,
-                                           further_keys* more) {
-    auto peer = parse_client_uri(text);
-    if (!peer) return peer.error();
-    if (peer->scheme != "auto") {
-        if (auto known = context->named_backend(peer->scheme); !known) return known.error();
+                                           further_keys* more, const std::stop_token& stopped) {
+    if (peer.scheme != "auto") {
+        if (auto known = context->named_backend(peer.scheme); !known) return known.error();
     }
-    auto effective = apply_options(*peer, options, more);
+    auto effective = apply_options(peer, options, more);
     if (!effective) return effective.error();
     if (time) effective->connect_timeout = *time;
 
     connect_request request;
     request.context = std::move(context);
-    request.peer = std::move(*peer);
+    request.peer = std::move(peer);
     request.options = std::move(*effective);
     request.deadline = deadline_after(request.options.connect_timeout);
+    request.stopped = stopped;
     if (request.peer.scheme != "local") {
         const bool needs_keys = !within_host(request.peer.scheme);
         auto security = load_client_security(needs_keys ? request.options.security : no_keys());
         if (!security) return security.error();
-        request.security = std::move(*security);
+        request.security = named_after(std::move(*security), request.options.security, request.peer.name);
     }
     if (request.peer.scheme == "auto") {
         if (auto chosen = choose_scheme(request); !chosen) return chosen.error();
@@ -258,9 +257,10 @@ result<connect_request> resolve_connection(std::shared_ptr<context_state> contex
     return request;
 }
 
-result<connect_request> prepare_connection(std::shared_ptr<context_state> context, std::string_view text,
-                                           const channel_options& options, std::optional<nanoseconds> time) {
-    auto request = resolve_connection(std::move(context), text, options, time);
+result<connect_request> prepare_connection(std::shared_ptr<context_state> context, uri peer,
+                                           const channel_options& options, std::optional<nanoseconds> time,
+                                           const std::stop_token& stopped) {
+    auto request = resolve_connection(std::move(context), std::move(peer), options, time, nullptr, stopped);
     if (!request) return request;
     auto requests = slot_memory::create(request->options.slots, request->options.request_bytes);
     if (!requests) return requests.error();
@@ -298,7 +298,8 @@ result<channel_connection> open_by_any_scheme(connect_request& request) {
         request.options.connect_timeout = share_of(request.deadline, request.next_best.size() + 1);
         auto made = open_connection(request);
         // The failed try's own session may have the place, until the server has heard of its end.
-        if (made.code() == status::overloaded && !failed.empty() && room_waits-- > 0 && now() < request.deadline) {
+        if (made.code() == status::overloaded && !failed.empty() && room_waits-- > 0 && now() < request.deadline &&
+            !request.stopped.stop_requested()) {
             std::this_thread::sleep_for(room_wait);
             continue;
         }

@@ -40,6 +40,7 @@ struct connect_request {
     std::shared_ptr<slot_memory> responses;
     std::string why;                         ///< of the scheme
     std::vector<uri> hosts{};                ///< with several: all that the URI names, for `peer` is the one in use
+    std::vector<uri> named{};                ///< with `dns+`: as the URI names them, to be resolved again
     std::size_t first_host = 0;              ///< which of them answered the first connect
     std::vector<scheme_choice> next_best{};  ///< for `auto`: what follows, should `peer` not be reached
     std::stop_token stopped{};               ///< nobody wants the connection any more
@@ -71,15 +72,17 @@ struct established {
 };
 using channel_connection = established<poller, link>;
 
-/// Reads the URI, loads keys and resolves `auto`. `time`: in place of `connect_timeout`.
-[[nodiscard]] result<connect_request> resolve_connection(std::shared_ptr<context_state> context, std::string_view text,
+/// Loads keys and resolves `auto`. `time`: in place of `connect_timeout`.
+[[nodiscard]] result<connect_request> resolve_connection(std::shared_ptr<context_state> context, uri peer,
                                                          const channel_options& options,
                                                          std::optional<nanoseconds> time = {},
-                                                         further_keys* more = nullptr);
+                                                         further_keys* more = nullptr,
+                                                         const std::stop_token& stopped = {});
 /// The same, and makes the slots of a channel of the host's.
-[[nodiscard]] result<connect_request> prepare_connection(std::shared_ptr<context_state> context, std::string_view text,
+[[nodiscard]] result<connect_request> prepare_connection(std::shared_ptr<context_state> context, uri peer,
                                                          const channel_options& options,
-                                                         std::optional<nanoseconds> time = {});
+                                                         std::optional<nanoseconds> time = {},
+                                                         const std::stop_token& stopped = {});
 
 /// Opens a session and its data path, within `connect_timeout`.
 [[nodiscard]] result<channel_connection> open_connection(const connect_request& request);

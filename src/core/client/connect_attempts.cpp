@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/client/connect_attempts.hpp"
 
+#include "core/client/named_servers.hpp"
 #include "core/net/unix_socket.hpp"
 
 #include <algorithm>
@@ -27,17 +28,14 @@ bool may_pass(const error& failure) {
 
 }  // namespace
 
-result<connect_attempts> connect_attempts::plan(std::string_view text, const channel_options& options,
+result<connect_attempts> connect_attempts::plan(std::vector<uri> hosts, const channel_options& options,
                                                 further_keys* more) {
-    auto hosts = one_host_each(text);
-    if (!hosts) return hosts.error();
-    for (const std::string& each : *hosts)
-        if (auto good = parse_client_uri(each); !good) return good.error();
-    auto effective = apply_options(parse_client_uri(hosts->front()).value(), options, more);
+    auto effective = apply_options(hosts.front(), options, more);
     if (!effective) return effective.error();
 
     connect_attempts out;
-    out.hosts_ = std::move(*hosts);
+    if (std::ranges::any_of(hosts, &uri::dns)) out.named_ = hosts;
+    out.hosts_ = std::move(hosts);
     out.options_ = std::move(*effective);
     out.retry_until_ = deadline_after(out.options_.connect_retry);
     out.pauses_ = {out.options_.backoff_min, out.options_.backoff_max};
@@ -45,29 +43,33 @@ result<connect_attempts> connect_attempts::plan(std::string_view text, const cha
     return out;
 }
 
-void connect_attempts::begin_round() noexcept {
+void connect_attempts::begin_round() {
     host_ = 0;
     may_pass_ = false;
     failures_.clear();
     round_ends_ = deadline_after(options_.connect_timeout);
+    if (!named_.empty()) hosts_ = resolve_names(named_, round_ends_);
 }
 
 nanoseconds connect_attempts::time() const noexcept {
-    return hosts_.size() == 1 ? options_.connect_timeout : share_of(round_ends_, hosts_.size() - host_);
+    const bool whole = hosts_.size() == 1 && named_.empty();
+    return whole ? options_.connect_timeout : share_of(round_ends_, hosts_.size() - host_);
 }
 
 /// A scheme that was found by `auto` is the one for later connections. Where that is `local` or `shm`, the other hosts
-/// are not reached by it.
+/// are not reached by it, and neither are those of `dns+`.
 void connect_attempts::restore(connect_request& made) const {
     made.options.connect_timeout = options_.connect_timeout;
     made.first_host = host_;
-    if (hosts_.size() == 1) return;
-    for (const std::string& text : hosts_) {
-        auto host = parse_uri(text);
-        if (!host || (host->scheme != made.peer.scheme && within_host(made.peer.scheme))) continue;
-        host->scheme = made.peer.scheme;
-        made.hosts.push_back(std::move(*host));
-    }
+    if (hosts_.size() == 1 && named_.empty()) return;
+    const auto reached = [&](std::vector<uri> out) {
+        if (within_host(made.peer.scheme))
+            std::erase_if(out, [&](const uri& each) { return each.scheme != made.peer.scheme; });
+        for (uri& each : out) each.scheme = made.peer.scheme;
+        return out;
+    };
+    made.hosts = reached(hosts_);
+    made.named = reached(named_);
 }
 
 bool connect_attempts::another(const error& failure) {

@@ -6,8 +6,7 @@
 #include "core/clock.hpp"
 
 #include <cstddef>
-#include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace accel::core {
@@ -19,18 +18,18 @@ namespace accel::core {
 }
 
 /// The tries of a first connect: each host of its URI in order, and all of them again for `connect_retry`. The hosts
-/// of one round share `connect_timeout`.
+/// of one round share `connect_timeout`. Names of `dns+` are resolved in each round.
 class connect_attempts {
   public:
-    /// Reads the URI's hosts and the options that say how often.
-    [[nodiscard]] static result<connect_attempts> plan(std::string_view text, const channel_options& options,
+    /// `hosts`: of one URI, at least one. Their options say how often. May wait for the resolver.
+    [[nodiscard]] static result<connect_attempts> plan(std::vector<uri> hosts, const channel_options& options,
                                                        further_keys* more);
 
     /// The next host to connect to.
-    [[nodiscard]] const std::string& uri() const noexcept { return hosts_[host_]; }
+    [[nodiscard]] const uri& host() const noexcept { return hosts_[host_]; }
     /// Its share of the time.
     [[nodiscard]] nanoseconds time() const noexcept;
-    /// Puts into a request made from `uri` what the whole URI says.
+    /// Puts into a request made from `host` what the whole URI says.
     void restore(connect_request& made) const;
     /// That try has failed. True: there is another one, for which this may have slept.
     [[nodiscard]] bool another(const error& failure);
@@ -38,9 +37,10 @@ class connect_attempts {
     [[nodiscard]] error failure() const;
 
   private:
-    void begin_round() noexcept;
+    void begin_round();
 
-    std::vector<std::string> hosts_;
+    std::vector<uri> named_;  ///< the URI's hosts, if one is a name of `dns+`
+    std::vector<uri> hosts_;
     channel_options options_;
     nanoseconds start_ = now();
     nanoseconds retry_until_{};
@@ -54,9 +54,9 @@ class connect_attempts {
 
 /// `connect` makes one try: result<Made>(const connect_attempts&).
 template <class Made, class Connect>
-[[nodiscard]] result<Made> connect_to_any(std::string_view text, const channel_options& options, Connect connect,
+[[nodiscard]] result<Made> connect_to_any(std::vector<uri> hosts, const channel_options& options, Connect connect,
                                           further_keys* more = nullptr) {
-    auto attempts = connect_attempts::plan(text, options, more);
+    auto attempts = connect_attempts::plan(std::move(hosts), options, more);
     if (!attempts) return attempts.error();
     for (;;) {
         result<Made> made = connect(*attempts);

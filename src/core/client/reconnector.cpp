@@ -2,6 +2,7 @@
 #include "core/client/reconnector.hpp"
 
 #include "core/client/connect_attempts.hpp"
+#include "core/client/named_servers.hpp"
 #include "core/guarded.hpp"
 #include "core/log.hpp"
 #include "core/thread.hpp"
@@ -65,11 +66,14 @@ void reconnector::load_keys() {
 result<channel_connection> reconnector::try_hosts() {
     load_keys();
     if (request_.hosts.empty()) return open_connection(request_);
+    const nanoseconds deadline = deadline_after(request_.options.connect_timeout);
+    if (!request_.named.empty()) request_.hosts = resolve_names(request_.named, deadline, request_.stopped);
     connect_request one = request_;
     std::size_t left = request_.hosts.size();
-    const nanoseconds deadline = deadline_after(request_.options.connect_timeout);
     for (const uri& host : request_.hosts) {
         one.peer = request_.peer = host;
+        one.security = request_.security =
+            named_after(request_.security, request_.options.security, request_.peer.name);
         one.options.connect_timeout = share_of(deadline, left--);
         auto made = open_connection(one);
         if (made || left == 0) return made;

@@ -176,7 +176,8 @@ void client_connection::on_connected() {
     if (!is_own_user(stream_.fd())) return refuse(another_users_process(address_.host));
     key_generation_ = keys_.generation();
     if (address_.security->insecure()) return greet();
-    auto tls = tls_stream::connect(keys_.current()->keys, stream_.fd(), address_.host, control_protocol);
+    auto tls = tls_stream::connect(keys_.current()->keys, stream_.fd(), address_.security->name_of(address_.host),
+                                   control_protocol);
     if (!tls) return refuse(tls.error());
     stream_.encrypt(std::move(*tls));
     state_ = state::shaking;

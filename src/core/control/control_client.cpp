@@ -205,9 +205,9 @@ void control_client::send_cancels() noexcept {
 
 result<std::vector<std::string>> control_client::query_offers(const std::string& host, std::uint16_t port,
                                                               std::shared_ptr<const security_identity> security,
-                                                              nanoseconds deadline) {
+                                                              nanoseconds deadline, const std::stop_token& stopped) {
     const auto call = std::make_shared<waiting_call>(query{}, deadline);
-    auto answer = impl_->ask(host, port, std::move(security), call);
+    auto answer = impl_->ask(host, port, std::move(security), call, stopped);
     if (!answer) return answer.error();
     return std::get<std::vector<std::string>>(*std::move(answer));
 }

@@ -38,10 +38,11 @@ class control_client {
     /// A session has cancelled calls to tell of. Lock-free.
     void send_cancels() noexcept;
 
-    /// The schemes the server offers, best first (for `auto://`).
+    /// The schemes the server offers, best first (for `auto://`). `closed` once `stopped`.
     [[nodiscard]] result<std::vector<std::string>> query_offers(const std::string& host, std::uint16_t port,
                                                                 std::shared_ptr<const security_identity> security,
-                                                                nanoseconds deadline);
+                                                                nanoseconds deadline,
+                                                                const std::stop_token& stopped = {});
 
     /// The number of a target of this server; `not_found` with the server's sentence.
     [[nodiscard]] result<std::uint32_t> find_target(const std::string& host, std::uint16_t port,

@@ -49,8 +49,8 @@ result<std::shared_ptr<const security_identity>> make_identity(const security_op
 
 std::string security_identity::digest() const {
     if (!keys) return "insecure";
-    return fmt::format("{}\n{}\n{}\n{}\n{}", keys->digest(), options.key_file, options.server_key, options.cert_file,
-                       options.ca_file);
+    return fmt::format("{}\n{}\n{}\n{}\n{}\n{}", keys->digest(), options.key_file, options.server_key,
+                       options.cert_file, options.ca_file, options.server_name);
 }
 
 std::string stamp_of_files(const security_options& options) {
@@ -75,6 +75,15 @@ result<void> check_key_options(const security_options& options) {
 
 result<std::shared_ptr<const security_identity>> load_client_security(const security_options& options) {
     return make_identity(options, false, false);
+}
+
+std::shared_ptr<const security_identity> named_after(std::shared_ptr<const security_identity> keys,
+                                                     const security_options& options, const std::string& name) {
+    const std::string& expected = options.server_name.empty() ? name : options.server_name;
+    if (keys == nullptr || keys->options.server_name == expected) return keys;
+    auto out = std::make_shared<security_identity>(*keys);
+    out->options.server_name = expected;
+    return out;
 }
 
 live_security::live_security(std::shared_ptr<const security_identity> loaded, bool server)

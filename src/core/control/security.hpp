@@ -26,6 +26,10 @@ struct security_identity {
     [[nodiscard]] bool insecure() const noexcept { return options.insecure; }
     /// True: a data path that can encrypt does.
     [[nodiscard]] bool encrypts() const noexcept { return !insecure() && options.encrypt != encryption::off; }
+    /// Whom the certificate of a server at `host` must name.
+    [[nodiscard]] const std::string& name_of(const std::string& host) const noexcept {
+        return options.server_name.empty() ? host : options.server_name;
+    }
     /// Two ends of equal digest may share a control connection: they have the same keys, from the same files.
     [[nodiscard]] std::string digest() const;
 };
@@ -41,6 +45,12 @@ inline constexpr std::chrono::milliseconds key_look_interval{200};
 /// Checks and loads what the options name. Neither keys nor `insecure`: `unauthorized`, with a sentence that
 /// says how to make keys.
 [[nodiscard]] result<std::shared_ptr<const security_identity>> load_client_security(const security_options& options);
+
+/// The same keys for a server at one address of `name`, unless the client's `options` have another name. `keys` may be
+/// null.
+[[nodiscard]] std::shared_ptr<const security_identity> named_after(std::shared_ptr<const security_identity> keys,
+                                                                   const security_options& options,
+                                                                   const std::string& name);
 
 /// The keys of one end, which may change while it runs. Thread-safe.
 class live_security {

@@ -143,11 +143,11 @@ result<gpu_channel> gpu_channel::open(context& ctx, std::string_view uri, const 
     if (layout != device::detail::layout_version) return gpu::other_version("this program", layout);
     const std::shared_ptr<core::context_state>& context = core::internals::state_of(ctx);
     if (context->inherited()) return core::made_before_fork();
-    return core::guarded([&] {
+    return core::guarded([&]() -> result<gpu_channel> {
         gpu_channel_options wanted = options;
         gpu::kernel_keys keys(wanted);
         const auto connect = [&](const core::connect_attempts& now) -> result<gpu_channel> {
-            auto request = core::resolve_connection(context, now.uri(), options, now.time(), &keys);
+            auto request = core::resolve_connection(context, now.host(), options, now.time(), &keys);
             if (!request) return request.error();
             core::backend* scheme = context->find_backend(request->peer.scheme);
             if (dynamic_cast<gpu::kernel_backend*>(scheme) == nullptr)
@@ -175,7 +175,9 @@ result<gpu_channel> gpu_channel::open(context& ctx, std::string_view uri, const 
             kept->gpu = kernels.gpu;
             return gpu_channel{std::move(kept)};
         };
-        return core::connect_to_any<gpu_channel>(uri, options, connect, &keys);
+        auto hosts = core::parse_client_uris(uri);
+        if (!hosts) return hosts.error();
+        return core::connect_to_any<gpu_channel>(std::move(*hosts), options, connect, &keys);
     });
 }
 

@@ -113,6 +113,24 @@ TEST_P(leaving, reconnecting_channel_goes_to_the_next_host) {
     EXPECT_TRUE(eventually(30s, [&] { return first.statistics().sessions == 0; }));
 }
 
+TEST_P(leaving, closing_pool_waits_for_calls_at_a_server_that_drains) {
+    shelf kept;
+    server first = serve(place("first"), kept.keeper());
+    const server second = serve(place("second"), names_itself("second"));
+    channel_pool pool = pool_to(joined({where(first), where(second)}));
+    auto call = pool.submit(bytes_of("x"));
+    ASSERT_TRUE(call) << call.error().message;
+    ASSERT_TRUE(eventually([&] { return kept.size() == 1; }));
+    EXPECT_EQ(first.drain(0ns), status::timed_out);
+    EXPECT_TRUE(eventually([&] {
+        const auto answer = pool.call({});
+        return answer && text_of(answer->response) == "second";
+    }));
+    EXPECT_EQ(pool.close(1ms), status::timed_out);
+    EXPECT_EQ(call->wait().code(), status::closed);
+    kept.answer_all();
+}
+
 TEST_P(leaving, pool_loses_no_call_while_one_server_after_the_other_restarts) {
     const auto slow_echo = [](exchange one) {
         std::this_thread::sleep_for(100us);

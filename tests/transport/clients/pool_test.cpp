@@ -218,6 +218,67 @@ TEST_P(pools, a_host_that_was_left_out_is_tried_when_all_others_fail) {
     EXPECT_EQ(pool.statistics().hosts_out, 0U);
 }
 
+TEST_P(pools, calls_that_fail_eject_their_host_and_move_its_threads) {
+    std::atomic<bool> fails{true};
+    const server first = serve(place("fails"), [&](exchange one) {
+        if (fails) return (void)one.fail(status::peer_lost, 0, "its own server is away");
+        names_itself("first")(std::move(one));
+    });
+    const server second = serve(place("works"), names_itself("second"));
+    channel_pool pool = pool_to(joined({where(first), where(second)}), {.host_pause = 50ms, .eject_after = 3});
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(ask(pool), "peer_lost");
+    EXPECT_EQ(pool.statistics().ejected, 1U);
+    EXPECT_TRUE(eventually([&] { return ask(pool) == "second"; }));
+    EXPECT_EQ(pool.statistics().moved, 1U);
+    fails = false;
+    std::atomic<int> found{0};
+    EXPECT_TRUE(eventually([&] { return pool.statistics().hosts_out == 0; }));
+    in_threads(1, [&](std::size_t) { found += ask(pool) == "first"; });
+    EXPECT_EQ(found, 1) << "the next channel goes there again";
+}
+
+TEST_P(pools, threads_of_an_ejected_host_move_to_the_next_one_if_the_first_does_not_answer) {
+    const auto fail = [](exchange one) { (void)one.fail(status::peer_lost, 0, "its own server is away"); };
+    const server first = serve(place("fails"), fail);
+    std::optional<server> second{serve(place("gone"))};
+    const server third = serve(place("works"), names_itself("third"));
+    channel_pool pool =
+        pool_to(joined({where(first), where(*second), where(third)}), {.host_pause = 1h, .eject_after = 3});
+    second.reset();
+    for (int i = 0; i < 3; ++i) ASSERT_EQ(ask(pool), "peer_lost");
+    EXPECT_TRUE(eventually([&] { return ask(pool) == "third"; }));
+    EXPECT_EQ(pool.statistics().moved, 1U);
+}
+
+TEST_P(pools, only_host_is_not_ejected) {
+    const server there = serve(place("only"), [](exchange one) { (void)one.fail(status::peer_lost, 0, "away"); });
+    channel_pool pool = pool_to(where(there), {.eject_after = 1});
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(ask(pool), "peer_lost");
+    EXPECT_EQ(pool.statistics().ejected, 0U);
+    EXPECT_EQ(pool.statistics().lost, 0U);
+}
+
+TEST_P(pools, answers_and_other_failures_do_not_eject) {
+    std::atomic<int> calls{0};
+    const server first = serve(place("mixed"), [&](exchange one) {
+        switch (++calls % 3) {
+            case 0:
+                return (void)one.fail(status::invalid_argument, 0, "a mistake");
+            case 1:
+                return (void)one.fail(status::peer_lost, 0, "away");
+            default:
+                return (void)one.fail(status::device_lost, 0, "away");
+        }
+    });
+    const server second = serve(place("idle"), names_itself("second"));
+    channel_pool pool = pool_to(joined({where(first), where(second)}), {.eject_after = 3});
+    for (int i = 0; i < 30; ++i) EXPECT_NE(ask(pool), "second");
+    EXPECT_EQ(pool.statistics().ejected, 0U);
+    channel_pool never = pool_to(joined({where(first), where(second)}), {.eject_after = 0});
+    for (int i = 0; i < 10; ++i) (void)ask(never);
+    EXPECT_EQ(never.statistics().ejected, 0U);
+}
+
 /// Keeps exchanges until the test answers them.
 class kept_exchanges {
   public:
@@ -383,6 +444,8 @@ TEST(pool, refuses_bad_options_at_once) {
     EXPECT_EQ(code("pigeon://a:1"), status::unsupported);
     EXPECT_EQ(code("tcp://a:1", {.max_channels = 0}), status::invalid_argument);
     EXPECT_EQ(code("tcp://a:1", {.host_pause = -1s}), status::invalid_argument);
+    EXPECT_EQ(code("tcp://a:1", {.dns_refresh = 0s}), status::invalid_argument);
+    EXPECT_EQ(code("tcp://a:1?insecure=true&reconnect=true"), status::ok) << "the pool connects again anyway";
 }
 
 }  // namespace

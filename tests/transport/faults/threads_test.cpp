@@ -124,6 +124,21 @@ TEST_P(few_threads, a_channel_reconnects_without_new_threads) {
     EXPECT_EQ(refused_threads(), 0U);
 }
 
+TEST_P(few_threads, pool_at_a_name_calls_without_a_thread_of_its_own) {
+    if (!GetParam().network || GetParam().scheme == "shm") GTEST_SKIP() << "names are for hosts";
+    rig r(GetParam());
+    auto client = r.connect();
+    client.send_seed(100, 1);
+    ASSERT_EQ(client.finish(status::ok), 1U);
+    auto pool = channel_pool::open(r.ctx(), "dns+" + r.uri(), calm_client());
+    ASSERT_TRUE(pool) << pool.error().message;
+    allow_more_threads(0);
+    const auto answer = pool->call({});
+    EXPECT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ(refused_threads(), 1U);
+    allow_all_threads();
+}
+
 TEST_P(few_threads, a_handler_that_cannot_stop_its_server_still_answers) {
     server* own = nullptr;
     rig r(GetParam(), [&](exchange one) {

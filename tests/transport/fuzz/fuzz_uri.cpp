@@ -14,6 +14,9 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
             if (const auto one = core::parse_uri(each); one)
                 tests::require(one.value().host.find(',') == std::string::npos, "a host has no comma");
     }
+    if (const auto hosts = core::parse_client_uris({reinterpret_cast<const char*>(data), size}); hosts)
+        for (const core::uri& each : hosts.value())
+            tests::require(!each.dns || each.port != 0, "what is resolved has a host and a port");
     const auto parsed = core::parse_uri({reinterpret_cast<const char*>(data), size});
     if (!parsed) {
         tests::require(!parsed.error().message.empty(), "a refusal has a sentence");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Peers that do not trust each other: the sentences name what was shown and what is trusted, and advise what fits.
+#include "clients/names.hpp"
 #include "hostile/attacks.hpp"
 #include "hostile/authority.hpp"
 
@@ -91,6 +92,12 @@ class trust : public ::testing::Test {
     [[nodiscard]] result<server> serve(const std::string& keys, const std::string& host = "localhost") {
         return server::listen(ctx_, {"tcp://" + host + ":0?" + keys}, [](exchange one) { (void)one.reply(0); });
     }
+    /// NAME:PORT by which it is reached from now on.
+    [[nodiscard]] static std::string named(const server& at, const std::string& name) {
+        const std::string bound = at.endpoints().at(0);
+        tests::let_name_have(name, {"127.0.0.1"});
+        return name + bound.substr(bound.rfind(':'));
+    }
     [[nodiscard]] bool logged(const std::string& part) const {
         return log_.text().find(part, before_) != std::string::npos;
     }
@@ -164,6 +171,68 @@ TEST_F(trust, a_client_connects_only_to_a_host_that_the_certificate_is_for) {
             EXPECT_THAT(made.error().message, HasSubstr("certificate is not valid here"));
         }
     }
+}
+
+TEST_F(trust, a_certificate_has_to_have_the_server_name_instead_of_the_host) {
+    const auto at = serve(certificates(ours_, "localhost", ours_), "127.0.0.1");
+    ASSERT_TRUE(at) << at.error().message;
+    const std::string uri = at->endpoints().at(0) + "?" + certificates(ours_, "client", ours_);
+    EXPECT_EQ(channel::connect(ctx_, uri).code(), status::unauthorized);
+    EXPECT_EQ(channel::connect(ctx_, uri + "&server_name=elsewhere").code(), status::unauthorized);
+    auto made = channel::connect(ctx_, uri + "&server_name=localhost");
+    ASSERT_TRUE(made) << made.error().message;
+    EXPECT_TRUE(made->call({}).ok());
+    EXPECT_EQ(channel::connect(ctx_, uri).code(), status::unauthorized) << "over a connection of its own";
+}
+
+/// They are reached by their addresses.
+TEST_F(trust, servers_behind_a_name_have_to_have_certificates_for_it) {
+    const auto at = serve(certificates(ours_, "localhost", ours_), "127.0.0.1");
+    ASSERT_TRUE(at) << at.error().message;
+    const std::string uri = "dns+tcp://" + named(*at, "localhost.test") + "?" + certificates(ours_, "client", ours_);
+    const auto checked = [&](const std::string& more, const std::string& server_name = {}) {
+        channel_options options;
+        options.security.server_name = server_name;
+        auto pool = channel_pool::open(ctx_, uri + more, options);
+        EXPECT_TRUE(pool) << pool.error().message;
+        const status called = pool->call({}).code();
+        EXPECT_EQ(channel::connect(ctx_, uri + more, options).code(), called);
+        return called;
+    };
+    EXPECT_EQ(checked(""), status::unauthorized);
+    EXPECT_EQ(checked("&server_name=localhost"), status::ok);
+    EXPECT_EQ(checked("", "localhost"), status::ok) << "named by the options";
+    EXPECT_EQ(checked("&server_name=elsewhere", "localhost"), status::unauthorized) << "the URI comes first";
+
+    ours_.sign("server", authority::a_day, {}, "DNS:localhost.test");
+    const auto right = serve(certificates(ours_, "server", ours_), "127.0.0.1");
+    ASSERT_TRUE(right) << right.error().message;
+    const std::string to = "dns+tcp://" + named(*right, "localhost.test") + "?" + certificates(ours_, "client", ours_);
+    for (const char* more : {"", "&server_name="}) {
+        const auto made = channel::connect(ctx_, to + more);
+        EXPECT_TRUE(made) << more << ": " << made.error().message;
+    }
+    channel_options other;
+    other.security.server_name = "elsewhere";
+    EXPECT_EQ(channel::connect(ctx_, to, other).code(), status::unauthorized);
+}
+
+TEST_F(trust, channel_that_reconnects_checks_each_server_for_its_own_name) {
+    ours_.sign("one.test");
+    ours_.sign("two.test");
+    auto one = serve(certificates(ours_, "one.test", ours_), "127.0.0.1");
+    const auto two = serve(certificates(ours_, "two.test", ours_), "127.0.0.1");
+    ASSERT_TRUE(one && two);
+    const std::string uri = "dns+tcp://" + named(*one, "one.test") + "," + named(*two, "two.test");
+    auto made = channel::connect(
+        ctx_, uri + "?reconnect=true&backoff_min=5ms&backoff_max=20ms&" + certificates(ours_, "client", ours_));
+    ASSERT_TRUE(made) << made.error().message;
+    EXPECT_EQ(made->endpoint(), one->endpoints().at(0));
+    EXPECT_TRUE(made->call({}).ok());
+    one->stop();
+    EXPECT_TRUE(eventually([&] { return made->call({}).ok(); }));
+    EXPECT_EQ(made->endpoint(), two->endpoints().at(0));
+    EXPECT_TRUE(made->targets().ok()) << "the control plane checks the same name";
 }
 
 TEST_F(trust, a_certificate_is_good_for_its_purpose_alone) {

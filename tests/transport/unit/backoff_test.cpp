@@ -50,7 +50,8 @@ TEST(backoff, counts_for_a_channel_that_loses_each_connection_at_once) {
     channel_options options;
     options.backoff_min = 1ms;
     options.backoff_max = 1h;
-    reconnector again(prepare_connection(core::internals::state_of(ctx), uri, options).value());
+    reconnector again(
+        prepare_connection(core::internals::state_of(ctx), parse_client_uri(uri).value(), options).value());
     const auto start = std::chrono::steady_clock::now();
     constexpr int losses = 8;
     for (int i = 0; i < losses; ++i) {

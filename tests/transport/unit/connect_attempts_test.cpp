@@ -46,14 +46,14 @@ TEST(connect_attempts, tries_each_host_in_order_and_all_again_after_a_failure_th
 
         std::vector<error> failed;
         const auto connect = [&](const connect_attempts& at) -> result<std::size_t> {
-            EXPECT_EQ(at.uri(), "tcp://" + names[failed.size() % hosts]);
+            EXPECT_EQ(at.host().text(), "tcp://" + names[failed.size() % hosts]);
             if (failed.size() == succeeds) return failed.size();
             const std::vector<error>& some = random() % (2 * hosts) == 0 ? passing : lasting;
             failed.push_back(some[random() % some.size()]);
             failed.back().message = "try " + std::to_string(failed.size());
             return failed.back();
         };
-        auto made = connect_to_any<std::size_t>(uri, options, connect);
+        auto made = connect_to_any<std::size_t>(parse_client_uris(uri).value(), options, connect);
         // Full rounds, none of which follows one in which nothing could pass.
         const std::size_t rounds = failed.size() / hosts;
         for (std::size_t round = 0; round < rounds; ++round) {
@@ -85,9 +85,9 @@ TEST(connect_attempts, hosts_of_a_round_share_the_time) {
     options.connect_retry = 10h;
     options.backoff_min = options.backoff_max = 1ms;
     const error refused{status::peer_lost, 0, {}};
-    auto one = connect_attempts::plan("tcp://a:1", options, nullptr).value();
+    auto one = connect_attempts::plan(parse_client_uris("tcp://a:1").value(), options, nullptr).value();
     EXPECT_EQ(one.time(), 1h);
-    auto three = connect_attempts::plan("tcp://a:1,b:1,c:1", options, nullptr).value();
+    auto three = connect_attempts::plan(parse_client_uris("tcp://a:1,b:1,c:1").value(), options, nullptr).value();
     for (int round = 0; round < 2; ++round) {
         for (const int left : {3, 2, 1}) {
             const nanoseconds share = nanoseconds{1h} / left;
@@ -103,7 +103,7 @@ TEST(connect_attempts, restores_what_the_whole_uri_says) {
     const auto restored = [](const char* uri, const char* scheme) {
         channel_options options;
         options.connect_timeout = 77s;
-        auto attempts = connect_attempts::plan(uri, options, nullptr).value();
+        auto attempts = connect_attempts::plan(parse_client_uris(uri).value(), options, nullptr).value();
         (void)attempts.another({status::peer_lost, 0, {}});
         connect_request made;
         made.peer.scheme = scheme;

@@ -117,6 +117,8 @@ TEST(options, contradicting_options_are_refused) {
         EXPECT_EQ(client(both).code(), status::invalid_argument) << both;
         EXPECT_EQ(serving(both).code(), status::invalid_argument) << both;
     }
+    EXPECT_EQ(client("server_name=a").value().security.server_name, "a");
+    EXPECT_EQ(serving("server_name=a").code(), status::invalid_argument) << "of clients";
     EXPECT_EQ(client("insecure=true&server_key=a").code(), status::invalid_argument);
     EXPECT_EQ(client("cert_file=a&server_key=b").code(), status::invalid_argument);
     EXPECT_EQ(serving("ca_file=a&authorized_keys=b").code(), status::invalid_argument);

@@ -29,7 +29,8 @@ TEST(session_version, a_client_of_another_version_is_refused) {
     channel_options asked;
     asked.security.insecure = true;
     const auto& state = internals::state_of(ctx);
-    const connect_request wanted = prepare_connection(state, server.endpoints().front(), asked).value();
+    const connect_request wanted =
+        prepare_connection(state, parse_client_uri(server.endpoints().front()).value(), asked).value();
     const auto grant = [&](std::uint16_t version) {
         session_request request;
         request.version = version;

@@ -54,6 +54,23 @@ TEST(uri, a_uri_is_taken_apart) {
     EXPECT_FALSE(parse_uri(longer.substr(0, longer.size() - 1))) << "the digit behind the text is not its own";
 }
 
+TEST(uri, dns_is_a_prefix_of_clients_schemes_with_hosts) {
+    const auto named = parse_client_uri("dns+tcp://name:1?slots=4");
+    ASSERT_TRUE(named) << named.error().message;
+    EXPECT_TRUE(named->dns);
+    EXPECT_EQ(named->text(), "tcp://name:1");
+    EXPECT_EQ(named->options.size(), 1U);
+    EXPECT_FALSE(parse_client_uri("tcp://name:1")->dns);
+    const auto both = parse_client_uris("dns+auto://a:1,b:2");
+    ASSERT_TRUE(both) << both.error().message;
+    EXPECT_EQ(both->size(), 2U);
+    EXPECT_TRUE(both->back().dns);
+    for (const char* bad :
+         {"dns+shm://a", "dns+local://a", "dns+tcp://*:1", "dns+tcp://a:0", "dns+dns+tcp://a:1", "dns+"})
+        EXPECT_FALSE(parse_client_uri(bad)) << bad;
+    EXPECT_NE(parse_uri("dns+tcp://a:1").error().message.find("dns+ is for channels"), std::string::npos);
+}
+
 TEST(uri, a_uri_of_several_hosts_is_split_into_one_for_each) {
     const auto hosts = one_host_each("tcp://a:1,[::1]:2,c:3?slots=4&key_file=a,b");
     ASSERT_TRUE(hosts) << hosts.error().message;

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/client/named_servers.hpp"
+
+#include "core/client/connect_attempts.hpp"
+#include "core/log.hpp"
+#include "core/net/socket.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace accel::core {
+namespace {
+
+/// The server of a name at one of its addresses.
+uri at_address(const uri& named, std::string address) {
+    uri out = named;
+    out.dns = false;
+    out.name = named.host;
+    out.host = std::move(address);
+    return out;
+}
+
+}  // namespace
+
+result<std::vector<uri>> servers_of(const uri& named, nanoseconds deadline, const std::stop_token& stopped) {
+    const auto found = resolve(named.host, named.port, false, deadline, stopped);
+    if (!found) return found.error();
+    std::vector<uri> out;
+    for (const socket_address& each : *found) {
+        std::string address = numeric_host(each);
+        if (address.empty() || std::ranges::find(out, address, &uri::host) != out.end()) continue;
+        if (out.size() == max_hosts) {
+            limited_log(named.host)
+                .warn("'{}' has more than {} addresses; the rest is not used", named.host, max_hosts);
+            break;
+        }
+        out.push_back(at_address(named, std::move(address)));
+    }
+    if (out.empty()) return error{status::peer_lost, 0, fmt::format("host '{}' has no address now", named.host)};
+    return out;
+}
+
+std::vector<uri> resolve_names(const std::vector<uri>& hosts, nanoseconds deadline, const std::stop_token& stopped) {
+    std::vector<uri> out;
+    auto left = static_cast<std::size_t>(std::ranges::count_if(hosts, &uri::dns));
+    for (const uri& each : hosts) {
+        if (!each.dns) {
+            out.push_back(each);
+            continue;
+        }
+        auto found = servers_of(each, now() + share_of(deadline, left--), stopped);
+        if (found) {
+            std::ranges::move(*found, std::back_inserter(out));
+            continue;
+        }
+        limited_log(each.host).info("{}", found.error().message);
+        out.push_back(each);
+    }
+    return out;
+}
+
+}  // namespace accel::core
