@@ -70,6 +70,8 @@ void stream::make_current() noexcept {
 }
 
 void stream::copy(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
+    // The driver asks whether the current device, not the stream's, may access memory that another process shares.
+    const current_device current(ordinal_);
     check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
 }
 
