@@ -149,6 +149,7 @@ class ACCEL_API exchange {
     /// `cancelled`, `peer_lost`: nobody waits for the parts any more.
     [[nodiscard]] status send(std::size_t length) noexcept;
     /// The same with a copy of `bytes`, which are on the host.
+    /// `unsupported`: also if `part()` is on a GPU; write there and use `send(length)`.
     [[nodiscard]] status send(std::span<const std::byte> bytes) noexcept;
     /// The same, but waits for room as `part(timeout)` does. Unless it returns `ok`, nothing was sent.
     /// `timed_out`: no room came within `timeout`.

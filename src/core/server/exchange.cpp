@@ -288,7 +288,11 @@ status exchange::send(std::size_t length) noexcept {
 
 status exchange::send(std::span<const std::byte> bytes) noexcept {
     const std::span<std::byte> room = part();
-    if (bytes.size() <= room.size() && !bytes.empty()) std::memcpy(room.data(), bytes.data(), bytes.size());
+    if (!bytes.empty() && bytes.size() <= room.size()) {
+        const core::device_session* const device = state_->owner->on_device();
+        if (device != nullptr && !device->staged()) return status::unsupported;
+        std::memcpy(room.data(), bytes.data(), bytes.size());
+    }
     return send(bytes.size());
 }
 

@@ -278,6 +278,26 @@ TEST_P(parts, a_blocking_reader_leaves_other_calls_to_poll) {
     EXPECT_TRUE(client.all_slots_free());
 }
 
+TEST_P(parts, copied_parts_are_sent_unless_the_room_is_on_a_gpu) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    auto client = r.connect();
+    const call_id call = client.send_seed(10, 1, {.parts = 1});
+    exchange open = held.take();
+    std::vector<std::byte> bytes(100);
+    fill(bytes, 2);
+    if (GetParam().scheme == "gdr") {
+        EXPECT_EQ(open.send(bytes), status::unsupported);
+        EXPECT_EQ(open.send(bytes, until_hung()), status::unsupported);
+    } else {
+        EXPECT_EQ(open.send(bytes), status::ok);
+        (void)next_part(client, call, 100, 2);
+    }
+    EXPECT_EQ(open.reply(0), status::ok);
+    (void)last(client, call, status::ok);
+    EXPECT_TRUE(client.all_slots_free());
+}
+
 TEST_P(parts, a_wait_for_room_ends_in_time_and_sends_nothing) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
