@@ -51,7 +51,7 @@ inline void put(std::span<std::byte> to, std::span<const std::byte> from) {
 
 /// Between any two places; on the host without an allocation.
 inline void copy(std::span<std::byte> to, std::span<const std::byte> from) {
-    if (is_elsewhere(to)) return put(to, copy_of(from));
+    if (is_elsewhere(to) || is_elsewhere(from)) return put(to, copy_of(from));
     if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
 }
 
