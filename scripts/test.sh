@@ -313,11 +313,12 @@ configure_gpu() {
 # What needs a GPU: the programs, and the tests among those that they belong to.
 gpu_programs=(conformance_tests conformance_peer cuda_regions_tests digits_client digits_demo digits_gpu_tests
     door_gpu_programs gpu_client gpu_digits gpu_echo gpu_fault_tests gpu_paths_tests gpu_resident_tests gpu_tokens
-    hello_client kernel_client_gpu_tests library_gpu_tests proxy_gpu_tests recorded_tests send_scopes_gpu_tests
-    serving_models_tests shared_slots_gpu_tests softnic_cli softnic_gpu_devx softnic_gpu_pair softnic_gpu_test)
+    hello_client kernel_client_gpu_tests library_gpu_tests load_tests proxy_gpu_tests recorded_tests
+    send_scopes_gpu_tests serving_models_tests shared_slots_gpu_tests softnic_cli softnic_gpu_devx softnic_gpu_pair
+    softnic_gpu_test)
 gpu_tests=(library_gpu_tests gpu_paths_tests 'conformance\.[a-z]+\.on_gpu' 'conformance\.gdr\.' digits_gpu_tests
     'softnic\.gpu_' kernel_client_gpu_tests gpu_resident_tests recorded_tests send_scopes_gpu_tests proxy_gpu_tests
-    gpu_fault_tests serving_models_tests cuda_regions_tests shared_slots_gpu_tests example_gpu_
+    gpu_fault_tests serving_models_tests cuda_regions_tests shared_slots_gpu_tests load_tests.load_program example_gpu_
     'example_door_(regions_cuda|resnet50)')
 
 # Tests that share a GPU share its time: few at once, or their bounds break. Those whose kernels stay there run alone
