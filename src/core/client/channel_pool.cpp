@@ -137,13 +137,17 @@ result<std::shared_ptr<shared_state>> pool_state::renew(pool_seat& seat) {
 
 /// Returns the channel before, which is to be destroyed without the lock. `close` finds it in `moved_`.
 std::shared_ptr<shared_state> pool_state::put(pool_seat& seat, connected made) {
-    std::erase_if(moved_, [](const auto& each) { return each.expired(); });
-    if (const auto held = seat.channel(); held != nullptr) moved_.push_back(held);
+    remember(seat.channel());
     seat.displaced = made.displaced;
     seat.host = std::move(made.host);
     seat.made = now();
     seat.failing = 0;
     return seat.exchange(std::move(made.made));
+}
+
+void pool_state::remember(const std::shared_ptr<shared_state>& moved) {
+    std::erase_if(moved_, [](const auto& each) { return each.expired(); });
+    if (moved != nullptr) moved_.push_back(moved);
 }
 
 std::shared_ptr<shared_state> pool_state::empty(pool_seat& seat) noexcept {
@@ -449,6 +453,11 @@ void pool_state::give_back(const std::shared_ptr<pool_seat>& seat) noexcept {
     const std::lock_guard lock(mutex_);
     if (--seat->threads > 0 || (good && !seat->displaced)) return;
     dropped = empty(*seat);
+    // Without memory, `close` does not wait for calls there.
+    (void)guarded([&]() -> result<void> {
+        remember(dropped);
+        return {};
+    });
     std::erase(seats_, seat);
 }
 

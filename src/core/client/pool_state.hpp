@@ -91,6 +91,7 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     [[nodiscard]] std::shared_ptr<pool_seat> choose_seat();
     [[nodiscard]] result<std::shared_ptr<shared_state>> renew(pool_seat& seat);
     [[nodiscard]] std::shared_ptr<shared_state> put(pool_seat& seat, connected made);
+    void remember(const std::shared_ptr<shared_state>& moved);
     [[nodiscard]] std::shared_ptr<shared_state> empty(pool_seat& seat) noexcept;
     [[nodiscard]] result<connected> connect();
     [[nodiscard]] host_order choose_order(const move_from* from = nullptr);

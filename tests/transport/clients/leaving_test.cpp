@@ -131,6 +131,24 @@ TEST_P(leaving, closing_pool_waits_for_calls_at_a_server_that_drains) {
     kept.answer_all();
 }
 
+TEST_P(leaving, closing_pool_waits_for_calls_of_a_thread_that_has_left) {
+    shelf kept;
+    server there = serve(place("left"), kept.keeper());
+    channel_pool pool = pool_to(where(there));
+    auto call = pool.submit(bytes_of("x"));
+    ASSERT_TRUE(call) << call.error().message;
+    ASSERT_TRUE(eventually([&] { return kept.size() == 1; }));
+    EXPECT_EQ(there.drain(0ns), status::timed_out);
+    for (int look = 0; look < 30; ++look) {  // in one of them the channel notices the drain
+        EXPECT_FALSE(call->done());
+        std::this_thread::sleep_for(10ms);
+    }
+    EXPECT_EQ(pool.leave(), status::ok);
+    EXPECT_EQ(pool.close(1ms), status::timed_out);
+    EXPECT_EQ(call->wait().code(), status::closed);
+    kept.answer_all();
+}
+
 TEST_P(leaving, pool_loses_no_call_while_one_server_after_the_other_restarts) {
     const auto slow_echo = [](exchange one) {
         std::this_thread::sleep_for(100us);
