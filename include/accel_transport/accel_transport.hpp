@@ -9,6 +9,7 @@
 #include <accel_transport/config.hpp>
 #include <accel_transport/context.hpp>
 #include <accel_transport/function.hpp>
+#include <accel_transport/interceptor.hpp>
 #include <accel_transport/log.hpp>
 #include <accel_transport/memory.hpp>
 #include <accel_transport/metadata.hpp>

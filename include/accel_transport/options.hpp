@@ -8,10 +8,15 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace accel {
+
+class client_interceptor;
+class server_interceptor;
 
 /// Reads bytes as options in URIs write them: "4096", "64KiB", "1.5GiB". The units are K, M, G and T, powers of 1024,
 /// with or without "iB". `invalid_argument` with a sentence for other text, for more than `std::size_t` holds, and for
@@ -75,7 +80,7 @@ struct bit_rate {
     friend constexpr bool operator==(bit_rate, bit_rate) noexcept = default;
 };
 
-/// Options of a channel. Each field is also a URI key of the same name; the URI overrides the code.
+/// Options of a channel. Each field but `interceptors` is also a URI key of the same name; the URI overrides the code.
 /// URIs write durations and sizes as `parse_duration` and `parse_size` read them: 500ms, 64KiB.
 struct channel_options {
     std::uint32_t slots = 8;               ///< most calls in flight; 1 to 65,536
@@ -112,10 +117,12 @@ struct channel_options {
     bit_rate pacing{};
     verbs_options verbs{};
     security_options security{};
+    /// Of all calls. None is null. Kernels' channels have none (`unsupported`).
+    std::vector<std::shared_ptr<client_interceptor>> interceptors{};
 };
 
-/// Options of a server. Each field is also a URI key. Keys of all listened URIs count for the whole server; two URIs
-/// that disagree are an error.
+/// Options of a server. Each field but `interceptors` is also a URI key. Keys of all listened URIs count for the whole
+/// server; two URIs that disagree are an error.
 struct server_options {
     std::uint32_t workers = 1;  ///< serving threads; 0: the application calls `server::poll` itself
     /// File descriptors can lower this limit: tcp and zmq use one per session, shm two until the client has mapped its
@@ -158,6 +165,8 @@ struct server_options {
     bit_rate pacing{};
     verbs_options verbs{};
     security_options security{};
+    /// Of all requests that a handler gets. None is null. GPU-resident services have none (`unsupported`).
+    std::vector<std::shared_ptr<server_interceptor>> interceptors{};
 };
 
 }  // namespace accel

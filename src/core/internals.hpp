@@ -17,6 +17,7 @@ struct internals {
         return of.state_;
     }
     [[nodiscard]] static region make_region(std::unique_ptr<region_state> state) noexcept;
+    [[nodiscard]] static exchange_state* state_of(const exchange& of) noexcept { return of.state_; }
     [[nodiscard]] static exchange make_exchange(exchange_state* state) noexcept { return exchange{state}; }
     /// As a program does that was compiled with other headers than the library.
     template <class Made, class... Arguments>

@@ -218,6 +218,12 @@ result<void> check(bit_rate pacing) {
 
 constexpr nanoseconds shortest_peer_timeout = std::chrono::milliseconds{20};
 
+template <class Interceptor>
+result<void> check(const std::vector<std::shared_ptr<Interceptor>>& interceptors) {
+    if (std::ranges::find(interceptors, nullptr) == interceptors.end()) return {};
+    return error{status::invalid_argument, 0, "one of options.interceptors is null"};
+}
+
 result<channel_options> checked(channel_options options) {
     if (options.slots == 0 || options.slots > max_slots) return out_of_bounds("slots", "1 to 65536");
     if (options.request_bytes > max_payload_bytes) return out_of_bounds("request_bytes", "at most 1GiB");
@@ -235,6 +241,7 @@ result<channel_options> checked(channel_options options) {
     if (auto good = check(options.pacing); !good) return good.error();
     if (auto good = check(options.security); !good) return good.error();
     if (auto good = check(options.verbs); !good) return good.error();
+    if (auto good = check(options.interceptors); !good) return good.error();
     return options;
 }
 
@@ -258,6 +265,7 @@ result<server_options> checked(server_options options) {
     if (auto good = check(options.pacing); !good) return good.error();
     if (auto good = check(options.security); !good) return good.error();
     if (auto good = check(options.verbs); !good) return good.error();
+    if (auto good = check(options.interceptors); !good) return good.error();
     return options;
 }
 

@@ -23,6 +23,10 @@
 #include <string_view>
 #include <vector>
 
+namespace accel {
+class outgoing_call;
+}
+
 namespace accel::core {
 
 /// The rest of the room that `poll` was given.
@@ -131,6 +135,13 @@ class channel_core {
     };
 
     // Sending (submit.cpp).
+    template <class Submit>
+    [[nodiscard]] status intercept(call_id id, std::size_t length, const submit_options& options,
+                                   Submit submit) noexcept;
+    [[nodiscard]] status ask_interceptors(outgoing_call& call, std::size_t& seen) noexcept;
+    void tell_interceptors(const call_outcome& ended) const noexcept;
+    void tell_interceptors(const call_outcome& ended, std::size_t seen) const noexcept;
+    void end_interceptions() noexcept;
     [[nodiscard]] call_view view_of(const channel_slot& slot) const noexcept {
         return {slot.content.id, {slot.header + header_bytes, request_.options.request_bytes}};
     }
@@ -244,6 +255,8 @@ class channel_core {
     /// Its completion has been handed out.
     void count(const channel_slot& slot, const call_outcome& out) noexcept {
         if (metrics_ != nullptr) metrics_->count(out, slot.asked);
+        if (intercepted_ && !out.more) [[unlikely]]
+            tell_interceptors(out);
     }
     /// Bytes of a list of ranges were copied from or to a slot.
     void count_copied(std::size_t bytes) noexcept {
@@ -263,6 +276,7 @@ class channel_core {
     range_lists scattered_;  ///< … and of responses
     bool detours_ = false;   ///< a call may wait in `backlog_` or `staging_`, or a loss for its reason
     bool replaceable_;
+    bool intercepted_;  ///< calls are shown to interceptors
     counter submitted_;
     counter quarantined_;  ///< now
     std::uint64_t stale_ = 0;

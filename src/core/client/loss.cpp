@@ -90,6 +90,7 @@ void channel_core::close() noexcept {
 
 void channel_core::end() noexcept {
     close();
+    end_interceptions();
     metrics_.reset();
     ended_ = true;
     end_with_last();

@@ -7,6 +7,7 @@
 #include "core/trace_description.hpp"
 
 #include <accel_transport/detail/wire/response_target.hpp>
+#include <accel_transport/interceptor.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -224,6 +225,28 @@ inline status channel_core::settle_submission(status outcome) noexcept {
     return outcome;
 }
 
+/// `submit` gets the options as the interceptors leave them.
+template <class Submit>
+[[gnu::noinline]] status channel_core::intercept(call_id id, std::size_t length, const submit_options& options,
+                                                 Submit submit) noexcept {
+    outgoing_call call(id, length, options);
+    std::size_t seen = 0;
+    status done = ask_interceptors(call, seen);
+    if (done == status::ok) {
+        intercepted_ = false;
+        done = submit(call.options);
+        intercepted_ = true;
+    }
+    if (done == status::ok) return done;
+    call_outcome unsent;
+    unsent.id = unsent.call = id;
+    unsent.status = done;
+    unsent.tag = call.options.tag;
+    unsent.trace_id = call.options.trace_id;
+    tell_interceptors(unsent, seen);
+    return done;
+}
+
 status channel_core::submit(call_id id, std::size_t length, const submit_options& options) noexcept {
     const nanoseconds submitted = clock_.now();  // first, while little has to survive the call
     channel_slot* slot = slots_.find(id);
@@ -231,7 +254,11 @@ status channel_core::submit(call_id id, std::size_t length, const submit_options
         return fail(bad);
     submitted_.add();
     const std::span<const std::byte> payload{slot->header + header_bytes, length};
-    if (asks_for_more(options)) [[unlikely]] {
+    if (asks_for_more(options) || intercepted_) [[unlikely]] {
+        if (intercepted_) {
+            (void)settle_submission(status::again);
+            return intercept(id, length, options, [&](const submit_options& now) { return submit(id, length, now); });
+        }
         if (const status full = make_room(options); full != status::ok) return settle_submission(fail(full));
         return settle_submission(submit_more(*slot, {id.slot, payload, nullptr, options.response_into}, options));
     }
@@ -260,6 +287,8 @@ status channel_core::submit(call_id id, std::size_t length, const submit_options
 status channel_core::submit(call_id id, slice payload, const submit_options& options) noexcept {
     channel_slot* slot = slots_.find(id);
     if (const status bad = check_submit(slot, payload.size(), options); bad != status::ok) return fail(bad);
+    if (intercepted_)
+        return intercept(id, payload.size(), options, [&](const auto& now) { return submit(id, payload, now); });
     if (payload.region() == nullptr) return fail(status::invalid_argument, unregistered);
     if (payload.region()->inherited()) return fail(status::invalid_state, from_the_parent);
     if (const status full = make_room(options); full != status::ok) return fail(full);
@@ -271,6 +300,11 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
 status channel_core::submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept {
     channel_slot* slot = slots_.find(id);
     if (const status bad = check_submit(slot, 0, options); bad != status::ok) return fail(bad);
+    if (intercepted_) {
+        std::size_t length = 0;
+        for (const slice& each : ranges) length += each.size();
+        return intercept(id, length, options, [&](const submit_options& now) { return submit(id, ranges, now); });
+    }
     if (const status full = make_room(options); full != status::ok) return fail(full);
     const status unfit = gathered_.keep(id.slot, ranges, request_.options.request_bytes);
     if (unfit != status::ok) return fail(unfit, reason_of(unfit, ranges));

@@ -219,6 +219,7 @@ void worker::end_lease(exchange_state& answered) noexcept {
 [[gnu::noinline]] void worker::end_extras(session& of, exchange_state& answered) noexcept {
     end_lease(answered);
     const std::uint8_t ends = answered.ends.exchange(0, std::memory_order_relaxed);
+    if ((ends & exchange_end::intercepted) != 0) tell_interceptors(answered, (ends & exchange_end::targeted) != 0);
     if ((ends & exchange_end::watched) != 0) of.cancels().forget(answered.slot);
     if ((ends & exchange_end::in_parts) != 0) end_parts(of, answered);
     if ((ends & exchange_end::targeted) != 0) targets_.release(*answered.target);
@@ -328,10 +329,9 @@ status session::drop(const exchange_state& answered) noexcept {
 
 /// Its answer went nowhere.
 [[gnu::noinline]] void worker::count_lost(exchange_state& answered) const noexcept {
-    if (answered.counts == nullptr) return;
     answered.answer.fail(status::peer_lost);
     answered.payload = {};
-    count_apart(answered);
+    if (answered.counts != nullptr) count_apart(answered);
 }
 
 /// The session is about to end, which answers this request too. Refusals would keep its link busy for as long

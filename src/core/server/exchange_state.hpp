@@ -41,7 +41,8 @@ inline constexpr std::uint8_t metadata = 64;  ///< `metadata_bytes` follow the r
 namespace exchange_end {
 inline constexpr std::uint8_t watched = 1;  ///< its handler has a stop token
 inline constexpr std::uint8_t in_parts = 2;
-inline constexpr std::uint8_t targeted = 4;  ///< its target counts it as a user
+inline constexpr std::uint8_t targeted = 4;     ///< its target counts it as a user
+inline constexpr std::uint8_t intercepted = 8;  ///< interceptors have seen it
 }  // namespace exchange_end
 
 /// A handler's own copy of memory that its client wanted back.
@@ -63,6 +64,7 @@ struct exchange_state {
     std::atomic<std::uint8_t> ends{0};  ///< `exchange_end`
     std::uint16_t extension_bytes = 0;
     std::uint16_t metadata_bytes = 0;
+    std::uint16_t interceptors = 0;    ///< how many have seen it, with `exchange_end::intercepted`
     server_series* counts = nullptr;   ///< where it counts; null: nowhere
     const handler* service = nullptr;  ///< on a device: whose request it is, while it waits for a stream
 

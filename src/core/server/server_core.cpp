@@ -9,6 +9,7 @@
 #include "core/net/socket.hpp"
 #include "core/net/unix_socket.hpp"
 #include "core/pacing.hpp"
+#include "core/server/interception.hpp"
 #include "core/thread.hpp"
 #include "core/thread_times.hpp"
 
@@ -53,6 +54,9 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
         return error{status::invalid_argument, 0,
                      fmt::format("a server listens on {} URIs at most", worker::max_sources)};
     if (!services.unnamed && services.named.empty()) return no_handler();
+    if (maker != nullptr && !options.interceptors.empty())
+        return error{status::unsupported, 0,
+                     "kernels answer these requests, so there is no thread to run options.interceptors on"};
     std::vector<uri> parsed;
     for (const std::string& text : uris) {
         auto each = parse_uri(text);
@@ -95,7 +99,7 @@ server_core::server_core(std::shared_ptr<context_state> context, server_options 
 
 void server_core::add_workers(const handler& service) {
     const std::uint32_t count = std::max(options_.workers, 1U);
-    const handler unnamed = service ? service : refuse_unnamed;
+    const handler unnamed = service ? intercepted(service, options_) : refuse_unnamed;
     workers_.reserve(count);
     for (std::uint32_t i = 0; i < count; ++i) {
         workers_.push_back(new worker(context_, options_, unnamed));

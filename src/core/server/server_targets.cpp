@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/context_state.hpp"
 #include "core/nearest_names.hpp"
+#include "core/server/interception.hpp"
 #include "core/server/server_core.hpp"
 
 #include <algorithm>
@@ -126,7 +127,7 @@ void server_core::publish_targets(std::span<const service_table::entry> added, s
         for (const service_table::entry& one : added) {
             const std::uint32_t number = target_of(one.name).number;
             const std::size_t place = each->metrics() != nullptr ? each->metrics()->place_of(number) : 0;
-            made.push_back(std::make_shared<served_target>(one.name, one.service, place));
+            made.push_back(std::make_shared<served_target>(one.name, intercepted(one.service, options_), place));
         }
         lists.push_back(each->targets().changed(made, removed, text));
     }

@@ -196,6 +196,7 @@ class worker {
     void finish(session& of, exchange_state& answered) noexcept;
     static void end_lease(exchange_state& answered) noexcept;
     void end_extras(session& of, exchange_state& answered) noexcept;
+    void tell_interceptors(const exchange_state& answered, bool targeted) const noexcept;
     [[nodiscard]] status answer_otherwise(exchange_state& answered) noexcept;
     void send_nowhere(exchange_state& answered) noexcept;
     void end_answer(exchange_state& answered, status sent) noexcept;

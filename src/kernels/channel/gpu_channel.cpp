@@ -159,6 +159,9 @@ result<gpu_channel> gpu_channel::open(context& ctx, std::string_view uri, const 
                 return error{status::invalid_argument, 0,
                              "a gpu_channel cannot reconnect: leave out reconnect, close a lost gpu_channel and "
                              "connect another one"};
+            if (!options.interceptors.empty())
+                return error{status::unsupported, 0,
+                             "kernels send the calls of a gpu_channel, so no thread can run options.interceptors"};
             if (auto good = gpu::check(wanted.kernels, request->options.verbs); !good) return good.error();
             gpu::kernel_setup kernels{context->devices(), nullptr, 1, {}, request->options.call_timeout,
                                       wanted.kernels};

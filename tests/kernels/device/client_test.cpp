@@ -391,6 +391,9 @@ TEST(device_client_options, options_that_no_kernel_can_serve_are_refused) {
     rig.wanted.reconnect = true;
     EXPECT_EQ(refusal("").code, status::invalid_argument);
     rig.wanted.reconnect = false;
+    rig.wanted.interceptors = {std::make_shared<client_interceptor>()};
+    EXPECT_EQ(refusal("").code, status::unsupported);
+    rig.wanted.interceptors.clear();
     rig.wanted.slots = 60'000;
     EXPECT_FALSE(rig.try_connect().ok());
     rig.wanted.slots = 8;

@@ -374,6 +374,9 @@ TEST(device_service_options, options_that_no_service_can_have_are_refused) {
         EXPECT_EQ(rig.try_listen().code(), status::invalid_argument) << sessions;
     }
     rig.options.max_sessions = 16;
+    rig.options.interceptors = {std::make_shared<server_interceptor>()};
+    EXPECT_EQ(rig.try_listen().code(), status::unsupported);
+    rig.options.interceptors.clear();
     for (const char* query : {"?proxy_threads=65", "?engine=direct&direct=false", "?engine=magic"}) {
         rig.query = query;
         EXPECT_EQ(rig.try_listen().code(), status::invalid_argument) << query;

@@ -29,6 +29,7 @@ set(every_backend
   "coro          awaited        conformance"
   "traces        tracing        conformance"
   "metadata      with_metadata  conformance"
+  "interceptors  intercepting   conformance"
   "metrics       counting       conformance"
   "sessions      sessions       conformance,slow"
   "leak          leaks          leak,slow")

@@ -248,9 +248,11 @@ TEST(options, each_value_has_its_limits) {
     EXPECT_EQ(client_with([](channel_options& o) { o.spin = -1ns; }), status::invalid_argument);
     EXPECT_EQ(client_with([](channel_options& o) { o.connect_retry = -1ns; }), status::invalid_argument);
     EXPECT_EQ(client_with([](channel_options& o) { o.quarantine_timeout = -1ns; }), status::invalid_argument);
+    EXPECT_EQ(client_with([](channel_options& o) { o.interceptors.resize(1); }), status::invalid_argument);
     EXPECT_EQ(server_with([](server_options&) {}), status::ok);
     EXPECT_EQ(server_with([](server_options& o) { o.spin = -1ns; }), status::invalid_argument);
     EXPECT_EQ(server_with([](server_options& o) { o.drain_timeout = -1ns; }), status::invalid_argument);
+    EXPECT_EQ(server_with([](server_options& o) { o.interceptors.resize(1); }), status::invalid_argument);
 }
 
 TEST(quantities, sizes_have_units_of_1024_and_may_have_decimals) {
