@@ -54,9 +54,8 @@ struct submit_options {
     /// `message_too_large`: payload and metadata together exceed `max_request_bytes()`.
     /// `unsupported`: they do not fit beside the header, and the payload is on a GPU.
     std::span<const metadata_entry> metadata{};
-    /// Where the response goes instead of its slot; its size limits the response. Must outlive the completion. Where
-    /// the server writes there itself (rdma, gdr, gpu, local), a call that ends early waits for the server's answer for
-    /// up to `peer_timeout`; after that the whole session ends.
+    /// Where the response goes instead of its slot; its size limits the response. Must outlive the completion. How such
+    /// a call ends early depends on the transport: `channel_capabilities::server_writes_lent_memory`.
     slice response_into{};
     /// Instead of `response_into`: the response fills these ranges of host memory in order, before its completion is
     /// returned. At most `max_ranges`; empty ranges are skipped. The list is read during `submit`; the memory must
@@ -118,6 +117,14 @@ struct channel_statistics {
     std::uint64_t stale = 0;      ///< late or stale responses, recognised and dropped
     std::uint64_t reconnects = 0;
     std::uint32_t quarantined = 0;  ///< slots that wait for a late response now
+};
+
+/// What a channel's transport does that other transports do not.
+struct channel_capabilities {
+    /// The server writes into `response_into` itself. A call with it that ends early waits for the server's late
+    /// answer, for up to `peer_timeout`; then the session ends. Without this, such a call ends at its deadline, as
+    /// others do.
+    bool server_writes_lent_memory = false;
 };
 
 /// A change of a channel's connection.
@@ -232,6 +239,7 @@ class ACCEL_API channel {
     [[nodiscard]] std::size_t max_response_bytes() const noexcept;  ///< as granted by the server
     [[nodiscard]] std::uint32_t slots() const noexcept;             ///< as granted by the server
     [[nodiscard]] std::string_view scheme() const noexcept;         ///< the scheme in use ("tcp")
+    [[nodiscard]] channel_capabilities capabilities() const;        ///< of that scheme
     /// For people: why `auto://` chose this scheme, and which better ones did not connect.
     [[nodiscard]] std::string_view why() const noexcept;
     /// "tcp://host:port" of the current or last server: one of the URI's hosts.

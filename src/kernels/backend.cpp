@@ -20,6 +20,7 @@ class gpu_backend final : public core::backend, public kernel_backend {
         : context_(context), rdma_(std::move(rdma)) {}
     [[nodiscard]] std::string_view scheme() const noexcept override { return "gpu"; }
     [[nodiscard]] std::string_view wire() const noexcept override { return rdma_->wire(); }
+    [[nodiscard]] bool writes_lent_memory() const noexcept override { return rdma_->writes_lent_memory(); }
     [[nodiscard]] core::probe_result probe() override;
     [[nodiscard]] core::probe_result examine() override;
     void unregister_region(const core::region_state& region) noexcept override { rdma_->unregister_region(region); }

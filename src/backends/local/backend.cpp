@@ -11,6 +11,7 @@ class local_backend : public core::backend {
     [[nodiscard]] std::string_view scheme() const noexcept override { return "local"; }
     [[nodiscard]] core::probe_result probe() override { return {true, "same process; nothing is copied"}; }
     [[nodiscard]] bool shares_memory() const noexcept override { return true; }
+    [[nodiscard]] bool writes_lent_memory() const noexcept override { return true; }
     [[nodiscard]] bool encrypts() const noexcept override { return true; }  // nothing leaves the process
     [[nodiscard]] result<std::unique_ptr<core::poller>> open_poller(const core::poller_options&) override {
         auto made = std::make_unique<local_poller>();

@@ -37,6 +37,7 @@ class rdma_backend final : public core::backend {
     [[nodiscard]] std::string_view scheme() const noexcept override { return scheme_.name; }
     [[nodiscard]] std::string_view wire() const noexcept override { return "rdma"; }
     [[nodiscard]] bool fills_devices() const noexcept override { return scheme_.fills_devices; }
+    [[nodiscard]] bool writes_lent_memory() const noexcept override { return true; }
 
     [[nodiscard]] core::probe_result probe() override {
         auto found = devices_.open({}, {});

@@ -80,6 +80,11 @@ std::uint32_t channel::slots() const noexcept {
 std::string_view channel::scheme() const noexcept {
     return channel_of(core_).request().peer.scheme;
 }
+channel_capabilities channel::capabilities() const {
+    const core::connect_request& request = channel_of(core_).request();
+    const core::backend* const scheme = request.context->find_backend(request.peer.scheme);
+    return {scheme != nullptr && scheme->writes_lent_memory()};
+}
 std::string_view channel::why() const noexcept {
     return channel_of(core_).request().why;
 }

@@ -109,6 +109,29 @@ void expect_end_in_time(rig& r, held_exchanges& held, ending how, region& memory
     expect_end(client, status::cancelled, cancelled, lending::bound());
 }
 
+TEST_P(lending, capabilities_say_whether_a_call_waits_for_its_late_answer) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    channel_options options = client_options();
+    options.peer_timeout = until_hung();
+    auto client = r.connect(options);
+    auto memory = r.ctx().allocate(room);
+    ASSERT_TRUE(memory.ok());
+    (void)client.send_seed(10, 1, {.timeout = brief(), .response_into = memory->whole()});
+    exchange open = held.take();
+    const bool waits = client->capabilities().server_writes_lent_memory;
+    if (waits) {
+        completion none;
+        EXPECT_EQ(client.wait({&none, 1}, brief() + 100ms), 0U);
+        EXPECT_EQ(open.reply(0), status::ok);
+    }
+    EXPECT_EQ(client.next().status, status::timed_out);
+    if (!waits) {
+        EXPECT_EQ(open.reply(0), status::ok);
+    }
+    EXPECT_TRUE(client.all_slots_free());
+}
+
 TEST_P(lending, a_call_ends_in_time_though_no_answer_comes) {
     for (const ending how : {ending::by_deadline, ending::by_cancel, ending::by_cancel_after_deadline,
                              ending::while_asleep, ending::in_a_blocking_call}) {

@@ -18,6 +18,7 @@ class harness_backend final : public core::backend, public gpu::kernel_backend {
         : real_(gpu::make_backend(context, rdma::make_backend(context, {.name = "gpu"}))) {}
     [[nodiscard]] std::string_view scheme() const noexcept override { return real_->scheme(); }
     [[nodiscard]] std::string_view wire() const noexcept override { return real_->wire(); }
+    [[nodiscard]] bool writes_lent_memory() const noexcept override { return real_->writes_lent_memory(); }
     [[nodiscard]] core::probe_result probe() override { return real_->probe(); }
     [[nodiscard]] core::probe_result examine() override { return real_->examine(); }
     void unregister_region(const core::region_state& region) noexcept override {
