@@ -89,11 +89,11 @@ inline constexpr submit_options usual_options{};
 /// A response that is read part by part, from `channel::call_parts`. Move-only. Belongs to the thread of its channel,
 /// whose end ends the call with `closed`. Destroying it before the end of the call cancels the call, and waits for
 /// memory lent as `response_into`.
-class ACCEL_API response_parts {
+class ACCEL_API call_in_parts {
   public:
-    response_parts(response_parts&& other) noexcept;
-    response_parts& operator=(response_parts&& other) noexcept;
-    ~response_parts();
+    call_in_parts(call_in_parts&& other) noexcept;
+    call_in_parts& operator=(call_in_parts&& other) noexcept;
+    ~call_in_parts();
 
     /// Waits up to `timeout` for the next part; the last completion has no `more`. A failure of the call is an error
     /// with the handler's text, and ends the parts. Destroying a part lets the server send another one. Completions of
@@ -104,7 +104,7 @@ class ACCEL_API response_parts {
 
   private:
     friend class channel;
-    response_parts(core::channel_core* owner, call_id call) noexcept : owner_(owner), call_(call) {}
+    call_in_parts(core::channel_core* owner, call_id call) noexcept : owner_(owner), call_(call) {}
     void reset() noexcept;
     core::channel_core* owner_ = nullptr;
     call_id call_;
@@ -222,7 +222,7 @@ class ACCEL_API channel {
 
     /// The same for a response in parts, of which up to `options.parts` are unread: copies and sends `request`, and
     /// waits for nothing. `invalid_argument`: `options.parts` is 0, or more than the channel has slots for.
-    [[nodiscard]] result<response_parts> call_parts(std::span<const std::byte> request, const submit_options& options);
+    [[nodiscard]] result<call_in_parts> call_parts(std::span<const std::byte> request, const submit_options& options);
 
     /// Why the last `begin`, `submit`, `cancel` or `release` that failed on this channel did so, for people: which
     /// option was wrong, say. A text in static storage; empty before the first failure. Success does not change it.

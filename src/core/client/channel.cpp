@@ -166,7 +166,7 @@ result<completion> channel::call(std::span<const std::byte> request, const submi
     return result<completion>{std::move(content)};
 }
 
-result<response_parts> channel::call_parts(std::span<const std::byte> request, const submit_options& options) {
+result<call_in_parts> channel::call_parts(std::span<const std::byte> request, const submit_options& options) {
     if (channel_of(core_).inherited()) return core::made_before_fork();
     if (options.parts == 0)
         return error{status::invalid_argument, 0, "options.parts is 0; set it to the number of parts to have unread"};
@@ -179,12 +179,12 @@ result<response_parts> channel::call_parts(std::span<const std::byte> request, c
     const auto call = send_copy(*this, *core_, request, options);
     if (!call) return call.error();
     core_->hold();
-    return response_parts{core_, *call};
+    return call_in_parts{core_, *call};
 }
 
-response_parts::response_parts(response_parts&& other) noexcept
+call_in_parts::call_in_parts(call_in_parts&& other) noexcept
     : owner_(std::exchange(other.owner_, nullptr)), call_(other.call_) {}
-response_parts& response_parts::operator=(response_parts&& other) noexcept {
+call_in_parts& call_in_parts::operator=(call_in_parts&& other) noexcept {
     if (this != &other) {
         reset();
         owner_ = std::exchange(other.owner_, nullptr);
@@ -192,18 +192,18 @@ response_parts& response_parts::operator=(response_parts&& other) noexcept {
     }
     return *this;
 }
-response_parts::~response_parts() {
+call_in_parts::~call_in_parts() {
     reset();
 }
-void response_parts::reset() noexcept {
+void call_in_parts::reset() noexcept {
     core::channel_core* const owner = std::exchange(owner_, nullptr);
     if (owner == nullptr) return;
     owner->end_parts(call_);
     owner->let_go();
 }
 
-result<completion> response_parts::next(std::chrono::nanoseconds timeout) {
-    core::channel_core& owner = core::behind(owner_, "response_parts");
+result<completion> call_in_parts::next(std::chrono::nanoseconds timeout) {
+    core::channel_core& owner = core::behind(owner_, "call_in_parts");
     if (owner.inherited()) return core::made_before_fork();
     completion content;
     const status none = owner.wait_for_part(call_, timeout, content);

@@ -319,7 +319,7 @@ TEST_P(parts, a_reader_that_is_destroyed_ends_the_wait_for_room) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
     auto client = r.connect();
-    std::optional<result<response_parts>> reader(client->call_parts({}, {.parts = 2}));
+    std::optional<result<call_in_parts>> reader(client->call_parts({}, {.parts = 2}));
     ASSERT_TRUE(*reader) << reader->error().message;
     exchange open = held.take();
     ASSERT_EQ(send_seed(open, 100, 1), status::ok);
@@ -332,7 +332,7 @@ TEST_P(parts, a_reader_that_is_destroyed_ends_the_wait_for_room) {
 }
 
 TEST_P(parts, a_reader_outlasts_its_channel) {
-    std::optional<result<response_parts>> reader;
+    std::optional<result<call_in_parts>> reader;
     completion part;
     held_exchanges held;
     rig r(GetParam(), held.keeper());
