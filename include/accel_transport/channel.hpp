@@ -26,8 +26,8 @@ namespace core {
 class channel_core;
 }  // namespace core
 
-/// A begun call: its id, and room for its request, to be written in place. Borrows a slot of the channel until
-/// `release`, or until the call's completion releases it.
+/// A begun call, or part of a request: its id, and room for its bytes, to be written in place. Borrows a slot of the
+/// channel until `release`, or until the call's completion releases it.
 struct call_view {
     call_id id;
     std::span<std::byte> request;
@@ -72,6 +72,11 @@ struct submit_options {
     /// `invalid_argument`: a tensor is not within the payload.
     /// `unsupported`: the table would be on a GPU.
     std::span<const tensor> tensors{};
+    /// The request goes on after these bytes, in parts (`channel::begin_part`). Each part that the server's handler has
+    /// not released takes a slot.
+    /// `invalid_argument`: the channel has no slot for a part.
+    /// `unsupported`: as for `parts`.
+    bool continues = false;
     /// The response may come in parts, with up to this number of unread parts. Each part takes a free slot of the
     /// channel, from now until the call has ended and the part is released. Each part is a completion with `more`.
     /// 0: in one piece.
@@ -86,28 +91,51 @@ struct submit_options {
 /// The options of most calls. A shared object costs less than a new one for each call.
 inline constexpr submit_options usual_options{};
 
-/// A response that is read part by part, from `channel::call_parts`. Move-only. Belongs to the thread of its channel,
-/// whose end ends the call with `closed`. Destroying it before the end of the call cancels the call, and waits for
-/// memory lent as `response_into`.
+/// Options of one part of a request.
+struct part_options {
+    bool last = false;  ///< the request ends with this part, which may be empty
+};
+
+/// A call whose response or request, or both at once, go part by part, from `channel::call_parts`. Move-only. Belongs
+/// to the thread of its channel, whose end ends the call with `closed`. Destroying it before the end of the call
+/// cancels the call, and waits for memory lent as `response_into`.
 class ACCEL_API call_in_parts {
   public:
     call_in_parts(call_in_parts&& other) noexcept;
     call_in_parts& operator=(call_in_parts&& other) noexcept;
     ~call_in_parts();
 
-    /// Waits up to `timeout` for the next part; the last completion has no `more`. A failure of the call is an error
-    /// with the handler's text, and ends the parts. Destroying a part lets the server send another one. Completions of
-    /// other calls stay queued for `poll`; do not take this call's with `poll` or `wait`.
-    /// `again`: nothing came within `timeout`; the call goes on.
-    /// `invalid_state`: the call has ended, and its end was given.
+    /// Waits up to `timeout` for the next part of the response; the last completion has no `more`. A failure of the
+    /// call is an error with the handler's text, and ends the parts. Destroying a part lets the server send another
+    /// one. Completions of other calls stay queued for `poll`; do not take this call's with `poll` or `wait`. `again`:
+    /// nothing came within `timeout`; the call goes on. `invalid_state`: the call has ended, and its end was given.
     [[nodiscard]] result<completion> next(std::chrono::nanoseconds timeout);
+
+    /// Room for the next part of the request, to be written in place. Waits up to `timeout` for a free slot: each part
+    /// has one until the server's handler has released it. Empty: no slot was free, or `send` says why the request does
+    /// not go on. Does not change until `send`.
+    [[nodiscard]] std::span<std::byte> part(std::chrono::nanoseconds timeout) noexcept;
+    /// Sends the first `length` bytes of the last `part()`; the request goes on. Waits for nothing.
+    /// `again`: the last `part()` was empty.
+    /// `message_too_large`.
+    /// `invalid_state`: the call has ended, as `next` tells, or its last part was sent, or it does not continue.
+    [[nodiscard]] status send(std::size_t length) noexcept;
+    /// The same with a copy of `bytes`, once a slot is free. Unless it returns `ok`, nothing was sent.
+    /// `timed_out`: no slot was free within `timeout`.
+    [[nodiscard]] status send(std::span<const std::byte> bytes, std::chrono::nanoseconds timeout) noexcept;
+    /// The same with the last part of the request, or with an empty one.
+    [[nodiscard]] status finish(std::span<const std::byte> bytes, std::chrono::nanoseconds timeout) noexcept;
+    [[nodiscard]] status finish(std::chrono::nanoseconds timeout) noexcept { return finish({}, timeout); }
 
   private:
     friend class channel;
     call_in_parts(core::channel_core* owner, call_id call) noexcept : owner_(owner), call_(call) {}
     void reset() noexcept;
+    [[nodiscard]] status send(std::span<const std::byte> bytes, std::chrono::nanoseconds timeout,
+                              const part_options& options) noexcept;
     core::channel_core* owner_ = nullptr;
     call_id call_;
+    call_view part_;  ///< generation 0: none is begun
 };
 
 /// Counters of a channel since it was opened.
@@ -198,6 +226,17 @@ class ACCEL_API channel {
     [[nodiscard]] status submit(call_id id, std::span<const slice> ranges,
                                 const submit_options& options = usual_options) noexcept;
 
+    /// Takes a free slot for the next part of the request of `call`, which was submitted with `continues`. Parts are
+    /// sent in the order of `submit_part`.
+    /// `again`: no slot is free; poll: a part's slot is free again when the server's handler has released the part.
+    /// `invalid_state`: the call has ended, or its last part was sent.
+    [[nodiscard]] result<call_view, status> begin_part(call_id call) noexcept;
+
+    /// Sends the first `length` bytes of a part's room. The slot is the channel's from now on. Unless it returns `ok`,
+    /// the part stays begun, until `release`. Waits for room in the transport as calls do.
+    /// Fails with `message_too_large`, `invalid_state` (as `begin_part`).
+    [[nodiscard]] status submit_part(call_id part, std::size_t length, const part_options& options = {}) noexcept;
+
     /// Ends a submitted call early, with `cancelled`, unless its completion is already due. A call that lent memory
     /// completes within `peer_timeout`, as after a deadline. Also returns `ok` for a call that has ended and still
     /// waits for its memory; that call keeps its outcome. The slot stays in quarantine until the server's late answer
@@ -212,7 +251,7 @@ class ACCEL_API channel {
     /// is in flight on a closed or lost channel.
     [[nodiscard]] std::size_t wait(std::span<completion> out, std::chrono::nanoseconds timeout) noexcept;
 
-    /// Releases a begun call that was never submitted, or a detached completion. `invalid_state`: a stale id.
+    /// Releases a begun call or part that was never submitted, or a detached completion. `invalid_state`: a stale id.
     status release(call_id id) noexcept;
 
     /// A blocking call: copies `request` into a slot and waits for the response. A failure from the server is an
@@ -220,8 +259,9 @@ class ACCEL_API channel {
     [[nodiscard]] result<completion> call(std::span<const std::byte> request,
                                           const submit_options& options = usual_options);
 
-    /// The same for a response in parts, of which up to `options.parts` are unread: copies and sends `request`, and
-    /// waits for nothing. `invalid_argument`: `options.parts` is 0, or more than the channel has slots for.
+    /// The same for a call in parts: a response of which up to `options.parts` are unread, a request that
+    /// `options.continues`, or both. Copies and sends `request`, and waits for nothing. `invalid_argument`: neither is
+    /// set, or the channel has too few slots.
     [[nodiscard]] result<call_in_parts> call_parts(std::span<const std::byte> request, const submit_options& options);
 
     /// Why the last `begin`, `submit`, `cancel` or `release` that failed on this channel did so, for people: which

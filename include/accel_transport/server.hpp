@@ -22,6 +22,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 struct CUstream_st;
@@ -34,12 +35,56 @@ struct internals;
 class server_core;
 }  // namespace core
 
+/// A part of a request, from `exchange::receive`, or why there is none. Owner of the part's slot; move-only. The client
+/// gets the slot back, for another part, when this object is destroyed: in any order, on any thread, also after the
+/// answer.
+class request_part {
+  public:
+    /// Owns no part.
+    request_part() noexcept = default;
+    request_part(request_part&& other) noexcept
+        : state_(std::exchange(other.state_, nullptr)), status_(other.status_), last_(other.last_) {}
+    request_part& operator=(request_part&& other) noexcept {
+        if (this == &other) return *this;
+        release();
+        state_ = std::exchange(other.state_, nullptr);
+        status_ = other.status_;
+        last_ = other.last_;
+        return *this;
+    }
+    ~request_part() { release(); }
+
+    /// True: this object has a part. False: `status` says why not.
+    explicit operator bool() const noexcept { return state_ != nullptr; }
+    [[nodiscard]] accel::status status() const noexcept { return status_; }
+    /// The part in place, until the release. The bytes come from an untrusted peer. Where the transport puts them: on
+    /// the host, over `gdr` on the GPU. Over `local`, once the client has given up, this is a copy, as
+    /// `exchange::request()`.
+    [[nodiscard]] ACCEL_API std::span<const std::byte> bytes() const noexcept;
+    /// The request ends with this part, which may be empty.
+    [[nodiscard]] bool last() const noexcept { return last_; }
+    /// Gives the slot back now. Without effect on an object that has no part.
+    void release() noexcept {
+        if (state_ != nullptr) give_back();
+    }
+
+  private:
+    friend class exchange;
+    explicit request_part(accel::status why) noexcept : status_(why) {}
+    request_part(core::exchange_state* part, bool last) noexcept
+        : state_(part), status_(accel::status::ok), last_(last) {}
+    ACCEL_API void give_back() noexcept;
+    core::exchange_state* state_ = nullptr;
+    accel::status status_ = accel::status::invalid_state;
+    bool last_ = false;
+};
+
 /// The server's end of one request: read the request, write the response in place, reply. Owner; move-only.
 /// A handler may keep an exchange, move it to any thread and answer later, in any order. Destroying an unanswered
 /// exchange answers `abandoned`. Using an exchange after its answer ends the process with a message.
 class ACCEL_API exchange {
   public:
-    /// A callback for `await_part`. Derive from this type to add state.
+    /// A callback for `await_part` and `await_request_part`. Derive from this type to add state.
     struct part_waiter {
         /// Runs on a worker's thread; must not block.
         void (*wake)(part_waiter& self) noexcept = nullptr;
@@ -162,6 +207,22 @@ class ACCEL_API exchange {
     /// there is room, the client has disconnected, or the exchange is answered; `who` must live until then. At most one
     /// waiter at a time. Watch `stop_token` as well: a client that has cancelled frees no room.
     [[nodiscard]] bool await_part(part_waiter& who) noexcept;
+
+    /// True: parts of the request follow (`submit_options::continues`) that `receive` has not given. `request()` is the
+    /// first of them. A handler that does not look sees no more than that, and may answer before the last part.
+    [[nodiscard]] bool continues() const noexcept;
+    /// The next part of the request, in the order in which the client has sent them. Waits for nothing.
+    /// `again`: it has not arrived.
+    /// `invalid_state`: there are no more.
+    /// `cancelled`, `peer_lost`: nobody waits for the answer any more.
+    [[nodiscard]] request_part receive() noexcept;
+    /// The same, but waits up to `timeout` for the part, under the conditions of `part(timeout)`.
+    /// `timed_out`: nothing came within `timeout`.
+    /// `cancelled`: the call was cancelled, or its deadline has passed.
+    /// `again`: nothing has arrived, and this thread cannot wait, because it serves the client or memory is short.
+    [[nodiscard]] request_part receive(std::chrono::nanoseconds timeout) noexcept;
+    /// As `await_part`, for the next part of the request. One waiter for each of the two may be pending.
+    [[nodiscard]] bool await_request_part(part_waiter& who) noexcept;
 
     /// Answers with the first `length` bytes of `response()`. Any thread. Ends the exchange, except with
     /// `message_too_large`: no answer was sent. `peer_lost`: the client has disconnected.

@@ -94,7 +94,7 @@ class ACCEL_API shared_channel {
     /// `error` with the handler's text.
     /// `timed_out`: also if no slot was free before the deadline.
     /// `closed`: this channel was closed, or the server is draining or has stopped.
-    /// `invalid_argument`: `parts` is set, which needs a `channel`.
+    /// `invalid_argument`: `parts` or `continues` is set, which needs a `channel`.
     /// `message_too_large`, `peer_lost`, `device_lost`.
     [[nodiscard]] result<shared_response> call(std::span<const std::byte> request,
                                                const submit_options& options = usual_options);

@@ -63,22 +63,25 @@ static_assert(sizeof(fragment_header) == 16 && std::is_trivially_copyable_v<frag
     return code_and_extension == 0 && is_well_formed(h, kind);
 }
 
-/// The same header without what `is_well_formed` does not know: the flags of responses in parts.
+/// The same header without what `is_well_formed` does not know: the flags of parts.
 [[nodiscard]] inline slot_header without_parts(slot_header h) noexcept {
     h.flags &= static_cast<std::uint16_t>(~header_flag::of_parts);
     return h;
 }
 
-/// True: none of the flags of responses in parts, or one where it may be. Room for a part is a bare header.
+/// True: none of the flags of parts, or those that may be together. Room for a part of a response is a bare header, and
+/// a part of a request has no extensions.
 [[nodiscard]] inline bool part_flags_fit(const slot_header& h, message_kind kind) noexcept {
     const std::uint16_t flags = h.flags & header_flag::of_parts;
     if (flags == 0) return true;
     if (kind == message_kind::response) return flags == header_flag::more;
-    if (flags == header_flag::parts) return true;
-    return h.flags == header_flag::more && h.length == 0 && h.extension_bytes == 0;
+    if ((flags & header_flag::more) != 0)
+        return h.flags == header_flag::more && h.length == 0 && h.extension_bytes == 0;
+    if ((flags & header_flag::part) != 0) return (flags & header_flag::parts) == 0 && h.extension_bytes == 0;
+    return true;
 }
 
-/// Well-formed, but for a flag of responses in parts that is where it may be.
+/// Well-formed, but for flags of parts that are where they may be.
 [[nodiscard]] inline bool is_of_parts(const slot_header& h, message_kind kind) noexcept {
     return part_flags_fit(h, kind) && is_well_formed(without_parts(h), kind);
 }
@@ -93,7 +96,7 @@ static_assert(sizeof(fragment_header) == 16 && std::is_trivially_copyable_v<frag
     return good ? status::ok : status::protocol_error;
 }
 
-/// A call, as room for one of its parts names it.
+/// A call, as room for one of its parts, or a part of its request, names it.
 [[nodiscard]] inline std::uint64_t parts_call_of(std::uint32_t slot, std::uint32_t generation) noexcept {
     return slot | std::uint64_t{generation} << 32;
 }

@@ -132,7 +132,7 @@ error failed_answer(const call_outcome& content) {
 }
 
 error no_parts_in_call() {
-    return {status::invalid_argument, 0, "call waits for one response; submit a request that takes parts"};
+    return {status::invalid_argument, 0, "call sends one request and waits for one response; use call_parts"};
 }
 
 }  // namespace core
@@ -158,7 +158,7 @@ result<call_id> send_copy(channel& to, const core::channel_core& core, std::span
 result<completion> channel::call(std::span<const std::byte> request, const submit_options& options) {
     if (channel_of(core_).inherited()) return core::made_before_fork();
     [[maybe_unused]] const auto inside = core_->enter("call");
-    if (options.parts > 0) return core::no_parts_in_call();
+    if (options.parts > 0 || options.continues) return core::no_parts_in_call();
     const auto call = send_copy(*this, *core_, request, options);
     if (!call) return call.error();
     completion content = core_->wait_for(*call);
@@ -168,13 +168,14 @@ result<completion> channel::call(std::span<const std::byte> request, const submi
 
 result<call_in_parts> channel::call_parts(std::span<const std::byte> request, const submit_options& options) {
     if (channel_of(core_).inherited()) return core::made_before_fork();
-    if (options.parts == 0)
-        return error{status::invalid_argument, 0, "options.parts is 0; set it to the number of parts to have unread"};
-    if (options.parts >= slots()) {
+    if (options.parts == 0 && !options.continues)
         return error{status::invalid_argument, 0,
-                     fmt::format("options.parts is {}, but this channel has {} slots, one of them for the call; raise "
-                                 "slots",
-                                 options.parts, slots())};
+                     "set options.parts to the number of parts to have unread, or options.continues"};
+    if (options.parts + (options.continues ? 1 : 0) >= slots()) {
+        return error{status::invalid_argument, 0,
+                     fmt::format("options.parts is {}, but this channel has {} slots, one of them for the call{}; "
+                                 "raise slots",
+                                 options.parts, slots(), options.continues ? " and one for its request's parts" : "")};
     }
     const auto call = send_copy(*this, *core_, request, options);
     if (!call) return call.error();
@@ -183,12 +184,13 @@ result<call_in_parts> channel::call_parts(std::span<const std::byte> request, co
 }
 
 call_in_parts::call_in_parts(call_in_parts&& other) noexcept
-    : owner_(std::exchange(other.owner_, nullptr)), call_(other.call_) {}
+    : owner_(std::exchange(other.owner_, nullptr)), call_(other.call_), part_(other.part_) {}
 call_in_parts& call_in_parts::operator=(call_in_parts&& other) noexcept {
     if (this != &other) {
         reset();
         owner_ = std::exchange(other.owner_, nullptr);
         call_ = other.call_;
+        part_ = other.part_;
     }
     return *this;
 }
@@ -198,6 +200,7 @@ call_in_parts::~call_in_parts() {
 void call_in_parts::reset() noexcept {
     core::channel_core* const owner = std::exchange(owner_, nullptr);
     if (owner == nullptr) return;
+    if (part_.id.generation != 0) (void)owner->release(part_.id);
     owner->end_parts(call_);
     owner->let_go();
 }
@@ -211,6 +214,45 @@ result<completion> call_in_parts::next(std::chrono::nanoseconds timeout) {
     if (none != status::ok) return error{none, 0, "the call has ended, and its end was given before"};
     if (content.status != status::ok) return core::failed_answer(content);
     return result<completion>{std::move(content)};
+}
+
+std::span<std::byte> call_in_parts::part(std::chrono::nanoseconds timeout) noexcept {
+    core::channel_core& owner = core::behind(owner_, "call_in_parts");
+    [[maybe_unused]] const auto inside = owner.enter("part");
+    if (part_.id.generation != 0) return part_.request;
+    const auto begun = owner.wait_to_begin_part(call_, timeout);
+    if (begun) part_ = *begun;
+    return part_.request;
+}
+
+status call_in_parts::send(std::size_t length) noexcept {
+    core::channel_core& owner = core::behind(owner_, "call_in_parts");
+    [[maybe_unused]] const auto inside = owner.enter("send");
+    if (part_.id.generation == 0) return owner.takes_parts(call_);
+    const status sent = owner.submit_part(part_.id, length, {});
+    if (sent == status::ok) part_ = {};
+    return sent;
+}
+
+status call_in_parts::send(std::span<const std::byte> bytes, std::chrono::nanoseconds timeout) noexcept {
+    return send(bytes, timeout, {});
+}
+status call_in_parts::finish(std::span<const std::byte> bytes, std::chrono::nanoseconds timeout) noexcept {
+    return send(bytes, timeout, {.last = true});
+}
+status call_in_parts::send(std::span<const std::byte> bytes, std::chrono::nanoseconds timeout,
+                           const part_options& options) noexcept {
+    core::channel_core& owner = core::behind(owner_, "call_in_parts");
+    if (bytes.size() > owner.request().options.request_bytes) return status::message_too_large;
+    const std::span<std::byte> room = part(timeout);
+    if (part_.id.generation == 0) {
+        const status none = owner.takes_parts(call_);
+        return none == status::again ? status::timed_out : none;
+    }
+    if (!bytes.empty()) std::memcpy(room.data(), bytes.data(), bytes.size());
+    const status sent = owner.submit_part(part_.id, bytes.size(), options);
+    if (sent == status::ok) part_ = {};
+    return sent;
 }
 
 }  // namespace accel

@@ -48,6 +48,7 @@ channel_core::channel_core(connect_request request, channel_connection made)
       backlog_(slots_.count()),
       staging_(request_, slots_, wakeups_),
       parts_(slots_, backlog_, life_, request_.options.response_bytes),
+      request_parts_(slots_, backlog_, life_),
       gathered_(slots_.count()),
       scattered_(slots_.count()),
       replaceable_(request_.options.reconnect),

@@ -6,6 +6,7 @@
 #include "core/client/channel_slots.hpp"
 #include "core/client/connect.hpp"
 #include "core/client/part_reader.hpp"
+#include "core/client/part_writer.hpp"
 #include "core/client/range_lists.hpp"
 #include "core/client/sole_use.hpp"
 #include "core/event_set.hpp"
@@ -63,12 +64,19 @@ class channel_core {
     status submit(call_id id, std::size_t length, const submit_options& options) noexcept;
     status submit(call_id id, slice payload, const submit_options& options) noexcept;
     status submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept;
+    result<call_view, status> begin_part(call_id call) noexcept;
+    status submit_part(call_id part, std::size_t length, const part_options& options) noexcept;
+    /// Why a part was not begun: `again`, no slot is free; `invalid_state`.
+    [[nodiscard]] status takes_parts(call_id call) noexcept {
+        return inherited() || !request_parts_.is_open(call) ? refuse_part(call) : fail(status::again);
+    }
     std::size_t poll(std::span<completion> out) noexcept;
     status cancel(call_id id) noexcept;
     status release(call_id id) noexcept;
+    status release_inline(call_id id) noexcept;
     result<std::span<tensor>, status> tensors(const call_outcome& of, std::span<tensor> room) noexcept;
     result<std::span<const metadata_entry>, status> metadata(const call_outcome& of, metadata_room& room) noexcept;
-    /// For as long as a completion or a response in parts refers to it.
+    /// For as long as a completion or a call in parts refers to it.
     void hold() noexcept { ++holders_; }
     void let_go() noexcept {
         --holders_;
@@ -81,6 +89,8 @@ class channel_core {
     /// Waits for the next part of this call alone, or its end, and takes it. `again`: none came in time.
     /// `invalid_state`: the call has ended, and its end was taken.
     status wait_for_part(call_id call, nanoseconds timeout, completion& out) noexcept;
+    /// As `begin_part`, but waits for a free slot.
+    result<call_view, status> wait_to_begin_part(call_id call, nanoseconds timeout) noexcept;
     /// Cancels a call in parts, and releases what has arrived of it and its end. Waits for lent memory.
     void end_parts(call_id call) noexcept;
     bool arm() noexcept;
@@ -112,9 +122,7 @@ class channel_core {
     /// Nothing is begun, in flight or unread, and no late answer is awaited.
     [[nodiscard]] bool idle() const noexcept { return slots_.all_free(); }
     /// The same but for late answers.
-    [[nodiscard]] bool has_no_calls() const noexcept {
-        return slots_.free() + quarantined() + parts_.left_behind() == slots_.count();
-    }
+    [[nodiscard]] bool has_no_calls() const noexcept { return slots_.free() + late() == slots_.count(); }
     /// Place of the server among several hosts of the URI.
     [[nodiscard]] std::size_t host() const noexcept;
     [[nodiscard]] channel_event take_event() noexcept { return life_.take_event(); }
@@ -176,6 +184,7 @@ class channel_core {
     void stamp_more(channel_slot& slot, const outgoing& message, const submit_options& options) const noexcept;
     [[nodiscard]] status hand_over(const outgoing& message) noexcept;
     status submit_in_parts(channel_slot& slot, const outgoing& message, const submit_options& options) noexcept;
+    status refuse_part(call_id call) noexcept;
     status submit_staged(channel_slot& slot, const outgoing& message, staged_parts staged,
                          const submit_options& options) noexcept;
 
@@ -264,6 +273,10 @@ class channel_core {
     }
     /// Slots that wait for a late answer.
     [[nodiscard]] std::uint32_t quarantined() const noexcept { return static_cast<std::uint32_t>(quarantined_.read()); }
+    /// … and those of parts.
+    [[nodiscard]] std::uint32_t late() const noexcept {
+        return quarantined() + parts_.left_behind() + request_parts_.left_behind();
+    }
 
     connect_request request_;  ///< names the server of the connection in use
     event_set wakeups_;
@@ -272,6 +285,7 @@ class channel_core {
     call_backlog backlog_;
     channel_staging staging_;
     part_reader parts_;
+    part_writer request_parts_;
     range_lists gathered_;   ///< the ranges of requests
     range_lists scattered_;  ///< … and of responses
     bool detours_ = false;   ///< a call may wait in `backlog_` or `staging_`, or a loss for its reason
@@ -281,7 +295,7 @@ class channel_core {
     counter quarantined_;  ///< now
     std::uint64_t stale_ = 0;
     bool ended_ = false;                       ///< it goes with the last holder
-    std::uint32_t holders_ = 0;                ///< completions that own slots, and responses in parts
+    std::uint32_t holders_ = 0;                ///< completions that own slots, and calls in parts
     std::unique_ptr<client_metrics> metrics_;  ///< null: nothing is counted
     std::array<link_event, 32> events_;        ///< of the poll under way
     ticking_clock clock_;

@@ -17,7 +17,8 @@ namespace accel::core {
 
 /// Life of a client's slot: free → begun → in_flight → [settling] → done → taken → free,
 /// or → quarantined while the server still owes an answer. A call whose response comes in parts is `in_parts` instead
-/// of `in_flight`. A part's own slot: free → lent → [early] → done → taken → lent …, or → free.
+/// of `in_flight`. A part's own slot: free → lent → [early] → done → taken → lent …, or → free; of a request: free →
+/// part_begun → part_sent → free.
 enum class slot_state : std::uint8_t {
     free,
     begun,        ///< the application writes its request
@@ -29,6 +30,8 @@ enum class slot_state : std::uint8_t {
     in_parts,     ///< submitted; parts of its response may arrive (`part_reader`)
     lent,         ///< to the server, for a part of another call's response
     early,        ///< has a part that waits for those before it
+    part_begun,   ///< the application writes a part of another call's request
+    part_sent,    ///< until the server gives the slot back (`part_writer`)
 };
 
 /// A call without a completion, whose memory the transport may use as it needs.

@@ -66,6 +66,7 @@ void channel_core::settle(nanoseconds at) noexcept {
 void channel_core::settle_all() noexcept {
     backlog_.clear();
     parts_.settle_all();
+    request_parts_.settle_all();
     for (channel_slot& slot : slots_.all()) {
         slot.owed = false;
         const bool copied = slot.staged && staging_.copies(slot);

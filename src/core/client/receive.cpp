@@ -136,6 +136,8 @@ std::uint16_t channel_core::metadata_after_response(const link_event& event) noe
     life_.path().consumed(event.header.slot);
     if (current && slot.state == slot_state::lent)
         parts_.on_returned(slot);
+    else if (current && slot.state == slot_state::part_sent)
+        request_parts_.on_returned(slot);
     else
         on_late_response(slot, event.header);
     return true;
@@ -209,7 +211,7 @@ bool channel_core::link_takes_calls() const noexcept {
 
 // Release.
 
-status channel_core::release(call_id id) noexcept {
+[[gnu::always_inline]] inline status channel_core::release_inline(call_id id) noexcept {
     channel_slot* slot = slots_.find(id);
     if (life_.inherited() || slot == nullptr) return fail(status::invalid_state);
     const bool simple = slot->state == slot_state::taken && !slot->holds_response && !slot->owed;
@@ -219,8 +221,16 @@ status channel_core::release(call_id id) noexcept {
     return status::ok;
 }
 
+status channel_core::release(call_id id) noexcept {
+    return release_inline(id);
+}
+
 /// A call that was never submitted, whose response lies in memory of the link, or whose answer is still to come.
 status channel_core::release_other(channel_slot& slot) noexcept {
+    if (slot.state == slot_state::part_begun) {
+        slots_.put_free(slot);
+        return status::ok;
+    }
     if (slot.state != slot_state::begun && slot.state != slot_state::taken) return fail(status::invalid_state);
     if (slot.holds_response) release_response(slot);
     if (parts_.has(slot)) {
@@ -319,6 +329,7 @@ void channel_core::end_early(channel_slot& slot, status why, nanoseconds at, std
     slot.fail(why, at, code);
     slot.scatters = false;
     if (slot.state == slot_state::in_parts) parts_.end_early(slot);
+    request_parts_.end_early(slot);
     const std::uint32_t index = slot.content.id.slot;
     const bool copied = slot.staged && staging_.abandon(slot);
     if (!slot.owed && !slot.staged) backlog_.remove(index);
@@ -393,7 +404,7 @@ status channel::release(call_id id) noexcept {
 
 void completion::give_back() noexcept {
     core::channel_core& owner = *std::exchange(owner_, nullptr);
-    (void)owner.release(id);
+    (void)owner.release_inline(id);
     owner.let_go();
 }
 call_id completion::detach() noexcept {

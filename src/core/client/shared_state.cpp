@@ -80,13 +80,13 @@ result<std::shared_ptr<shared_state>> shared_state::make(channel_owner core) {
 // A call.
 
 result<shared_response> shared_state::call(std::shared_ptr<shared_state> over, shared_operation& what) {
-    if (what.options->parts > 0) return no_parts_in_call();
+    if (what.options->parts > 0 || what.options->continues) return no_parts_in_call();
     over->run(what);
     return outcome(std::move(over), what);
 }
 
 result<shared_call> shared_state::submit(std::shared_ptr<shared_state> over, std::unique_ptr<pending_call> what) {
-    if (what->options.parts > 0) return no_parts_in_call();
+    if (what->options.parts > 0 || what->options.continues) return no_parts_in_call();
     {
         const visit here(*over);
         over->start(what->call);

@@ -22,7 +22,8 @@ namespace {
 [[gnu::always_inline]] inline bool asks_for_more(const submit_options& options) noexcept {
     const auto parent = std::bit_cast<std::uint64_t>(options.trace.parent_id);
     return (options.response_into.size() | options.response_ranges.size() | options.tensors.size() |
-            options.target.number | options.parts | options.baggage.size() | options.metadata.size() | parent) != 0;
+            options.target.number | options.parts | options.continues | options.baggage.size() |
+            options.metadata.size() | parent) != 0;
 }
 
 /// How long slots wait for late answers before a session may end for them.
@@ -146,8 +147,8 @@ inline status channel_core::make_room(const submit_options& options) noexcept {
 /// A server that never answers keeps slots for ever, unless the session ends. It does where another takes its place, or
 /// where the `wanted` slots of a call will never be free. True: it is about to end.
 bool channel_core::leave_late_answers(std::uint32_t wanted) noexcept {
-    const std::uint32_t late = quarantined() + parts_.left_behind();  // slots that only a late answer frees
-    if (late == 0 || !(replaceable_ || late + wanted > slots_.count())) return false;
+    const std::uint32_t waiting = late();  // slots that only a late answer frees
+    if (waiting == 0 || !(replaceable_ || waiting + wanted > slots_.count())) return false;
     if (now_ < quarantine_ends()) return false;
     warn_of_end("slots wait for late answers, some for longer than quarantine_timeout; does a handler never answer?");
     life_.leave(status::peer_lost);
@@ -326,7 +327,7 @@ status channel_core::submit(call_id id, std::span<const slice> ranges, const sub
     const staged_parts staged{is_staged(message.payload.empty() ? nullptr : message.region, false),
                               is_staged(into.empty() ? nullptr : into.region(), true)};
     const bool goes_through_slot = staged.payload || staged.response;
-    if (goes_through_slot && (scatters || options.parts > 0)) return fail(status::unsupported);
+    if (goes_through_slot && (scatters || options.parts > 0 || options.continues)) return fail(status::unsupported);
     // These write into the slot, which is left as it is for a submission that cannot be.
     if (const status bad = describe(message, options); bad != status::ok) return bad;
     add_trace(slot, message, options);
@@ -344,6 +345,7 @@ status channel_core::submit(call_id id, std::span<const slice> ranges, const sub
             sent == status::ok ? accept_sent(slot, message.lends(), options) : hold_back(slot, message, sent, options);
         slot.scatters = scatters && message.response_ranges.empty() && done == status::ok;
     }
+    if (options.continues && done == status::ok) request_parts_.start(slot);
     const bool elsewhere = done == status::ok && (on_device || scatters);
     slot.elsewhere = elsewhere ? slot.content.id.generation : 0;
     return done;
@@ -351,7 +353,7 @@ status channel_core::submit(call_id id, std::span<const slice> ranges, const sub
 
 /// Checks the options that most calls leave out.
 status channel_core::check_more(const submit_options& options) noexcept {
-    if (options.parts > 0)
+    if (options.parts > 0 || options.continues)
         if (const status bad = check_parts(options); bad != status::ok) return bad;
     if (!options.response_ranges.empty() && options.parts > 0)
         return fail(status::unsupported, "a response in parts cannot fill response_ranges");
@@ -367,6 +369,8 @@ status channel_core::check_more(const submit_options& options) noexcept {
 status channel_core::check_parts(const submit_options& options) noexcept {
     if (options.parts >= request_.options.slots)
         return fail(status::invalid_argument, "parts must be less than slots(): each unread part takes a slot");
+    if (options.continues && options.parts + 1 >= request_.options.slots)
+        return fail(status::invalid_argument, "no slot is left for a further part of the request; raise slots");
     if (options.part_timeout < nanoseconds{0}) return fail(status::invalid_argument, "part_timeout is negative");
     return slots_.free() < options.parts ? fail(status::again) : status::ok;
 }
@@ -503,7 +507,10 @@ void channel_core::stamp_more(channel_slot& slot, const outgoing& message,
                               const submit_options& options) const noexcept {
     const std::size_t room = std::min(response_room(slot, options), request_.options.response_bytes);
     stamp(slot, now(), {message.length(), room, options.target.number}, options);
-    reinterpret_cast<slot_header*>(slot.header)->extension_bytes = message.extension_bytes;
+    auto& header = *reinterpret_cast<slot_header*>(slot.header);
+    header.extension_bytes = message.extension_bytes;
+    header.flags = static_cast<std::uint16_t>((options.parts > 0 ? header_flag::parts : 0) |
+                                              (options.continues ? header_flag::continues : 0));
 }
 
 status channel_core::hand_over(const outgoing& message) noexcept {
@@ -517,7 +524,6 @@ status channel_core::submit_in_parts(channel_slot& slot, const outgoing& message
     parts_.start(slot, options);
     if (!backlog_.empty()) detours_ = true;
     stamp_more(slot, message, options);
-    reinterpret_cast<slot_header*>(slot.header)->flags = header_flag::parts;
     const status sent = hand_over(message);
     const status done =
         sent == status::ok ? accept_sent(slot, message.lends(), options) : hold_back(slot, message, sent, options);
@@ -541,6 +547,42 @@ status channel_core::submit_in_parts(channel_slot& slot, const outgoing& message
     slot.staged = true;
     accept(slot, options);
     return status::ok;
+}
+
+// Parts of a request.
+
+result<call_view, status> channel_core::begin_part(call_id call) noexcept {
+    if (life_.inherited() || !request_parts_.is_open(call)) return refuse_part(call);
+    if (slots_.free() == 0) {
+        completion_room none;
+        progress(none);
+        if (!request_parts_.is_open(call)) return refuse_part(call);
+    }
+    channel_slot* const slot = slots_.take_free();
+    if (slot == nullptr) return fail(status::again);
+    request_parts_.begin(*slot, call);
+    return view_of(*slot);
+}
+
+status channel_core::submit_part(call_id part, std::size_t length, const part_options& options) noexcept {
+    channel_slot* const slot = slots_.find(part);
+    if (life_.inherited() || slot == nullptr || slot->state != slot_state::part_begun)
+        return fail(status::invalid_state);
+    const call_id call = request_parts_.call_of(*slot);
+    if (!request_parts_.is_open(call)) return refuse_part(call);
+    if (request_.options.request_bytes < length) return fail(status::message_too_large);
+    request_parts_.send(*slot, length, options.last);
+    if (metrics_ != nullptr) metrics_->count_request_part(slots_[call.slot].asked, length);
+    if (!backlog_.empty()) detours_ = true;
+    return status::ok;
+}
+
+/// Of a call that does not take them.
+status channel_core::refuse_part(call_id call) noexcept {
+    const channel_slot* const slot = slots_.find(call);
+    const bool open = !life_.inherited() && slot != nullptr && is_awaited(slot->state);
+    if (!open) return fail(status::invalid_state, "the call has ended, and takes no part of a request any more");
+    return fail(status::invalid_state, "the last part of the request was sent, or it was sent without `continues`");
 }
 
 }  // namespace accel::core
@@ -567,6 +609,16 @@ status channel::submit(call_id id, std::span<const slice> ranges, const submit_o
     core::channel_core& own = core::behind(core_, "channel");
     [[maybe_unused]] const auto inside = own.enter("submit");
     return own.submit(id, ranges, options);
+}
+result<call_view, status> channel::begin_part(call_id call) noexcept {
+    core::channel_core& own = core::behind(core_, "channel");
+    [[maybe_unused]] const auto inside = own.enter("begin_part");
+    return own.begin_part(call);
+}
+status channel::submit_part(call_id part, std::size_t length, const part_options& options) noexcept {
+    core::channel_core& own = core::behind(core_, "channel");
+    [[maybe_unused]] const auto inside = own.enter("submit_part");
+    return own.submit_part(part, length, options);
 }
 
 }  // namespace accel

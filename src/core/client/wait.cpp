@@ -54,6 +54,16 @@ status channel_core::wait_for_part(call_id call, nanoseconds timeout, completion
     return status::ok;
 }
 
+result<call_view, status> channel_core::wait_to_begin_part(call_id call, nanoseconds timeout) noexcept {
+    const result<call_view, status> begun = begin_part(call);
+    if (begun.code() != status::again) return begun;
+    completion_room none;
+    now_ = clock_.now();
+    const nanoseconds deadline = timeout >= never - now_ ? never : now_ + timeout;
+    spin_then_sleep(none, deadline, [&] { return slots_.free() > 0 || !request_parts_.is_open(call); });
+    return begin_part(call);
+}
+
 void channel_core::end_parts(call_id call) noexcept {
     (void)cancel(call);
     completion each;

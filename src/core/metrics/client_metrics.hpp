@@ -43,6 +43,10 @@ class client_metrics : public metrics_source {
             return count_apart(c, asked);
         count_answered(untargeted_, c, asked.length);
     }
+    /// A part of a request has been submitted.
+    void count_request_part(const asked_for& asked, std::size_t bytes) noexcept {
+        series_of(asked.target).request_bytes.add(bytes);
+    }
     void count_stale() noexcept { stale_.add(); }
     void count_reconnect() noexcept { reconnects_.add(); }
     void count_copied(std::size_t bytes) noexcept { copied_bytes_.add(bytes); }

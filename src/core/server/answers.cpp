@@ -222,6 +222,7 @@ void worker::end_lease(exchange_state& answered) noexcept {
     if ((ends & exchange_end::intercepted) != 0) tell_interceptors(answered, (ends & exchange_end::targeted) != 0);
     if ((ends & exchange_end::watched) != 0) of.cancels().forget(answered.slot);
     if ((ends & exchange_end::in_parts) != 0) end_parts(of, answered);
+    if ((ends & exchange_end::continues) != 0) end_inbox(of, answered);
     if ((ends & exchange_end::targeted) != 0) targets_.release(*answered.target);
 }
 
@@ -297,7 +298,7 @@ void worker::send_waiting() noexcept {
 
 /// An answer, or a part, that did not leave at once.
 void worker::send_again(exchange_state& answered) noexcept {
-    (answered.extras & exchange_extra::room) != 0 ? send_part(answered) : send(answered);
+    (answered.extras & exchange_extra::further) != 0 ? send_part(answered) : send(answered);
 }
 
 void worker::send(exchange_state& answered) noexcept {
@@ -344,7 +345,7 @@ void worker::ignore(exchange_state& request) noexcept {
     finish(from, request);
 }
 
-// Parts of responses.
+// Parts, and slots that are given back without one.
 
 status worker::post_part(exchange_state& part) noexcept {
     session& to = *part.owner;
@@ -360,8 +361,22 @@ status worker::post_part(exchange_state& part) noexcept {
     return to.gone() ? status::peer_lost : status::ok;
 }
 
-/// Hands a part to its link, or room for one that is given back. One that the link does not take counts as an open
-/// exchange.
+/// Ends the caller's reference.
+void worker::give_back_part(exchange_state& part) noexcept {
+    worker& own = part.owner->owner();
+    part.extras |= exchange_extra::returned;
+    if (own.runs_here()) {
+        own.send_part(part);
+    } else if (own.inherited()) {
+        return;  // this process has no thread of the worker
+    } else {
+        own.post(part);  // the session may end with it
+        own.wake();
+    }
+    own.release_ref();
+}
+
+/// Hands a part to its link, or a slot that is given back. One that the link does not take counts as an open exchange.
 void worker::send_part(exchange_state& part) noexcept {
     session& to = *part.owner;
     const status sent = to.gone() ? to.drop(part) : to.send_part(part, now_ = clock_.now());
@@ -383,7 +398,8 @@ void worker::send_part(exchange_state& part) noexcept {
 status session::send_part(exchange_state& part, nanoseconds at) noexcept {
     if ((part.extras & exchange_extra::borrowed) != 0) path_->consumed(part.slot);
     const bool returned = (part.extras & exchange_extra::returned) != 0;
-    part.answer.code = returned ? status::cancelled : status::ok;
+    const bool room = part.phase == exchange_phase::room;
+    part.answer.code = returned && room ? status::cancelled : status::ok;
     write_header(part, at);
     if (!returned) reinterpret_cast<slot_header*>(part.header)->flags = header_flag::more;
     return path_->deliver_plain(part.slot, part.payload);
@@ -391,13 +407,20 @@ status session::send_part(exchange_state& part, nanoseconds at) noexcept {
 
 void session::finish_part(exchange_state& part) noexcept {
     if ((part.extras & exchange_extra::queued) != 0) --open_;
+    if (part.ends.load(std::memory_order_relaxed) != 0) {
+        part.ends.store(0, std::memory_order_relaxed);
+        held_parts_.fetch_sub(1, std::memory_order_relaxed);
+    }
     part.phase = exchange_phase::idle;
 }
 
-/// A part has left, or went nowhere. Room that is returned is none.
+/// A part of a response has left, or went nowhere, or a handler has released a part of a request.
 void worker::count_part(exchange_state& part, status sent) noexcept {
     server_series* const to = std::exchange(part.counts, part.owner->counts());
-    if (to == nullptr || sent != status::ok || (part.extras & exchange_extra::returned) != 0) return;
+    if (to == nullptr) return;
+    if ((part.ends.load(std::memory_order_relaxed) & exchange_end::taken) != 0)
+        to->request_bytes.add(part.request.size());
+    if (sent != status::ok || (part.extras & exchange_extra::returned) != 0) return;
     to->parts.add();
     to->response_bytes.add(part.payload.size());
 }
@@ -412,6 +435,16 @@ void worker::end_parts(session& of, exchange_state& answered) noexcept {
         send_part(room);
     }
     parts.end();
+}
+
+/// … and parts of its request that the handler has not taken.
+void worker::end_inbox(session& of, exchange_state& answered) noexcept {
+    exchange_state* left = of.inbox_of(answered).end();
+    while (left != nullptr) {
+        exchange_state& part = *std::exchange(left, left->next);
+        part.extras |= exchange_extra::returned;
+        send_part(part);
+    }
 }
 
 // Exceptions.

@@ -25,6 +25,10 @@ bool takes_parts(const core::exchange_state& state) noexcept {
     return (state.extras & core::exchange_extra::in_parts) != 0;
 }
 
+bool comes_in_parts(const core::exchange_state& state) noexcept {
+    return (state.extras & core::exchange_extra::continues) != 0;
+}
+
 bool is_cancelled(const core::exchange_state& state) noexcept {
     return state.owner->cancels().cancelled({state.slot, state.generation});
 }
@@ -34,19 +38,25 @@ bool is_cut_off(const core::exchange_state& state) noexcept {
     return core::is_inherited(state) || state.own.load(std::memory_order_acquire) != nullptr || state.owner->gone();
 }
 
+/// What the exchange waits for does not come through this thread.
+bool may_wait(const core::exchange_state& state) noexcept {
+    return !core::is_inherited(state) && !state.owner->owner().waits_for_this_thread();
+}
+
 /// An answer, whose description of tensors is in front of its header already.
 core::extended_message extended(const core::exchange_state& state) noexcept {
     const bool described = (state.extras & core::exchange_extra::described) != 0;
     return {state.header, described ? state.extension_bytes : std::uint16_t{0}, 0};
 }
 
-/// Blocks the thread that has an exchange until its client takes another part.
-class room_waiter : exchange::part_waiter {
+/// Blocks the thread that has an exchange until its client takes another part, or has sent one.
+class blocking_waiter : exchange::part_waiter {
   public:
-    room_waiter() : part_waiter{[](part_waiter& self) noexcept { static_cast<room_waiter&>(self).notify(); }} {}
-    /// Until there is room, or there never will be, or the deadline.
-    void wait(core::exchange_state& state, const std::stop_token& stop, std::chrono::nanoseconds deadline) {
-        core::part_credits& parts = state.owner->parts_of(state);
+    blocking_waiter() : part_waiter{[](part_waiter& self) noexcept { static_cast<blocking_waiter&>(self).notify(); }} {}
+    /// Until `parts`, a `part_credits` or `part_inbox`, has one, or never will have, or the deadline.
+    template <class Parts>
+    void wait(Parts& parts, const core::exchange_state& state, const std::stop_token& stop,
+              std::chrono::nanoseconds deadline) {
         if (parts.await(*this, [&] { return is_cancelled(state); })) return;
         std::unique_lock lock(mutex_);
         const auto called = [this] { return called_; };
@@ -257,11 +267,11 @@ std::span<std::byte> exchange::part() noexcept {
 std::span<std::byte> exchange::part(std::chrono::nanoseconds timeout) noexcept {
     const std::span<std::byte> room = part();
     core::exchange_state& state = *state_;
-    const bool waits = room.empty() && timeout > std::chrono::nanoseconds{0} && takes_parts(state) &&
-                       !core::is_inherited(state) && !state.owner->owner().waits_for_this_thread();
+    const bool waits = room.empty() && timeout > std::chrono::nanoseconds{0} && takes_parts(state) && may_wait(state);
     if (!waits) return room;
     try {
-        room_waiter{}.wait(state, stop_token(), std::min(core::deadline_after(timeout), state.deadline));
+        blocking_waiter{}.wait(state.owner->parts_of(state), state, stop_token(),
+                               std::min(core::deadline_after(timeout), state.deadline));
     } catch (const std::exception&) {
         return room;  // no memory
     }
@@ -310,6 +320,61 @@ bool exchange::await_part(part_waiter& who) noexcept {
     if (!takes_parts(state) || core::is_inherited(state)) return true;
     core::part_credits& parts = state.owner->parts_of(state);
     return parts.await(who, [&] { return is_cancelled(state); });
+}
+
+bool exchange::continues() const noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    return comes_in_parts(state) && !state.owner->inbox_of(state).complete();
+}
+
+request_part exchange::receive() noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    if (!continues() || core::is_inherited(state)) return request_part{status::invalid_state};
+    // Over `local`, a client that is gone may use its slots anew.
+    if (state.owner->gone()) return request_part{status::peer_lost};
+    if (is_cancelled(state)) return request_part{status::cancelled};
+    core::part_inbox& inbox = state.owner->inbox_of(state);
+    core::exchange_state* const part = inbox.take();
+    if (part == nullptr) return request_part{status::again};
+    part->counts = state.counts;
+    state.owner->hold_part(*part);
+    state.owner->owner().hold();
+    return {part, inbox.complete()};
+}
+
+request_part exchange::receive(std::chrono::nanoseconds timeout) noexcept {
+    request_part now = receive();
+    const bool waits = now.status() == status::again && timeout > std::chrono::nanoseconds{0} && may_wait(*state_);
+    if (!waits) return now;
+    const std::chrono::nanoseconds deadline = core::deadline_after(timeout);
+    try {
+        blocking_waiter{}.wait(state_->owner->inbox_of(*state_), *state_, stop_token(),
+                               std::min(deadline, state_->deadline));
+    } catch (const std::exception&) {
+        return now;  // no memory
+    }
+    request_part next = receive();
+    if (next.status() != status::again) return next;
+    if (cancelled()) return request_part{status::cancelled};
+    return request_part{core::now() < deadline ? status::again : status::timed_out};
+}
+
+bool exchange::await_request_part(part_waiter& who) noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    if (!comes_in_parts(state) || core::is_inherited(state)) return true;
+    return state.owner->inbox_of(state).await(who, [&] { return is_cancelled(state); });
+}
+
+std::span<const std::byte> request_part::bytes() const noexcept {
+    if (state_ == nullptr) return {};
+    const core::own_memory* const own = state_->own.load(std::memory_order_acquire);
+    return own == nullptr ? state_->request : own->request;
+}
+
+void request_part::give_back() noexcept {
+    core::exchange_state& part = *std::exchange(state_, nullptr);
+    status_ = status::invalid_state;
+    core::worker::give_back_part(part);
 }
 
 }  // namespace accel

@@ -23,26 +23,29 @@ struct device_work;
 struct served_target;
 
 /// Life of a server's slot: idle → open, until its answer has left → idle. Or idle → room for a part of another call's
-/// response, until that has left → idle.
-enum class exchange_phase : std::uint8_t { idle, open, room };
+/// response, until that has left → idle. Or idle → part of another call's request, until it is given back → idle.
+enum class exchange_phase : std::uint8_t { idle, open, room, part };
 
 /// The parts that few exchanges have.
 namespace exchange_extra {
-inline constexpr std::uint8_t borrowed = 1;   ///< the link must be told when the request has been read
-inline constexpr std::uint8_t described = 2;  ///< `extension_bytes` are in front of the answer's header
-inline constexpr std::uint8_t in_parts = 4;   ///< its client takes parts, see `part_credits`
-inline constexpr std::uint8_t room = 8;       ///< no exchange, but room for a part of one
-inline constexpr std::uint8_t returned = 16;  ///< room that is given back without a part
-inline constexpr std::uint8_t queued = 32;    ///< a part that the link did not take yet
-inline constexpr std::uint8_t metadata = 64;  ///< `metadata_bytes` follow the request
+inline constexpr std::uint8_t borrowed = 1;     ///< the link must be told when the request has been read
+inline constexpr std::uint8_t described = 2;    ///< `extension_bytes` are in front of the answer's header
+inline constexpr std::uint8_t in_parts = 4;     ///< its client takes parts, see `part_credits`
+inline constexpr std::uint8_t further = 8;      ///< no exchange, but room for a part of one, or a part of its request
+inline constexpr std::uint8_t returned = 16;    ///< such a slot that is given back empty
+inline constexpr std::uint8_t queued = 32;      ///< … whose message the link did not take yet
+inline constexpr std::uint8_t metadata = 64;    ///< `metadata_bytes` follow the request
+inline constexpr std::uint8_t continues = 128;  ///< a further part of the request follows, see `part_inbox`
 }  // namespace exchange_extra
 
 /// The parts that the end of an exchange has to look after.
 namespace exchange_end {
 inline constexpr std::uint8_t watched = 1;  ///< its handler has a stop token
 inline constexpr std::uint8_t in_parts = 2;
-inline constexpr std::uint8_t targeted = 4;     ///< its target counts it as a user
-inline constexpr std::uint8_t intercepted = 8;  ///< interceptors have seen it
+inline constexpr std::uint8_t targeted = 4;      ///< its target counts it as a user
+inline constexpr std::uint8_t continues = 8;     ///< parts of its request may have arrived
+inline constexpr std::uint8_t taken = 16;        ///< no exchange, but a part of a request that a handler has
+inline constexpr std::uint8_t intercepted = 32;  ///< interceptors have seen it
 }  // namespace exchange_end
 
 /// A handler's own copy of memory that its client wanted back.
@@ -106,9 +109,13 @@ struct exchange_state {
 
     /// Lease of the last lent answer, until the transport has released it.
     std::atomic<std::uint32_t>* leases_out = nullptr;
-    served_target* target = nullptr;  ///< with `exchange_end::targeted`
+    union {
+        served_target* target = nullptr;  ///< with `exchange_end::targeted`
+        exchange_state* other;            ///< of a part of a request that came too early, beside `next`
+    };
 
-    /// Link of the worker's queue of answers from other threads, or of the room that a call's parts have.
+    /// Link of the worker's queue of answers from other threads, of the room that a call's parts have, or of the parts
+    /// of its request.
     exchange_state* next = nullptr;
 };
 

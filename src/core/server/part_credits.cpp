@@ -19,10 +19,4 @@ exchange_state* part_credits::pop() noexcept {
     return head;
 }
 
-void part_credits::wake() noexcept {
-    if (waiter_.load(std::memory_order_seq_cst) == nullptr) return;
-    exchange::part_waiter* const who = waiter_.exchange(nullptr, std::memory_order_seq_cst);
-    if (who != nullptr && who != &arming) who->wake(*who);
-}
-
 }  // namespace accel::core

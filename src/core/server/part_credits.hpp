@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/server/exchange_state.hpp"
+#include "core/server/part_await.hpp"
 
 #include <atomic>
 #include <cstdint>
@@ -25,7 +26,7 @@ class part_credits {
     }
     void add(exchange_state& room) noexcept;
     /// Wakes whoever waits.
-    void wake() noexcept;
+    void wake() noexcept { waiter_.wake(); }
     /// The call has its answer, so nobody takes room any more.
     void end() noexcept {
         generation_ = 0;
@@ -45,34 +46,20 @@ class part_credits {
     /// Numbers the part that is about to be sent.
     [[nodiscard]] std::uint64_t count() noexcept { return sent_++; }
     [[nodiscard]] std::uint64_t sent() const noexcept { return sent_; }
-    /// True: there is room, or `over()` says that there will be none. False: `who` is going to be called, or another
-    /// waits already. Then nothing here may be touched any more: whoever was called may have ended the exchange.
+    /// True: there is room, or `over()` says that there will be none. As `part_await::await`.
     template <class Over>
     [[nodiscard]] bool await(exchange::part_waiter& who, Over over) noexcept {
-        if (next() != nullptr) return true;
-        exchange::part_waiter* seen = nullptr;
-        if (!waiter_.compare_exchange_strong(seen, &arming, std::memory_order_seq_cst)) return false;
-        // `wake` takes this mark away and calls nobody: until `who` stands there the exchange is still this thread's.
-        if (next() != nullptr || over()) {
-            waiter_.store(nullptr, std::memory_order_seq_cst);
-            return true;
-        }
-        seen = &arming;
-        return !waiter_.compare_exchange_strong(seen, &who, std::memory_order_seq_cst);
+        return waiter_.await(
+            who, [this] { return next() != nullptr; }, over);
     }
-    /// True: `who`, which waits, will not be called. False: it has been called, or is about to be.
-    [[nodiscard]] bool forget(exchange::part_waiter& who) noexcept {
-        exchange::part_waiter* seen = &who;
-        return waiter_.compare_exchange_strong(seen, nullptr, std::memory_order_seq_cst);
-    }
+    /// As `part_await::forget`.
+    [[nodiscard]] bool forget(exchange::part_waiter& who) noexcept { return waiter_.forget(who); }
 
   private:
     [[nodiscard]] exchange_state* pop() noexcept;
 
-    static inline constinit exchange::part_waiter arming{};  ///< somebody begins to wait
-
     std::atomic<exchange_state*> given_{nullptr};  ///< a stack, linked by `exchange_state::next`
-    std::atomic<exchange::part_waiter*> waiter_{nullptr};
+    part_await waiter_;
     exchange_state* next_ = nullptr;
     std::uint64_t sent_ = 0;
     std::uint32_t generation_ = 0;

@@ -220,19 +220,18 @@ void worker::refuse(exchange_state& request, status why, std::string_view text) 
     send(request);
 }
 
-// Requests with extensions, requests whose response may come in parts, and room for parts.
+// Requests with extensions or in parts, requests whose response may come in parts, and room for those.
 
 /// False: a correct client sends no such message.
 [[gnu::noinline]] bool worker::on_unusual_request(session& from, const link_event& event) noexcept {
     const std::uint16_t flags = event.header.flags & header_flag::of_parts;
-    if (flags == header_flag::more) {
+    if ((flags & (header_flag::more | header_flag::part)) != 0) {
         exchange_state* returned = nullptr;
-        const bool taken = from.take_room(event, now_, returned);
+        const bool taken = from.take_further(event, now_, returned);
         if (returned != nullptr) send_part(*returned);
         return taken;
     }
-    exchange_state* const admitted =
-        flags == header_flag::parts ? from.admit_in_parts(event) : from.admit_extended(event);
+    exchange_state* const admitted = flags != 0 ? from.admit_in_parts(event) : from.admit_extended(event);
     if (admitted == nullptr) return false;
     dispatch(*admitted, event.header.target);
     return true;
@@ -261,16 +260,22 @@ exchange_state* session::admit_extended(const link_event& event) noexcept {
 
 exchange_state* session::admit_in_parts(const link_event& event) noexcept {
     const slot_header& header = event.header;
+    const bool in_parts = (header.flags & header_flag::parts) != 0;
+    const bool continues = (header.flags & header_flag::continues) != 0;
     const bool sane = is_of_parts(header, message_kind::request) && header.slot < geometry_.slots &&
                       exchanges_[header.slot].phase == exchange_phase::idle &&
-                      start_parts(header.slot, header.generation);
+                      (!in_parts || start_parts(header.slot, header.generation)) &&
+                      (!continues || start_inbox(header.slot, header.generation));
     if (!sane) return nullptr;
     link_event plain = event;
     plain.header = without_parts(header);
     exchange_state* const admitted = admit_extended(plain);
     if (admitted == nullptr) return nullptr;
-    admitted->extras |= exchange_extra::in_parts;
-    admitted->ends.store(exchange_end::in_parts, std::memory_order_relaxed);
+    admitted->extras |= static_cast<std::uint8_t>((in_parts ? exchange_extra::in_parts : 0) |
+                                                  (continues ? exchange_extra::continues : 0));
+    admitted->ends.store(
+        static_cast<std::uint8_t>((in_parts ? exchange_end::in_parts : 0) | (continues ? exchange_end::continues : 0)),
+        std::memory_order_relaxed);
     return admitted;
 }
 
@@ -284,44 +289,80 @@ bool session::start_parts(std::uint32_t slot, std::uint32_t generation) noexcept
     return true;
 }
 
-/// Room for a part is a request that is answered by the part, or given back when its call has its answer.
-bool session::take_room(const link_event& event, nanoseconds at, exchange_state*& returned) noexcept {
-    const slot_header& header = event.header;
-    const bool sane = is_of_parts(header, message_kind::request) && header.slot < geometry_.slots &&
-                      event.payload.empty() && header.response_room <= geometry_.response_bytes;
-    const auto slot = static_cast<std::uint32_t>(header.parts_call);
-    const auto generation = static_cast<std::uint32_t>(header.parts_call >> 32);
-    if (!sane || slot >= geometry_.slots || slot == header.slot || generation == 0) return false;
-    exchange_state& room = exchanges_[header.slot];
-    if (room.phase != exchange_phase::idle || room.generation == header.generation) return false;
-    const exchange_state& call = exchanges_[slot];
-    const bool open = call.phase == exchange_phase::open && call.generation == generation;
-    const bool ended = call.phase == exchange_phase::idle && call.generation == generation;
-    const bool early = call.phase == exchange_phase::idle && !ended;
-    // Room that came before its request may have named one without parts.
-    const bool takes = (call.ends.load(std::memory_order_relaxed) & exchange_end::in_parts) != 0;
-    const bool wanted =
-        open ? takes && parts_[slot].generation() == generation : ended || (early && start_parts(slot, generation));
-    if (!wanted) return false;
-
-    room.phase = exchange_phase::room;
-    room.extras = static_cast<std::uint8_t>(exchange_extra::room | static_cast<std::uint8_t>(event.borrowed));
-    room.generation = header.generation;
-    room.trace_id = 0;
-    room.arrival = room.handler_start = at;
-    room.response_room = part_room(header.slot).first(std::min<std::size_t>(answer_bytes_, header.response_room));
-    room.payload = {};
-    room.answer = {};
-    if (!ended) {
-        parts_[slot].add(room);
-    } else {
-        room.extras |= exchange_extra::returned;
-        returned = &room;
-    }
+/// The same for parts of a request.
+bool session::start_inbox(std::uint32_t slot, std::uint32_t generation) noexcept {
+    part_inbox& inbox = inboxes_[slot];
+    if (generation == 0) return false;
+    if (inbox.generation() == generation) return true;
+    if (inbox.generation() != 0) return false;
+    inbox.start(generation);
     return true;
 }
 
-/// Where the transport takes a part from.
+/// Messages of a call that has ended may arrive after those of the slot's later calls.
+session::call_state session::state_of(std::uint32_t slot, std::uint32_t generation) const noexcept {
+    const exchange_state& call = exchanges_[slot];
+    const bool idle = call.phase == exchange_phase::idle;
+    if (call.generation == generation)
+        return idle ? call_state::ended : call.phase == exchange_phase::open ? call_state::open : call_state::wrong;
+    const bool later = call.generation == 0 || static_cast<std::int32_t>(generation - call.generation) > 0;
+    if (!later) return call_state::ended;
+    return idle ? call_state::early : call_state::wrong;
+}
+
+/// A further slot of a call is a request that is answered by a part of the call's response, or given back: room when
+/// its call has its answer, a part of a request when its handler has released it.
+bool session::take_further(const link_event& event, nanoseconds at, exchange_state*& returned) noexcept {
+    const slot_header& header = event.header;
+    const bool sane = is_of_parts(header, message_kind::request) && header.slot < geometry_.slots &&
+                      event.payload.size() == header.length && header.length <= geometry_.request_bytes &&
+                      header.response_room <= geometry_.response_bytes;
+    const auto call = static_cast<std::uint32_t>(header.parts_call);
+    const auto generation = static_cast<std::uint32_t>(header.parts_call >> 32);
+    if (!sane || call >= geometry_.slots || call == header.slot || generation == 0) return false;
+    exchange_state& taken = exchanges_[header.slot];
+    if (taken.phase != exchange_phase::idle || taken.generation == header.generation) return false;
+    const call_state is = state_of(call, generation);
+    if (is == call_state::wrong) return false;
+
+    const bool part = (header.flags & header_flag::part) != 0;
+    taken.phase = part ? exchange_phase::part : exchange_phase::room;
+    taken.extras = static_cast<std::uint8_t>(exchange_extra::further | static_cast<std::uint8_t>(event.borrowed));
+    taken.generation = header.generation;
+    taken.trace_id = 0;
+    taken.arrival = taken.handler_start = at;
+    taken.payload = {};
+    taken.answer = {};
+    if (is == call_state::ended) {
+        taken.extras |= exchange_extra::returned;
+        returned = &taken;
+        return true;
+    }
+    const bool starts = part ? start_inbox(call, generation) : start_parts(call, generation);
+    return starts && (part ? add_part(taken, event, call, is) : add_room(taken, event, call, is));
+}
+
+/// False: the open call takes no parts. Room that came before its request may have named such a call.
+bool session::add_room(exchange_state& room, const link_event& event, std::uint32_t call, call_state is) noexcept {
+    const std::uint8_t ends = exchanges_[call].ends.load(std::memory_order_relaxed);
+    if (is == call_state::open && (ends & exchange_end::in_parts) == 0) return false;
+    room.response_room = part_room(room.slot).first(std::min<std::size_t>(answer_bytes_, event.header.response_room));
+    parts_[call].add(room);
+    return true;
+}
+
+/// False: the open call has no such part.
+bool session::add_part(exchange_state& part, const link_event& event, std::uint32_t call, call_state is) noexcept {
+    const std::uint8_t ends = exchanges_[call].ends.load(std::memory_order_relaxed);
+    if (is == call_state::open && (ends & exchange_end::continues) == 0) return false;
+    const bool last = (event.header.flags & header_flag::continues) == 0;
+    if (!last) part.extras |= exchange_extra::continues;
+    part.request = event.payload;
+    part.response_room = {};
+    return inboxes_[call].add(part, event.header.request_parts_before, last, geometry_.slots);
+}
+
+/// Where the transport takes a part of a response from.
 std::span<std::byte> session::part_room(std::uint32_t slot) const noexcept {
     const slot_memory& answers = path_->send();
     return answers.split() ? answers.room(slot) : std::span{answers.header(slot) + header_bytes, answer_bytes_};

@@ -17,6 +17,7 @@ session::session(worker& owner, std::uint64_t id, std::string_view scheme, clien
       geometry_(geometry),
       exchanges_(geometry.slots),
       parts_(geometry.slots),
+      inboxes_(geometry.slots),
       cancels_(std::make_shared<cancel_board>(geometry.slots, owner.stops())) {
     for (std::uint32_t i = 0; i < geometry.slots; ++i) {
         exchanges_[i].owner = this;
@@ -81,7 +82,8 @@ void session::end_leases() noexcept {
 /// stream may still read the client's memory.
 void session::part_from_client(recall how) {
     for (exchange_state& each : exchanges_) {
-        if (each.phase != exchange_phase::open || each.device != nullptr) continue;
+        const bool part = each.phase == exchange_phase::part;
+        if (!part && (each.phase != exchange_phase::open || each.device != nullptr)) continue;
         auto made = std::make_unique<own_memory>();
         const std::size_t asked = each.request.size();
         made->bytes.resize(asked + each.response_room.size());

@@ -8,6 +8,7 @@
 #include "core/server/exchange_state.hpp"
 #include "core/server/lendable_slots.hpp"
 #include "core/server/part_credits.hpp"
+#include "core/server/part_inbox.hpp"
 #include "staging/device_work.hpp"
 
 #include <atomic>
@@ -35,14 +36,21 @@ class session {
     [[nodiscard]] exchange_state* admit(const link_event& event) noexcept;
     /// The same for what `admit` does not know: a request with extensions.
     [[nodiscard]] exchange_state* admit_extended(const link_event& event) noexcept;
-    /// … a request whose response may come in parts.
+    /// … a request that comes in parts, or whose response may.
     [[nodiscard]] exchange_state* admit_in_parts(const link_event& event) noexcept;
-    /// … and room for a part. False: the peer broke the protocol. `returned`: room to send back at once, because its
-    /// call has ended.
-    [[nodiscard]] bool take_room(const link_event& event, nanoseconds at, exchange_state*& returned) noexcept;
-    /// The room that the client has given for this call's parts.
+    /// … and room for a part of a response, or a part of a request. False: the peer broke the protocol. `returned`: to
+    /// be sent back at once, because its call has ended.
+    [[nodiscard]] bool take_further(const link_event& event, nanoseconds at, exchange_state*& returned) noexcept;
+    /// The room that the client has given for the parts of this call's response.
     [[nodiscard]] part_credits& parts_of(const exchange_state& call) noexcept { return parts_[call.slot]; }
-    /// Hands a part to the link, or room that is given back. `again`: try later.
+    /// The parts of this call's request.
+    [[nodiscard]] part_inbox& inbox_of(const exchange_state& call) noexcept { return inboxes_[call.slot]; }
+    /// A handler takes a part, with which it keeps the session. The thread that has the exchange.
+    void hold_part(exchange_state& part) noexcept {
+        part.ends.store(exchange_end::taken, std::memory_order_relaxed);
+        held_parts_.fetch_add(1, std::memory_order_relaxed);
+    }
+    /// Hands a part to the link, or a slot that is given back. `again`: try later.
     [[nodiscard]] status send_part(exchange_state& part, nanoseconds at) noexcept;
     /// The slot of a part is free for what the client wants next.
     void finish_part(exchange_state& part) noexcept;
@@ -63,13 +71,15 @@ class session {
     [[nodiscard]] std::string_view scheme() const noexcept { return scheme_; }
     [[nodiscard]] const client_identity& client() const noexcept { return client_; }
     [[nodiscard]] const link_geometry& geometry() const noexcept { return geometry_; }
-    [[nodiscard]] std::uint32_t open() const noexcept { return open_; }
+    /// Exchanges, and what else handlers and the link have of it.
+    [[nodiscard]] std::uint32_t open() const noexcept { return open_ + held_parts_.load(std::memory_order_relaxed); }
     /// Any thread: the client is gone, answers go nowhere.
     [[nodiscard]] bool gone() const noexcept { return gone_.load(std::memory_order_relaxed); }
     void set_gone() noexcept {
         gone_.store(true, std::memory_order_relaxed);
         cancels_->end();
         for (part_credits& each : parts_) each.wake();
+        for (part_inbox& each : inboxes_) each.wake();
     }
     /// Any thread: which calls nobody waits for. It has something to tell of a client that is gone.
     [[nodiscard]] cancel_board& cancels() const noexcept { return *cancels_; }
@@ -101,7 +111,15 @@ class session {
 
   private:
     void part_from_client(recall how);
+    /// The state of the call that a further slot is for.
+    enum class call_state : std::uint8_t { open, early, ended, wrong };
+    [[nodiscard]] call_state state_of(std::uint32_t slot, std::uint32_t generation) const noexcept;
     [[nodiscard]] bool start_parts(std::uint32_t slot, std::uint32_t generation) noexcept;
+    [[nodiscard]] bool start_inbox(std::uint32_t slot, std::uint32_t generation) noexcept;
+    [[nodiscard]] bool add_room(exchange_state& room, const link_event& event, std::uint32_t call,
+                                call_state is) noexcept;
+    [[nodiscard]] bool add_part(exchange_state& part, const link_event& event, std::uint32_t call,
+                                call_state is) noexcept;
     [[nodiscard]] std::span<std::byte> part_room(std::uint32_t slot) const noexcept;
     void write_header(const exchange_state& answered, nanoseconds at) const noexcept;
     [[nodiscard]] status send_with_extras(exchange_state& answered, nanoseconds at) noexcept;
@@ -118,11 +136,13 @@ class session {
     std::unique_ptr<device_session> device_;
     std::vector<device_work> device_work_;
     std::vector<exchange_state> exchanges_;
-    std::vector<part_credits> parts_;  ///< by the slot of the call
+    std::vector<part_credits> parts_;  ///< by the slot of the call, as the next
+    std::vector<part_inbox> inboxes_;
     const std::shared_ptr<cancel_board> cancels_;
     std::vector<std::unique_ptr<own_memory>> own_;
     scheme_series* series_ = nullptr;
     std::uint32_t open_ = 0;
+    std::atomic<std::uint32_t> held_parts_{0};  ///< of requests, by handlers
     std::atomic<bool> gone_{false};
 };
 

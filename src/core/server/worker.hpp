@@ -132,6 +132,8 @@ class worker {
     static void write_failure(exchange_state& answered, std::string_view text) noexcept;
     /// Sends a part of the response.
     static status post_part(exchange_state& part) noexcept;
+    /// A handler has released a part of a request. Ends the reference that it has held with the part.
+    static void give_back_part(exchange_state& part) noexcept;
 
     // On the worker's thread.
     /// While one lives, the current thread runs the worker's round, and answers leave at once.
@@ -206,6 +208,7 @@ class worker {
     void send_part(exchange_state& part) noexcept;
     static void count_part(exchange_state& part, status sent) noexcept;
     void end_parts(session& of, exchange_state& answered) noexcept;
+    void end_inbox(session& of, exchange_state& answered) noexcept;
     void post(exchange_state& answered) noexcept;
     [[nodiscard]] exchange_state* take_posted() noexcept;
     [[nodiscard]] bool any_posted(std::memory_order order = std::memory_order_relaxed) const noexcept {

@@ -286,6 +286,28 @@ TEST_P(counting, refused_calls_are_counted_at_their_target) {
 }
 
 /// Counters never fall: what has ended stays in the sums, gauges do not.
+TEST_P(counting, parts_of_requests_count_as_bytes_of_their_requests) {
+    if (std::string_view{GetParam().scheme} == "gpu") GTEST_SKIP() << "kernels refuse requests in parts";
+    held_exchanges held;
+    listen({.named = {{"upload", held.keeper()}}});
+    auto client = connect();
+    const auto to = client->resolve("upload");
+    ASSERT_TRUE(to) << to.error().message;
+    const call_id call = client.send_seed(100, 1, {.target = *to, .continues = true});
+    exchange open = held.take();
+    for (int i = 0; i < 3; ++i) {
+        const auto part = client->begin_part(call);
+        ASSERT_TRUE(part);
+        EXPECT_EQ(client->submit_part(part->id, 10), status::ok);
+        EXPECT_TRUE(open.receive(until_hung()));
+    }
+    EXPECT_EQ(open.reply(0), status::ok);
+    EXPECT_EQ(client.finish(status::ok), 1U);
+    const label target{"target", "upload"};
+    EXPECT_TRUE(comes_to("accel_request_bytes_total", {at_client, target}, 130));
+    EXPECT_TRUE(comes_to("accel_request_bytes_total", {at_server, target}, 130));
+}
+
 TEST_P(counting, counters_keep_the_calls_of_ended_channels_and_servers) {
     for (int round = 1; round <= 3; ++round) {
         listen({{}, echo});

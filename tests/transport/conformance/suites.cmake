@@ -22,6 +22,7 @@ set(every_backend
   "targets       targets        conformance"
   "tensors       described      conformance"
   "parts         parts          conformance"
+  "request_parts request_parts  conformance"
   "ranges        ranges         conformance"
   "forwarding    forwarding     conformance"
   "pool          pooling        conformance"
@@ -47,7 +48,7 @@ set(on_gpu gdr)
 set(ACCEL_TEST_GPU "fake" CACHE STRING "GPU of the tests: fake, or cuda:0 where there is one")
 
 # Files of suites that look at bytes, or at who owns them when.
-set(of_bytes "sizes|random|deadline|cancel|lent|answers|completions|parts|ranges|forwarding|reconnect")
+set(of_bytes "sizes|random|deadline|cancel|lent|answers|completions|parts|request_parts|ranges|forwarding|reconnect")
 
 set(seconds 600)  # for hangs
 set(test_environment "ACCEL_TEST_TIME_FACTOR=${ACCEL_TEST_TIME_FACTOR};${ACCEL_TEST_SANITIZER_ENVIRONMENT}")
@@ -120,9 +121,9 @@ function(accel_conformance scheme)
     list(APPEND lines ${network_only})
   endif()
   # What gpu adds to rdma is on the way of a call. Faults of the control plane are not, nor is how long sessions take to
-  # come and go. (Faults of the device: rdma_tests.gpu.)
+  # come and go. (Faults of the device: rdma_tests.gpu.) Kernels refuse requests in parts.
   if(scheme STREQUAL gpu)
-    list(FILTER lines EXCLUDE REGEX "^fault")
+    list(FILTER lines EXCLUDE REGEX "^(fault|request_parts)")
     if(ACCEL_SANITIZE)
       list(FILTER lines EXCLUDE REGEX "slow$|^death")
     endif()
@@ -133,7 +134,8 @@ function(accel_conformance scheme)
     list(FILTER lines EXCLUDE REGEX "^fault")
   endif()
   if(scheme STREQUAL gdr AND ACCEL_SANITIZE)
-    list(FILTER lines INCLUDE REGEX "^(sizes|random|deadline|lent|answers|parts|ranges|forwarding|death) ")
+    list(FILTER lines INCLUDE REGEX
+      "^(sizes|random|deadline|lent|answers|parts|request_parts|ranges|forwarding|death) ")
   endif()
   # Its peers have no keys, and a proxy cannot stand between them.
   if(scheme STREQUAL shm)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A channel that takes responses in parts, from a server that does what the input says: parts in any order, more than
-// there is room for, early, late and twice; room that comes back; responses that count wrongly.
+// there is room for, early, late and twice; room that comes back; responses that count wrongly. It sends requests in
+// parts, too, whose slots come back at any time.
 #include "core/client/channel_core.hpp"
 #include "core/context_state.hpp"
 #include "core/log.hpp"
@@ -35,10 +36,12 @@ struct told {
 
 /// What the server has of a slot.
 struct server_slot {
-    enum class kind { idle, request, room } has = kind::idle;
+    enum class kind { idle, request, room, part } has = kind::idle;
     std::uint32_t generation = 0;
-    std::uint64_t sent = 0;  ///< parts, of a request
-    call_id call;            ///< of a room
+    std::uint64_t sent = 0;   ///< parts, of a request
+    call_id call;             ///< of a room, or a part of a request
+    bool continues = false;   ///< a part of the request follows
+    std::uint64_t asked = 0;  ///< parts of the request
 };
 
 /// The transport, with the server behind it.
@@ -73,11 +76,13 @@ class fake_link final : public core::link {
         if (choice == 1) return status::again;
         failed_ = failed_ || choice == 2;
         if (failed_) return status::peer_lost;
-        to = {server_slot::kind::request, header.generation, 0, {}};
-        if ((header.flags & header_flag::more) == 0) return status::ok;
-        to.has = server_slot::kind::room;
+        const bool continues = (header.flags & header_flag::continues) != 0;
+        to = {server_slot::kind::request, header.generation, 0, {}, continues, 0};
+        if ((header.flags & (header_flag::more | header_flag::part)) == 0) return status::ok;
         to.call = {static_cast<std::uint32_t>(header.parts_call), static_cast<std::uint32_t>(header.parts_call >> 32)};
-        require(to.call.slot < slots && to.call.slot != slot && to.call.generation != 0, "room is for another slot");
+        require(to.call.slot < slots && to.call.slot != slot && to.call.generation != 0, "it is for another slot");
+        if ((header.flags & header_flag::part) != 0) return take_part(to, header);
+        to.has = server_slot::kind::room;
         require(header.response_room == response_bytes, "for the longest part");
         return status::ok;
     }
@@ -119,6 +124,16 @@ class fake_link final : public core::link {
     bool exact = true;                      ///< the server has been correct
 
   private:
+    status take_part(server_slot& part, const slot_header& header) noexcept {
+        server_slot& of = at[part.call.slot];
+        part.has = server_slot::kind::part;
+        // Its call may have been answered, and the slot be in another use.
+        if (of.generation != part.call.generation) return status::ok;
+        require(of.continues, "the part before it said that it comes");
+        require(header.request_parts_before == of.asked++, "parts leave in their order");
+        of.continues = (header.flags & header_flag::continues) != 0;
+        return status::ok;
+    }
     void bring(link_event& event) {
         const slot_header& header = event.header;
         if (event.kind != event_kind::arrived || header.slot >= slots) return;
@@ -168,7 +183,7 @@ class application {
     }
 
     void run() {
-        for (int step = 0; step < 150 && !input_.empty(); ++step) act(input_.byte() % 16);
+        for (int step = 0; step < 150 && !input_.empty(); ++step) act(input_.byte() % 20);
         end();
     }
 
@@ -177,6 +192,7 @@ class application {
     struct open_call {
         call_id id;
         bool parts = false;
+        bool continues = false;  ///< its request, after the parts that were sent
         std::uint64_t next = 0;  ///< number of the part that comes next
     };
 
@@ -211,8 +227,13 @@ class application {
                 clock_.pass(std::chrono::milliseconds{input_.byte()});
                 (void)channel_->arm();
                 return;
-            default:
+            case 15:
                 return lose(input_.byte());
+            case 16:
+                return return_part(input_.byte());
+            default:
+                if (!open_.empty()) ask(open_[input_.byte() % open_.size()], input_.byte());
+                return;
         }
     }
 
@@ -224,14 +245,31 @@ class application {
         const std::uint8_t choice = input_.byte();
         submit_options with;
         with.parts = choice % (slots + 1);
+        with.continues = choice / 8 % 3 == 1;
         if (choice >= 128) with.timeout = std::chrono::milliseconds{50};
         if (choice >= 192) with.part_timeout = std::chrono::milliseconds{10};
         const status got = channel_->submit(view->id, choice % request_bytes, with);
-        require(with.parts < slots || got != status::ok, "a call has a slot of its own");
+        require(with.parts + (with.continues ? 1 : 0) < slots || got != status::ok, "a call has a slot of its own");
         if (got == status::ok)
-            open_.push_back({view->id, with.parts > 0});
+            open_.push_back({view->id, with.parts > 0, with.continues});
         else
             require(channel_->release(view->id) == status::ok, "what was begun can be released");
+    }
+    /// A part of its request.
+    void ask(open_call& call, std::uint8_t choice) {
+        const auto part = channel_->begin_part(call.id);
+        require(part || part.error() == status::again || part.error() == status::invalid_state, "or it has ended");
+        if (!part) return;
+        require(call.continues, "nothing follows the last part");
+        if (choice >= 240) {
+            require(channel_->release(part->id) == status::ok, "what was begun can be released");
+            return;
+        }
+        require(channel_->submit_part(part->id, request_bytes + 1, {}) != status::ok, "a part has to fit");
+        std::ranges::fill(part->request, std::byte{0x5a});
+        call.continues = choice >= 64;
+        const status got = channel_->submit_part(part->id, choice % request_bytes, {.last = !call.continues});
+        require(got == status::ok, "its call takes it");
     }
     /// May see one event alone, so that parts wait for others.
     void look(std::uint8_t choice) {
@@ -330,6 +368,15 @@ class application {
         room.has = server_slot::kind::idle;
         post(event, choice >= 192);
     }
+    void return_part(std::uint8_t choice) {
+        const std::uint32_t slot = choice % slots;
+        server_slot& part = link_->at[slot];
+        if (part.has != server_slot::kind::part) return;
+        link_event event = response(slot, choice);
+        event.header.length = 0;
+        part.has = server_slot::kind::idle;
+        post(event, choice >= 192);
+    }
     /// What no correct server sends, or only a stale message of it.
     void spoil(std::uint8_t choice) {
         link_->exact = false;
@@ -374,6 +421,7 @@ class application {
             for (std::uint8_t slot = 0; slot < slots; ++slot) {
                 answer(slot);
                 return_room(slot);
+                return_part(slot);
             }
             poll(slots);
             while (!held_.empty()) release(0);

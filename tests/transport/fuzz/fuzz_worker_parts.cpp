@@ -23,13 +23,15 @@ constexpr link_geometry shape{4, 16, 40};
 
 /// What the server has of a slot, as its client knows it.
 struct client_slot {
-    enum class kind { idle, request, room } has = kind::idle;
+    enum class kind { idle, request, room, part } has = kind::idle;
     bool parts = false;            ///< of a request
+    bool continues = false;        ///< of a request, and of its parts
     std::uint32_t generation = 0;  ///< of the last message
     std::uint64_t came = 0;        ///< parts, of a request
     std::uint64_t told = 0;        ///< … how many there are, once `answered`
     bool answered = false;         ///< parts that waited for the link may come behind the response
-    std::uint32_t call_slot = 0;   ///< of a room
+    std::uint64_t asked = 0;       ///< parts of the request that have arrived in order
+    std::uint32_t call_slot = 0;   ///< of a room, or a part of a request
     std::uint32_t call_generation = 0;
     std::uint32_t bytes = 0;  ///< room for the answer
 };
@@ -53,6 +55,9 @@ class fake_link final : public tests::worker_link {
         if (choice == 1) return status::again;
         if (at.has == client_slot::kind::room) {
             on_room(at, header);
+            at.has = client_slot::kind::idle;
+        } else if (at.has == client_slot::kind::part) {
+            require(header.flags == 0 && header.code == status::ok && header.length == 0, "a part goes back empty");
             at.has = client_slot::kind::idle;
         } else {
             on_last(at, header);
@@ -133,12 +138,13 @@ class arrivals {
         if (!is_of_parts(header, message_kind::request) || header.response_room > shape.response_bytes) return;
         at.generation = header.generation;
         at.bytes = header.response_room;
-        at.came = at.told = 0;
+        at.came = at.told = at.asked = 0;
         at.answered = false;
         at.parts = (header.flags & header_flag::parts) != 0;
+        at.continues = (header.flags & header_flag::continues) != 0;
         at.has = client_slot::kind::request;
-        if ((header.flags & header_flag::more) == 0) return;
-        at.has = client_slot::kind::room;
+        if ((header.flags & (header_flag::more | header_flag::part)) == 0) return;
+        at.has = (header.flags & header_flag::part) != 0 ? client_slot::kind::part : client_slot::kind::room;
         at.call_slot = static_cast<std::uint32_t>(header.parts_call) % shape.slots;
         at.call_generation = static_cast<std::uint32_t>(header.parts_call >> 32);
     }
@@ -146,7 +152,7 @@ class arrivals {
     std::array<std::byte, shape.request_bytes> bytes_{};
 };
 
-/// Waits for room. Nobody is called twice.
+/// Waits for room, or for a part of a request. Nobody is called twice.
 struct waiting : exchange::part_waiter {
     waiting() : part_waiter{[](part_waiter& self) noexcept { static_cast<waiting&>(self).on_room(); }} {}
     void on_room() noexcept {
@@ -173,7 +179,7 @@ class serving final : tests::observed_sessions {
     serving& operator=(const serving&) = delete;
 
     void run() {
-        for (int step = 0; step < 150 && !input_.empty(); ++step) act(input_.byte() % 16);
+        for (int step = 0; step < 150 && !input_.empty(); ++step) act(input_.byte() % 22);
         end();
     }
 
@@ -182,6 +188,7 @@ class serving final : tests::observed_sessions {
         explicit kept_exchange(exchange made) : one(std::move(made)) {}
         exchange one;
         waiting waiter;
+        waiting request_waiter;
     };
 
     void act(unsigned what) {
@@ -217,8 +224,21 @@ class serving final : tests::observed_sessions {
                 if (!sessions_.empty() && input_.byte() < 32)
                     world_.events.push_back(lost_event(&pick(), status::peer_lost));
                 return;
-            default:
+            case 15:
                 if (installed_ < 4) install();
+                return;
+            case 16:
+            case 17:
+                return ask_more();
+            case 18:
+            case 19:
+                if (!kept_.empty()) receive(pick_kept());
+                return;
+            case 20:
+                if (!kept_.empty()) await_request(pick_kept());
+                return;
+            default:
+                if (!taken_.empty()) release(input_.byte() % taken_.size());
                 return;
         }
     }
@@ -253,8 +273,32 @@ class serving final : tests::observed_sessions {
         link_event event = message(pick(), choice);
         event.header.length = choice % 8;
         if (choice < 192) event.header.flags = header_flag::parts;
+        if (choice % 3 == 1) event.header.flags |= header_flag::continues;
         if (choice % 32 == 9) event.header.deadline_ns = 0;
         if (choice % 32 == 11) event.header.response_room = 3;
+        world_.events.push_back(event);
+    }
+    /// A part of a request, mostly of the call that is in its slot, or comes next.
+    void ask_more() {
+        if (sessions_.empty()) return;
+        session& to = pick();
+        const std::uint8_t choice = input_.byte();
+        link_event event = message(to, choice);
+        slot_header& header = event.header;
+        const std::uint32_t call = (header.slot + 1 + choice / 8 % (shape.slots - 1)) % shape.slots;
+        std::uint32_t generation = slot_of(to, call).generation;
+        if (choice % 16 == 3) ++generation;
+        if (choice % 16 == 5) --generation;
+        header.flags = header_flag::part;
+        if (choice % 8 != 7) header.flags |= header_flag::continues;
+        header.length = choice % 8;
+        header.response_room = 0;
+        header.parts_call = parts_call_of(choice == 247 ? header.slot : call, generation);
+        header.request_parts_before = slot_of(to, call).asked++;
+        if (choice >= 224) header.request_parts_before += choice % 4;
+        if (choice == 246) header.parts_call = parts_call_of(shape.slots, generation);
+        if (choice == 243) header.flags |= header_flag::parts;
+        if (choice == 242) --header.generation;
         world_.events.push_back(event);
     }
     /// Mostly for the call that is in its slot, or comes next.
@@ -310,6 +354,26 @@ class serving final : tests::observed_sessions {
         at.waiter.waits = true;
         if (at.one.await_part(at.waiter)) at.waiter.waits = false;
     }
+    void receive(kept_exchange& at) {
+        if (at.request_waiter.waits) return;
+        const bool continues = at.one.continues();
+        request_part part = at.one.receive();
+        require(!part || (continues && part.status() == status::ok), "parts are of requests that continue");
+        require(part || part.status() != status::ok, "and else there is a reason");
+        require(part.bytes().size() <= shape.request_bytes, "as long as agreed");
+        if (!part) return;
+        require(part.last() != at.one.continues(), "nothing follows the last");
+        taken_.push_back(std::move(part));
+    }
+    static void await_request(kept_exchange& at) {
+        if (at.request_waiter.waits) return;
+        at.request_waiter.waits = true;
+        if (at.one.await_request_part(at.request_waiter)) at.request_waiter.waits = false;
+    }
+    void release(std::size_t which) {
+        std::swap(taken_[which], taken_.back());
+        taken_.pop_back();
+    }
     static void drop(exchange /*abandoned*/) {}
     void settle(std::size_t which) {
         std::unique_ptr<kept_exchange> at = std::move(kept_[which]);
@@ -330,6 +394,7 @@ class serving final : tests::observed_sessions {
         for (int i = 0; i < 100 && (!kept_.empty() || worker_->holds_exchanges() || !world_.events.empty()); ++i) {
             (void)worker_->progress();
             while (!kept_.empty()) settle(0);
+            taken_.clear();
         }
         for (int i = 0; i < 10; ++i) (void)worker_->progress();
         require(!worker_->holds_exchanges(), "every exchange has ended");
@@ -339,12 +404,14 @@ class serving final : tests::observed_sessions {
                 const client_slot& at = slot_of(*each, slot);
                 require(at.has != client_slot::kind::request, "every request has its answer");
                 const client_slot& call = slot_of(*each, at.call_slot);
-                const bool early = call.generation != at.call_generation || !call.parts;
-                require(at.has == client_slot::kind::idle || early, "all room of a call comes back");
+                const bool part = at.has == client_slot::kind::part;
+                const bool early = call.generation != at.call_generation || !(part ? call.continues : call.parts);
+                require(at.has == client_slot::kind::idle || early, "all slots of a call come back");
             }
         }
         worker_->stop();
-        for (const auto& each : ended_) require(!each->waiter.waits, "whoever waited has been called");
+        for (const auto& each : ended_)
+            require(!each->waiter.waits && !each->request_waiter.waits, "whoever waited has been called");
         require(world_.lost == installed_ && world_.freed == installed_ && world_.links.empty(),
                 "each session is lost once, and freed once");
     }
@@ -356,6 +423,7 @@ class serving final : tests::observed_sessions {
     worker* worker_ = nullptr;
     std::vector<std::unique_ptr<kept_exchange>> kept_;
     std::vector<std::unique_ptr<kept_exchange>> ended_;
+    std::vector<request_part> taken_;  ///< by handlers
     std::uint64_t installed_ = 0;
 };
 

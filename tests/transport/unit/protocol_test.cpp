@@ -74,11 +74,14 @@ TEST(slot_header, a_header_is_read_as_it_was_written_at_any_address) {
 status expected_of(const slot_header& h, message_kind kind) {
     const bool more = (h.flags & header_flag::more) != 0;
     const bool parts = (h.flags & header_flag::parts) != 0;
+    const bool continues = (h.flags & header_flag::continues) != 0;
+    const bool part = (h.flags & header_flag::part) != 0;
     const bool fragmented = (h.flags & header_flag::fragmented) != 0;
     if (h.version != protocol_version) return status::version_mismatch;
     bool good = h.kind == kind;
-    good = good && (h.flags & ~(header_flag::more | header_flag::parts | header_flag::fragmented)) == 0;
-    good = good && !(kind == message_kind::response && parts) && !(more && parts);
+    good = good && h.flags < 32;
+    good = good && !(kind == message_kind::response && (parts || continues || part));
+    good = good && !(more && (parts || continues || part)) && !(part && (parts || h.extension_bytes > 0));
     good = good && !(kind == message_kind::request && more && (fragmented || h.length > 0 || h.extension_bytes > 0));
     good = good && h.extension_bytes <= 192 && h.extension_bytes % 8 == 0;
     good = good && static_cast<std::uint16_t>(h.code) < status_count;
@@ -98,7 +101,10 @@ slot_header random_header(std::mt19937& random, message_kind kind) {
     if (random() % 10 == 0) h.kind = static_cast<message_kind>(any({1, 2, 3, 0, 200}, 1));
     h.flags = static_cast<std::uint16_t>(
         any({0, header_flag::fragmented, header_flag::more, header_flag::parts, header_flag::of_parts,
-             header_flag::fragmented | header_flag::more, header_flag::fragmented | header_flag::parts, 0xffff},
+             header_flag::fragmented | header_flag::more, header_flag::fragmented | header_flag::parts,
+             header_flag::continues, header_flag::parts | header_flag::continues, header_flag::part,
+             header_flag::part | header_flag::continues, header_flag::part | header_flag::parts,
+             header_flag::part | header_flag::more, header_flag::fragmented | header_flag::part, 0xffff},
             2));
     if (random() % 10 == 0) h.flags = static_cast<std::uint16_t>(1U << random() % 16);
     h.slot = static_cast<std::uint32_t>(any({3, 0, max_slots - 1, max_slots, 0xffff'ffff}, 3));

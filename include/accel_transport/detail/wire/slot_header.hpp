@@ -20,8 +20,10 @@ namespace header_flag {
 inline constexpr std::uint16_t more = 1;        ///< response: a part of one. Request: room for one more part
 inline constexpr std::uint16_t fragmented = 2;  ///< stream transports: the payload comes in fragments
 inline constexpr std::uint16_t parts = 4;       ///< request: its response may come in parts
+inline constexpr std::uint16_t continues = 8;   ///< request: a part of it follows
+inline constexpr std::uint16_t part = 16;       ///< request: a part of another slot's request
 inline constexpr std::uint16_t known = fragmented;
-inline constexpr std::uint16_t of_parts = more | parts;  ///< for those who know responses in parts
+inline constexpr std::uint16_t of_parts = more | parts | continues | part;  ///< for those who know parts
 }  // namespace header_flag
 
 /// Precedes every payload: 64 bytes, little-endian. Offsets in docs/protocol.md, section 2.
@@ -37,7 +39,7 @@ struct slot_header {
     union {
         std::uint64_t trace_id = 0;
         std::uint64_t parts_before;  ///< a part, or a response that ends parts: how many came before it
-        std::uint64_t parts_call;    ///< room for a part: of which call, its slot below its generation
+        std::uint64_t parts_call;    ///< room for a part, or one of a request: of which call, slot below generation
     };
     union {
         std::uint32_t server_ticks = 0;  ///< response: request complete until reply posted
@@ -48,8 +50,9 @@ struct slot_header {
         std::uint32_t application_code;   ///< response: the handler's own code
     };
     union {
-        std::int64_t deadline_ns = 0;  ///< request: on the server's monotonic clock
-        std::int64_t arrival_ns;       ///< response: when the request was complete, the same clock
+        std::int64_t deadline_ns = 0;        ///< request: on the server's monotonic clock
+        std::int64_t arrival_ns;             ///< response: when the request was complete, the same clock
+        std::uint64_t request_parts_before;  ///< a part of a request: how many came before it
     };
     std::uint32_t queue_ticks = 0;  ///< response: stages, in ticks
     std::uint32_t copy_ticks = 0;
