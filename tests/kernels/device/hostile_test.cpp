@@ -162,6 +162,14 @@ void post_wrong_room(bare_client& client, const Spoil& spoil) {
     spoil(room.header);
     client.post(room);
 }
+/// A part of the request in slot 1, in slot 0, spoilt.
+template <class Spoil>
+void post_wrong_part(bare_client& client, const Spoil& spoil) {
+    auto part = room_for(client, 1, 1);
+    part.header.flags = core::header_flag::part | core::header_flag::continues;
+    spoil(part.header);
+    client.post(part);
+}
 constexpr auto room_bytes = static_cast<std::uint32_t>(shape.response_bytes);
 const wrong_sequence wrong_sequences[] = {
     {"a repeated generation",
@@ -202,6 +210,15 @@ const wrong_sequence wrong_sequences[] = {
          std::this_thread::sleep_for(5ms);  // the kernel keeps it
          client.post(in_parts(client, 6));
      }},
+    {"a part with room",
+     [](auto& client) { post_wrong_part(client, [](auto& part) { part.flags |= core::header_flag::more; }); }},
+    {"a part whose response may come in parts",
+     [](auto& client) { post_wrong_part(client, [](auto& part) { part.flags |= core::header_flag::parts; }); }},
+    {"a part with extensions",
+     [](auto& client) { post_wrong_part(client, [](auto& part) { part.extension_bytes = 8; }); }},
+    {"a part in another slot", [](auto& client) { post_wrong_part(client, [](auto& part) { part.slot = 1; }); }},
+    {"a longer part than agreed",
+     [](auto& client) { post_wrong_part(client, [](auto& part) { part.length = shape.request_bytes + 1; }); }},
     // Whose place is good for the next session, though the kernel has room of it.
     {"a call in parts with wrong extensions",
      [](bare_client& client) {

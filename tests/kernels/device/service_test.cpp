@@ -217,6 +217,36 @@ INSTANTIATE_TEST_SUITE_P(on, device_service, service_settings(),
 INSTANTIATE_TEST_SUITE_P(by_owners, device_service, owned_service_settings(),
                          [](const auto& setting) { return name_of(setting.param); });
 
+TEST_P(device_service, a_request_in_parts_is_refused) {
+    service_rig rig(GetParam());
+    rig.listen();
+    std::atomic<int> served{0};
+    rig.serve([&](const taken_request& request) {
+        ++served;
+        echo(request);
+    });
+    channel client = rig.connect();
+    const auto calls = static_cast<std::uint32_t>(effort(50));
+    for (std::uint32_t i = 0; i < calls; ++i) {
+        const auto call = client.begin();
+        ASSERT_EQ(call.code(), status::ok);
+        ASSERT_EQ(client.submit(call->id, i, {.continues = true, .parts = i % 3}), status::ok);
+        for (auto part = client.begin_part(call->id); part; part = client.begin_part(call->id))
+            EXPECT_EQ(client.submit_part(part->id, i), status::ok);
+        EXPECT_EQ(next(client).status, status::unsupported);
+        EXPECT_TRUE(eventually([&] {
+            (void)client.poll({});
+            std::vector<call_id> begun;
+            while (const auto free = client.begin()) begun.push_back(free->id);
+            for (const call_id each : begun) EXPECT_EQ(client.release(each), status::ok);
+            return begun.size() == client.slots();
+        })) << "every slot comes back";
+    }
+    EXPECT_EQ(served, 0);
+    EXPECT_EQ(run_calls(client, 10, 4), 10U);
+    EXPECT_EQ(rig.service->statistics().sessions_lost, 0U);
+}
+
 // Services whose sessions are shared.
 
 TEST_P(shared_device_service, slots_may_lie_on_the_host) {

@@ -84,26 +84,49 @@ ACCEL_HOST_DEVICE_SELDOM inline bool file_room(owned_sessions& mine, std::uint32
 }
 
 /// The meaning of a header that is no plain request.
-enum class unusual : std::uint32_t { wrong, request, room };
+enum class unusual : std::uint32_t {
+    wrong,
+    request,
+    continues,  ///< a request whose parts follow
+    returned,   ///< a slot for a part, which has been dealt with
+};
 
-/// A header with flags of parts. A room has been dealt with.
+/// A part of a request, whose call is refused, goes back at once. False: no correct client sends it.
+ACCEL_HOST_DEVICE_SELDOM inline bool return_part(owned_sessions& mine, std::uint32_t session, std::uint32_t slot,
+                                                 const wire::slot_header& header, std::int64_t now) noexcept {
+    if (!is_sane_part(header)) return false;
+    exchange_ref at;
+    locate(mine, session, slot, at);
+    hold(mine, at, header.generation);
+    at.arrival = now;
+    at.clock_offset = mine.clock.clock_offset;
+    return_room(mine, at, slot);
+    return true;
+}
+
+/// A header with flags of parts. For a request whose response may come in parts, `out` has the rooms.
 ACCEL_HOST_DEVICE_SELDOM inline unusual look_at_parts(owned_sessions& mine, const turn_copies& copies, arrival came,
-                                                      std::int64_t now) noexcept {
+                                                      std::int64_t now, part_slot*& out) noexcept {
     constexpr std::uint32_t of_parts = std::uint32_t{wire::header_flag::of_parts} << 16;
     const std::uint32_t session = copies.session;
     const std::uint32_t slot = copies.slot;
     const wire::slot_header header = header_of(came);
     came.first.words[0] &= ~of_parts;
     if (!is_request(came, copies)) return unusual::wrong;
-    if (is_room(header)) return file_room(mine, session, slot, header, now) ? unusual::room : unusual::wrong;
-    if ((header.flags & wire::header_flag::of_parts) != wire::header_flag::parts) return unusual::wrong;
+    if (is_room(header)) return file_room(mine, session, slot, header, now) ? unusual::returned : unusual::wrong;
+    if (is_request_part(header))
+        return return_part(mine, session, slot, header, now) ? unusual::returned : unusual::wrong;
+    if ((header.flags & wire::header_flag::more) != 0) return unusual::wrong;
+    const unusual what = (header.flags & wire::header_flag::continues) == 0 ? unusual::request : unusual::continues;
+    if ((header.flags & wire::header_flag::parts) == 0) return what == unusual::request ? unusual::wrong : what;
     part_slot& call = parts_of(mine, session)[slot];
     part_rooms begun;
     if (header.generation == 0 || !begin_call(rooms_of(call.rooms), header.generation, begun)) return unusual::wrong;
     call.rooms = word_of(begun);
     call.sent = 0;
     call.named = 0;
-    return unusual::request;
+    out = parts_of(mine, session);
+    return what;
 }
 
 /// Takes the room lent last; 0: there is none.
@@ -152,7 +175,8 @@ ACCEL_HOST_DEVICE_SELDOM inline void look_for_rooms(owned_sessions& mine, std::u
         copies.generation = watch.generation;
         copies.request_capacity = of.request_capacity;
         copies.response_capacity = of.response_capacity;
-        if (look_at_parts(mine, copies, came, now) != unusual::wrong) continue;
+        part_slot* none = nullptr;
+        if (look_at_parts(mine, copies, came, now, none) != unusual::wrong) continue;
         return fail_session(mine, session, status::protocol_error);
     }
 }

@@ -25,6 +25,12 @@ ACCEL_HOST_DEVICE_SELDOM inline status refuse_late(owned_sessions& mine, const e
     (void)answer_with(mine, exchange, {status::timed_out, 0, 0});
     return status::again;
 }
+/// It comes in parts.
+ACCEL_HOST_DEVICE_SELDOM inline status refuse_parts(owned_sessions& mine, const exchange_ref& exchange) noexcept {
+    hold(mine, exchange, exchange.generation);
+    (void)answer_with(mine, exchange, {status::unsupported, 0, 0});
+    return status::again;
+}
 ACCEL_HOST_DEVICE_SELDOM inline status refuse_wrong(owned_sessions& mine, std::uint32_t index) noexcept {
     exclusive_session& session = mine.at.sessions[index];
     ++session.counters.dropped;
@@ -50,12 +56,12 @@ ACCEL_HOST_DEVICE_SELDOM inline status look_closely(owned_sessions& mine, const 
                                                     const arrival& came, std::int64_t now, exchange_ref& out) noexcept {
     if (!has_room(copies)) return block(mine, copies.session);
     if (!is_request(came, copies)) {
-        const unusual what = look_at_parts(mine, copies, came, now);
-        if (what == unusual::room) return status::again;
+        const unusual what = look_at_parts(mine, copies, came, now, out.parts);
+        if (what == unusual::returned) return status::again;
+        if (what == unusual::continues) return refuse_parts(mine, out);
         const bool torn = came.first.words[2] != came.last_word;
         if (what == unusual::wrong)
             return torn ? look_again(mine, copies.session, now) : refuse_wrong(mine, copies.session);
-        out.parts = parts_of(mine, copies.session);
     }
     const std::uint32_t code_and_extensions = came.first.words[3];
     if (code_and_extensions != 0 && !read_extensions(copies.header, code_and_extensions, out)) {

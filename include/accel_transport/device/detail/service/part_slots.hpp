@@ -58,6 +58,17 @@ struct lent_room {
     return (header.flags & wire::header_flag::of_parts) == wire::header_flag::more;
 }
 
+/// A part of a request, which services of kernels do not take.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool is_request_part(const wire::slot_header& header) noexcept {
+    return (header.flags & wire::header_flag::part) != 0;
+}
+
+/// Without its flags, it is a request that a correct client may send.
+[[nodiscard]] ACCEL_HOST_DEVICE inline bool is_sane_part(const wire::slot_header& header) noexcept {
+    constexpr std::uint16_t others = wire::header_flag::more | wire::header_flag::parts;
+    return (header.flags & others) == 0 && header.extension_bytes == 0;
+}
+
 /// Reads the header of a room in `slot`. False: no correct client sends it.
 [[nodiscard]] ACCEL_HOST_DEVICE inline bool read_room(wire::slot_header header, std::uint32_t slot, std::uint32_t slots,
                                                       std::uint64_t response_bytes, lent_room& out) noexcept {

@@ -58,15 +58,31 @@ ACCEL_HOST_DEVICE_SELDOM inline bool file_room(const service_ref& service, const
     }
 }
 
-/// A request whose response may come in parts. False: no correct client sends it.
+/// A part of a request, whose call is refused, goes back at once. False: no correct client sends it.
+ACCEL_HOST_DEVICE_SELDOM inline bool return_part(const service_ref& service, const ready_entry& arrived,
+                                                 const wire::slot_header& header) noexcept {
+    session_entry& session = service.sessions[arrived.session];
+    wire::slot_header plain = header;
+    plain.flags &= static_cast<std::uint16_t>(~wire::header_flag::of_parts);
+    const bool sane = is_sane_part(header) &&
+                      is_sane(session.is.requests.capacity, session.is.responses.capacity, arrived.slot, plain);
+    if (!sane) return false;
+    store_relaxed(&session.generations[arrived.slot], header.generation);
+    return_room(service, arrived.session, arrived.slot);
+    return true;
+}
+
+/// A request that comes in parts, or whose response may. False: no correct client sends it.
 ACCEL_HOST_DEVICE_SELDOM inline bool begin_parts(const service_ref& service, const ready_entry& arrived,
                                                  const wire::slot_header& header, exchange_ref& out) noexcept {
     session_entry& session = service.sessions[arrived.session];
+    constexpr std::uint16_t flags = wire::header_flag::parts | wire::header_flag::continues;
     wire::slot_header plain = header;
-    plain.flags &= static_cast<std::uint16_t>(~wire::header_flag::parts);
+    plain.flags &= static_cast<std::uint16_t>(~flags);
     const bool sane = plain.flags != header.flags && header.generation != 0 &&
                       is_sane(session.is.requests.capacity, session.is.responses.capacity, arrived.slot, plain);
     if (!sane) return false;
+    if ((header.flags & wire::header_flag::parts) == 0) return true;
     part_slot& call = session.parts[arrived.slot];
     call.sent = 0;
     call.named = 0;

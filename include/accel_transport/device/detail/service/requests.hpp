@@ -13,7 +13,8 @@ namespace accel::device::detail {
 enum class admission : std::uint32_t {
     wrong,  ///< not what a correct client sends
     request,
-    room,  ///< for a part, and has been dealt with
+    continues,  ///< a request whose parts follow, which is refused
+    returned,   ///< a slot for a part, which has been dealt with
 };
 
 /// Looks at what has arrived.
@@ -32,7 +33,9 @@ ACCEL_HOST_DEVICE inline admission admit(const service_ref& service, const ready
     if (!is_open(session)) return admission::wrong;
     if (!await_header(from, last_generation, false, header)) return admission::wrong;
     if (!is_sane(request_bytes, response_bytes, arrived.slot, header)) [[unlikely]] {
-        if (is_room(header)) return file_room(service, arrived, header) ? admission::room : admission::wrong;
+        if (is_room(header)) return file_room(service, arrived, header) ? admission::returned : admission::wrong;
+        if (is_request_part(header))
+            return return_part(service, arrived, header) ? admission::returned : admission::wrong;
         if (!begin_parts(service, arrived, header, out)) return admission::wrong;
     }
     out.target = {};
@@ -53,7 +56,7 @@ ACCEL_HOST_DEVICE inline admission admit(const service_ref& service, const ready
     out.session = arrived.session;
     out.slot = arrived.slot;
     out.generation = header.generation;
-    return admission::request;
+    return (header.flags & wire::header_flag::continues) == 0 ? admission::request : admission::continues;
 }
 
 /// Ends the exchange, whatever becomes of the answer.
@@ -66,13 +69,18 @@ ACCEL_HOST_DEVICE inline status answer_with(const service_ref& service, const ex
     return sent;
 }
 
-/// Reads an arrival as its client meant it. False: it is room for a part, or it is dropped, and its session with it.
+/// Reads an arrival as its client meant it. False: it is a slot for a part, it is refused because it comes in parts, or
+/// it is dropped, and its session with it.
 ACCEL_HOST_DEVICE inline bool look_into(const service_ref& service, const ready_entry& arrived,
                                         wire::slot_header& header, exchange_ref& out) noexcept {
     session_entry& session = service.sessions[arrived.session];
     const admission found = admit(service, arrived, header, out);
     if (found == admission::request) [[likely]]
         return true;
+    if (found == admission::continues) {
+        (void)answer_with(service, out, {status::unsupported, 0, 0});
+        return false;
+    }
     if (found == admission::wrong) {
         fail_session(service, arrived.session, status::protocol_error);
         (void)count_up(&service.state->dropped);
