@@ -282,9 +282,9 @@ inline void asio_answer::reset() noexcept {
     });
 }
 
-/// A call of `asio_calls` whose response comes in parts. Each `async_next` gives one part, in order; the last answer
-/// has no `more`. The first `async_next` sends the call. Destroying the stream before the last answer cancels the call;
-/// an `async_next` that waits then ends. Any thread; one `async_next` at a time.
+/// A call of `asio_calls` in parts. Each `async_next` gives one part of the response, in order; the last answer has no
+/// `more`. The first operation sends the call. Destroying the stream before the last answer cancels the call;
+/// operations that wait then end. Any thread; one `async_next` at a time.
 class asio_stream {
   public:
     asio_stream(asio_stream&&) noexcept = default;
@@ -305,6 +305,30 @@ class asio_stream {
                 driver.start(std::move(done), [of = std::move(of)](coro::calls&) { return of->parts.next(); });
             },
             token, parts_);
+    }
+    /// `coro::stream::send`, with an answer without bytes. `bytes` must stay valid until then. One `async_send` or
+    /// `async_finish` at a time, beside an `async_next`. Signature: `void(asio_answer)`. Cancelling this operation
+    /// leaves the part out, if it waits for a slot.
+    template <class Token>
+    auto async_send(std::span<const std::byte> bytes, Token&& token) {
+        return detail::net::async_initiate<Token, void(asio_answer)>(
+            [](auto done, std::shared_ptr<detail::asio_parts> of, std::span<const std::byte> part) {
+                detail::asio_driver& driver = *of->driver;
+                driver.start(std::move(done),
+                             [of = std::move(of), part](coro::calls&) { return of->parts.send(part); });
+            },
+            token, parts_, bytes);
+    }
+    /// `coro::stream::finish` likewise.
+    template <class Token>
+    auto async_finish(std::span<const std::byte> bytes, Token&& token) {
+        return detail::net::async_initiate<Token, void(asio_answer)>(
+            [](auto done, std::shared_ptr<detail::asio_parts> of, std::span<const std::byte> part) {
+                detail::asio_driver& driver = *of->driver;
+                driver.start(std::move(done),
+                             [of = std::move(of), part](coro::calls&) { return of->parts.finish(part); });
+            },
+            token, parts_, bytes);
     }
 
   private:
@@ -369,7 +393,7 @@ class asio_calls {
         return initiate([payload, options](coro::calls& to) { return to.call(payload, options); },
                         std::forward<Token>(token));
     }
-    /// A call whose response comes in parts (`coro::calls::parts`). `request` and what `options` refers to must stay
+    /// A call in parts (`coro::calls::parts`). `request` and what `options` refers to must stay
     /// valid until the first part.
     [[nodiscard]] asio_stream parts(std::span<const std::byte> request, const submit_options& options) {
         return asio_stream{

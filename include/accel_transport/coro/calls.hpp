@@ -90,7 +90,7 @@ class [[nodiscard]] operation {
     friend class calls;
     friend class stream;
     enum class state : unsigned char { fresh, in_line, in_flight, ended };
-    enum class source : unsigned char { bytes, lent, begun, none };
+    enum class source : unsigned char { bytes, lent, begun, none, part };
     explicit operation(calls& owner) noexcept : owner_(owner), from_(source::none) {}
     operation(calls& owner, std::span<const std::byte> request, const submit_options& options,
               std::shared_ptr<void> kept) noexcept
@@ -105,8 +105,10 @@ class [[nodiscard]] operation {
     operation(calls& owner, call_id begun, std::size_t length, const submit_options& options,
               std::shared_ptr<void> kept) noexcept
         : owner_(owner), options_(options), kept_(std::move(kept)), length_(length), id_(begun), from_(source::begun) {}
+    operation(stream& of, std::span<const std::byte> part, bool last) noexcept;
 
     [[nodiscard]] state start() noexcept;
+    [[nodiscard]] state start_part() noexcept;
     [[nodiscard]] accel::status submit(std::span<std::byte> room) noexcept;
     void end(completion how, std::shared_ptr<void> kept) noexcept;
 
@@ -122,7 +124,7 @@ class [[nodiscard]] operation {
     std::coroutine_handle<> waiting_;
     operation* before_ = nullptr;  ///< in the queue for slots
     operation* behind_ = nullptr;
-    stream* of_ = nullptr;  ///< not null: this call's response comes in parts
+    stream* of_ = nullptr;  ///< not null: this is its call, or a part of its request
     source from_;
     state state_ = state::fresh;
     bool has_slot_ = false;
@@ -151,8 +153,8 @@ class [[nodiscard]] beginning {
     operation call_;
 };
 
-/// One call of `calls` whose response comes in parts. Each `co_await next()` gives one part, in order; the last
-/// `answer` has no `more`, and after that `next` gives `invalid_state`. The first `next` sends the call. Destroying the
+/// One call of `calls` in parts. Each `co_await next()` gives one part of the response, in order; the last `answer` has
+/// no `more`, and after that `next` gives `invalid_state`. The first `next` or `send` sends the call. Destroying the
 /// stream before the last answer cancels the call. Belongs to the thread of its `calls`.
 class [[nodiscard]] stream {
   public:
@@ -179,11 +181,19 @@ class [[nodiscard]] stream {
     };
     /// At most one wait at a time.
     [[nodiscard]] step next() noexcept { return step{*this}; }
+    /// Sends a part of the request, with `submit_options::continues`, once a slot is free: before calls that wait in
+    /// the queue. `co_await` gives an answer without bytes, whose status says how that ended: `ok`, or `invalid_state`,
+    /// as `channel::begin_part`. `bytes` are copied, and must stay valid until then. At most one wait at a time, beside
+    /// that of `next`.
+    [[nodiscard]] operation send(std::span<const std::byte> bytes) noexcept { return {*this, bytes, false}; }
+    /// The same with the last part, which may be empty.
+    [[nodiscard]] operation finish(std::span<const std::byte> bytes = {}) noexcept { return {*this, bytes, true}; }
     /// Ends the call early, as `operation::cancel` does; `next` gives what has arrived, and then the end.
     void cancel() noexcept { call_.cancel(); }
 
   private:
     friend class calls;
+    friend class operation;
     template <class Request>
     stream(calls& owner, Request request, const submit_options& options, std::shared_ptr<void> kept) noexcept
         : call_(owner, request, options, std::move(kept)) {
@@ -202,7 +212,7 @@ class [[nodiscard]] stream {
 
 /// A channel whose calls are awaited. Belongs to one thread at a time, as the channel does; neither copied nor moved.
 /// Every call of the channel must go through this object. Only the constructor allocates. `call` gives one answer, and
-/// ends with `unsupported` if `submit_options::parts` is set; `parts` gives several.
+/// ends with `unsupported` if `submit_options::parts` or `continues` is set; `parts` gives several.
 class calls {
   public:
     explicit calls(channel owned) : slots_(owned.slots()), channel_(std::move(owned)) {}
@@ -224,8 +234,9 @@ class calls {
                                  std::shared_ptr<void> kept = {}) noexcept {
         return {*this, payload, options, std::move(kept)};
     }
-    /// A call whose response comes in parts, with up to `options.parts` unread. Waits in the queue until there are
-    /// slots for all of them. Otherwise as `call`. `invalid_argument`: the channel has too few slots.
+    /// A call in parts: its response comes with up to `options.parts` unread, or its request `continues`, or both.
+    /// Waits in the queue until there are slots for all unread parts. Otherwise as `call`. `invalid_argument`: the
+    /// channel has too few slots.
     [[nodiscard]] stream parts(std::span<const std::byte> request, const submit_options& options,
                                std::shared_ptr<void> kept = {}) noexcept {
         return {*this, request, options, std::move(kept)};
@@ -299,7 +310,8 @@ class calls {
         ended.release();
         freed_ = true;
     }
-    void enqueue(operation& last) noexcept;
+    void enqueue(operation& last) noexcept { enqueue(last_, last); }
+    void enqueue(operation* before, operation& one) noexcept;
     void dequeue(operation& one) noexcept;
     void move_to_front(operation& one) noexcept;
 
@@ -325,6 +337,7 @@ inline operation::state operation::start() noexcept {
         content_.status = accel::status::cancelled;
         return state::ended;
     }
+    if (from_ == source::part) return start_part();
     if (from_ != source::begun) {
         if (owner_.first_ != nullptr && owner_.first_ != this) return state::in_line;
         const auto begun = owner_.channel_.begin();
@@ -353,8 +366,32 @@ inline operation::state operation::start() noexcept {
     return state_ = state::in_flight;
 }
 
+inline operation::operation(stream& of, std::span<const std::byte> part, bool last) noexcept
+    : owner_(of.call_.owner_), bytes_(part), of_(&of), from_(source::part) {
+    options_.continues = !last;
+}
+
+/// Sends the call first, if nobody has. What waits for that is behind the call.
+inline operation::state operation::start_part() noexcept {
+    operation& call = of_->call_;
+    if (call.state_ == state::fresh) {
+        call.state_ = call.start();
+        if (call.state_ == state::in_line) owner_.enqueue(call);
+    }
+    if (call.state_ == state::in_line) return state::in_line;
+    const auto begun = owner_.channel_.begin_part(call.id_);
+    if (begun.code() == accel::status::again) return state::in_line;
+    content_.status = begun.code();
+    if (!begun) return state::ended;
+    if (!bytes_.empty())
+        std::memcpy(begun->request.data(), bytes_.data(), std::min(begun->request.size(), bytes_.size()));
+    content_.status = owner_.channel_.submit_part(begun->id, bytes_.size(), {.last = !options_.continues});
+    if (content_.status != accel::status::ok) owner_.release(begun->id);
+    return state::ended;
+}
+
 inline accel::status operation::submit(std::span<std::byte> room) noexcept {
-    if (options_.parts != 0 && of_ == nullptr) return accel::status::unsupported;
+    if ((options_.parts != 0 || options_.continues) && of_ == nullptr) return accel::status::unsupported;
     if (from_ == source::lent) return owner_.channel_.submit(id_, lent_, options_);
     if (from_ == source::bytes && !bytes_.empty())
         std::memcpy(room.data(), bytes_.data(), std::min(room.size(), bytes_.size()));
@@ -365,7 +402,10 @@ inline void operation::await_suspend(std::coroutine_handle<> waiting) noexcept {
     waiting_ = waiting;
     if (state_ == state::in_flight) return;
     state_ = state::in_line;
-    owner_.enqueue(*this);
+    if (from_ != source::part) return owner_.enqueue(*this);
+    // A call that is under way goes before those that wait, which may wait for its slots.
+    operation& call = of_->call_;
+    owner_.enqueue(call.state_ == state::in_line ? &call : nullptr, *this);
 }
 
 inline void operation::end(completion how, std::shared_ptr<void> kept) noexcept {
@@ -439,9 +479,11 @@ inline stream::~stream() {
     if (call_.has_slot_) call_.state_ = operation::state::ended;
 }
 
-inline void calls::enqueue(operation& last) noexcept {
-    last.before_ = std::exchange(last_, &last);
-    (last.before_ == nullptr ? first_ : last.before_->behind_) = &last;
+/// Null: in front of all.
+inline void calls::enqueue(operation* before, operation& one) noexcept {
+    one.before_ = before;
+    one.behind_ = std::exchange(before == nullptr ? first_ : before->behind_, &one);
+    (one.behind_ == nullptr ? last_ : one.behind_->before_) = &one;
 }
 
 inline void calls::dequeue(operation& one) noexcept {
@@ -452,9 +494,7 @@ inline void calls::dequeue(operation& one) noexcept {
 /// The next `poll` looks at it.
 inline void calls::move_to_front(operation& one) noexcept {
     dequeue(one);
-    one.before_ = nullptr;
-    one.behind_ = std::exchange(first_, &one);
-    (one.behind_ == nullptr ? last_ : one.behind_->before_) = &one;
+    enqueue(nullptr, one);
     freed_ = true;
 }
 

@@ -196,6 +196,34 @@ TEST_P(on_asio, a_stream_gives_its_parts_in_order) {
     }
 }
 
+TEST_P(on_asio, a_stream_sends_its_request_in_parts) {
+    std::jthread handling;
+    const server there = serve(place("asio-request-parts"), [&](exchange one) {
+        handling = std::jthread([open = std::move(one)]() mutable {
+            std::string all = text_of(open.request());
+            while (const request_part part = open.receive(patience(10s))) all += text_of(part.bytes());
+            std::memcpy(open.response().data(), all.data(), all.size());
+            (void)open.reply(all.size());
+        });
+    });
+    asio::io_context loop{1};
+    asio_calls calls{loop, connect_to(there)};
+    std::string got;
+    int sent = 0;
+    asio_stream upload = calls.parts(bytes_of("0"), {.continues = true});
+    upload.async_next([&](const asio_answer& end) { got = said(end); });
+    const std::function<void(const asio_answer&)> on_sent = [&](const asio_answer& part) {
+        EXPECT_TRUE(part.ok());
+        if (++sent < 20)
+            upload.async_send(bytes_of("1"), on_sent);
+        else if (sent == 20)
+            upload.async_finish(bytes_of("2"), on_sent);
+    };
+    upload.async_send(bytes_of("1"), on_sent);
+    loop.run();
+    EXPECT_EQ(got, "0" + std::string(20, '1') + "2");
+}
+
 #if defined(ASIO_HAS_CO_AWAIT) || defined(BOOST_ASIO_HAS_CO_AWAIT)
 TEST_P(on_asio, coroutines_await_calls_and_time_out_by_an_operator) {
     using namespace asio::experimental::awaitable_operators;

@@ -456,6 +456,83 @@ class awaiting_parts : public awaiting {
     std::atomic<int> ended{0};
 };
 
+/// Answers on threads of its own with all parts of a request, as one text, or as parts too.
+class joiner {
+  public:
+    [[nodiscard]] handler service() {
+        return [this](exchange one) {
+            const std::lock_guard lock(mutex_);
+            threads_.emplace_back([open = std::move(one)]() mutable { join(open); });
+        };
+    }
+
+  private:
+    static void join(exchange& open) {
+        std::string all = text_of(open.request());
+        status ended = status::ok;
+        while (open.continues() && ended == status::ok) {
+            const request_part part = open.receive(until_hung());
+            ended = part.status();
+            all += text_of(part.bytes());
+            if (ended == status::ok && open.in_parts()) ended = open.send(part.bytes(), until_hung());
+        }
+        if (ended != status::ok) return static_cast<void>(open.fail(ended));
+        std::memcpy(open.response().data(), all.data(), all.size());
+        (void)open.reply(all.size());
+    }
+    std::mutex mutex_;
+    std::vector<std::jthread> threads_;
+};
+
+owned send_numbers(coro::stream& to, int count) {
+    for (int i = 0; i < count; ++i) EXPECT_EQ((co_await to.send(bytes_of(std::to_string(i)))).status(), status::ok);
+    EXPECT_TRUE((co_await to.finish()).ok());
+    EXPECT_EQ((co_await to.send({})).status(), status::invalid_state) << "the last was sent";
+}
+owned read_texts(coro::stream& from, std::vector<std::string>& got) {
+    for (bool more = true; more;) {
+        const coro::answer part = co_await from.next();
+        more = part.more();
+        got.push_back(text_of(part.bytes()));
+    }
+}
+
+TEST_P(awaiting_parts, requests_go_in_parts_while_calls_wait_for_slots) {
+    joiner texts;
+    const server there = serve(place("request-parts"), texts.service());
+    coro::calls calls = calls_to(there);
+    std::string all = a_request;
+    for (int i = 0; i < 40; ++i) all += std::to_string(i);
+    for (const std::uint32_t parts : {0U, 1U}) {
+        coro::stream both = calls.parts(bytes_of(a_request), {.continues = true, .parts = parts});
+        std::vector<std::string> got;
+        std::vector<std::vector<std::string>> others(5);
+        const owned sending = send_numbers(both, 40);
+        const owned reading = read_texts(both, got);
+        std::vector<owned> waiting;  // for more slots than are free until the stream has ended
+        for (auto& each : others) waiting.push_back(read_parts(calls, 3, each));
+        EXPECT_TRUE(drive_both(calls, [&] { return reading.done() && sending.done(); }));
+        EXPECT_EQ(got.back(), all);
+        EXPECT_EQ(got.size(), parts == 0 ? 1U : 42U);
+        EXPECT_TRUE(drive_both(calls, [&] { return std::ranges::all_of(waiting, &owned::done); }));
+    }
+    EXPECT_TRUE(drive_both(calls, [&] { return has_all_slots(calls); }));
+}
+
+TEST_P(awaiting_parts, a_part_of_a_call_that_is_not_sent_says_so) {
+    const server there = serve(place("request-parts-refused"), sender(0));
+    coro::calls calls = calls_to(there);
+    coro::stream all = calls.parts(bytes_of(a_request), {.continues = true, .parts = 3});
+    const auto try_to_send = [&]() -> owned {
+        EXPECT_EQ((co_await all.send({})).status(), status::invalid_state);
+        EXPECT_EQ((co_await all.next()).status(), status::invalid_argument) << "four slots are too few";
+        EXPECT_EQ((co_await all.next()).status(), status::invalid_state);
+        const coro::answer whole = co_await calls.call(bytes_of(a_request), {.continues = true});
+        EXPECT_EQ(whole.status(), status::unsupported);
+    };
+    EXPECT_TRUE(try_to_send().done());
+}
+
 TEST_P(awaiting_parts, parts_arrive_one_by_one_with_room_for_only_one) {
     const server there = serve(place("parts"), sender(30));
     coro::calls calls = calls_to(there);
