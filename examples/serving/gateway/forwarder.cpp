@@ -48,7 +48,8 @@ void forwarder::put_free(passage& done) noexcept {
 void forwarder::take(route& way, exchange one) noexcept {
     ++counts_.requests;
     counts_.request_bytes += one.request().size();
-    if (one.in_parts()) return fail(one, status::unsupported, 0, "this gateway does not forward responses in parts");
+    if (one.in_parts() || one.continues())
+        return fail(one, status::unsupported, 0, "this gateway does not forward requests or responses in parts");
     passage* const taken = take_free();
     if (taken == nullptr) return fail(one, status::overloaded, 0, "the gateway's queue is full");
     taken->way = &way;

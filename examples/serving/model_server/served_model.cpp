@@ -110,6 +110,7 @@ void served_model::serve(exchange request) noexcept {
     std::array<tensor, max_tensors> described;
     request_form form;
     refusal why;
+    if (request.continues()) return refuse(request, status::unsupported, "a model takes its request in one piece");
     if (!check_.look(parts_of(request, described), form, why)) return refuse(request, why.code(), why.text());
     if (batcher_)
         batcher_->put(std::move(request), form);
