@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// A server that answers token by token, and a client that prints each as it comes: tokens [URI [WORDS...]]
+/// A server that answers token by token, and a client that sends its prompt in parts and prints each token as it comes:
+/// tokens [URI [WORDS...]]
 #include <accel_transport/accel_transport.hpp>
 
 #include <algorithm>
@@ -30,9 +31,15 @@ std::optional<std::string> next_token(std::istringstream& prompt) {
     return word;
 }
 
+std::string_view text_of(std::span<const std::byte> bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 void generate(exchange request) {
-    const auto asked = request.request();
-    std::istringstream prompt(std::string(reinterpret_cast<const char*>(asked.data()), asked.size()));
+    std::string all{text_of(request.request())};
+    while (const request_part part = request.receive(10s)) all += text_of(part.bytes());  // the client may send more
+    if (request.continues()) return;  // nobody waits for the answer, or the client is too slow
+    std::istringstream prompt(all);
     std::size_t sent = 0;
     while (const auto token = next_token(prompt)) {
         // Waits while the client has two unread tokens. Otherwise than `ok`: nobody waits for the rest.
@@ -70,14 +77,17 @@ int fail(const error& why) {
 }
 
 int ask(channel& server, std::string_view prompt) {
-    auto tokens = server.call_parts(std::as_bytes(std::span(prompt)), {.parts = 2, .part_timeout = 5s});
+    auto tokens = server.call_parts({}, {.continues = true, .parts = 2});
     if (!tokens) return fail(tokens.error());
+    for (constexpr std::size_t piece = 8; prompt.size() > piece; prompt.remove_prefix(piece))
+        if (tokens->send(std::as_bytes(std::span(prompt.substr(0, piece))), 5s) != status::ok) break;
+    (void)tokens->finish(std::as_bytes(std::span(prompt)), 5s);  // if the call has ended, `next` says why
     for (bool more = true; more;) {
         const auto token = tokens->next(10s);
         if (!token) return fail(token.error());
         more = token->more;
-        std::printf(more ? "%.*s " : "(%.*s)\n", static_cast<int>(token->response.size()),
-                    reinterpret_cast<const char*>(token->response.data()));
+        const std::string_view text = text_of(token->response);
+        std::printf(more ? "%.*s " : "(%.*s)\n", static_cast<int>(text.size()), text.data());
         std::fflush(stdout);
     }
     return 0;
