@@ -2,11 +2,15 @@
 #include "core/client/named_servers.hpp"
 
 #include "core/client/connect_attempts.hpp"
+#include "core/guarded.hpp"
 #include "core/log.hpp"
 #include "core/net/socket.hpp"
 
+#include <accel_transport/channel.hpp>
+
 #include <algorithm>
 #include <iterator>
+#include <ranges>
 #include <string>
 #include <utility>
 
@@ -21,6 +25,40 @@ uri at_address(const uri& named, std::string address) {
     out.dns = false;
     out.name = named.host;
     out.host = std::move(address);
+    return out;
+}
+
+/// The URI of one of a name's servers, from that of the name.
+std::string text_of(const uri& server, std::string_view named) {
+    const std::string_view options = named.substr(std::min(named.find('?'), named.size()));
+    std::string out = fmt::format("{}{}", server.text(), options);
+    const auto keys = std::views::keys(server.options);
+    if (std::ranges::find(keys, "server_name") != keys.end()) return out;
+    out += options.empty() ? "?server_name=" : "&server_name=";
+    for (const char each : server.name) out += each == '%' ? "%25" : std::string(1, each);
+    return out;
+}
+
+result<std::vector<std::string>> texts_of_servers(std::string_view text, nanoseconds deadline) {
+    const auto hosts = parse_client_uris(text);
+    if (!hosts) return hosts.error();
+    const auto texts = one_host_each(text);
+    if (!texts) return texts.error();
+    std::vector<std::string> out;
+    const auto add = [&out](std::string server) {
+        if (std::ranges::find(out, server) == out.end()) out.push_back(std::move(server));
+    };
+    auto left = static_cast<std::size_t>(std::ranges::count_if(*hosts, &uri::dns));
+    for (std::size_t i = 0; i < hosts->size(); ++i) {
+        const uri& host = (*hosts)[i];
+        if (!host.dns) {
+            add((*texts)[i]);
+            continue;
+        }
+        const auto found = servers_of(host, now() + share_of(deadline, left--));
+        if (!found) return found.error();
+        for (const uri& each : *found) add(text_of(each, (*texts)[i]));
+    }
     return out;
 }
 
@@ -64,3 +102,11 @@ std::vector<uri> resolve_names(const std::vector<uri>& hosts, nanoseconds deadli
 }
 
 }  // namespace accel::core
+
+namespace accel {
+
+result<std::vector<std::string>> resolve_servers(std::string_view uri, std::chrono::nanoseconds timeout) {
+    return core::guarded([&] { return core::texts_of_servers(uri, core::deadline_after(timeout)); });
+}
+
+}  // namespace accel

@@ -117,6 +117,20 @@ TEST_P(named_servers, reconnecting_channel_resolves_the_name_again) {
     EXPECT_TRUE(eventually([&] { return ask(*made) == "b"; }));
 }
 
+TEST_P(named_servers, each_resolved_server_can_be_connected_to) {
+    for (std::size_t i = 0; i < 3; ++i) start(i);
+    name({2, 0});
+    const auto found = resolve_servers(uri(), until_hung());
+    ASSERT_TRUE(found) << found.error().message;
+    std::string said;
+    for (const std::string& each : *found) {
+        auto made = channel::connect(ctx, each, client_options());
+        ASSERT_TRUE(made) << each << ": " << made.error().message;
+        said += ask(*made);
+    }
+    EXPECT_EQ(said, "ca");
+}
+
 TEST_P(named_servers, unknown_name_is_an_error_until_it_is_known) {
     channel_pool some = pool();
     name({});
@@ -429,6 +443,27 @@ TEST_P(named_servers, no_call_fails_while_the_name_changes_under_load) {
 
 INSTANTIATE_TEST_SUITE_P(over, named_servers, ::testing::Values("tcp", "zmq", "rdma", "gpu"),
                          [](const auto& row) { return row.param; });
+
+TEST(dns_uris, are_resolved_to_a_uri_for_each_address) {
+    using texts = std::vector<std::string>;
+    const std::string name = "resolved-" + std::to_string(::getpid()) + ".test";
+    const std::string unknown = "un" + name;
+    let_name_have(name, {"127.1.2.3", "::1", "127.1.2.3"});
+    let_name_have(unknown, {});
+    const auto of = [](const std::string& uri) { return resolve_servers(uri, until_hung()); };
+    EXPECT_EQ(of("dns+tcp://" + name + ":5").value(),
+              (texts{"tcp://127.1.2.3:5?server_name=" + name, "tcp://[::1]:5?server_name=" + name}));
+    EXPECT_EQ(of("dns+auto://" + name + ":5?slots=2").value(),
+              (texts{"auto://127.1.2.3:5?slots=2&server_name=" + name, "auto://[::1]:5?slots=2&server_name=" + name}));
+    EXPECT_EQ(of("dns+tcp://" + name + ":5?server_name=a").value(),
+              (texts{"tcp://127.1.2.3:5?server_name=a", "tcp://[::1]:5?server_name=a"}));
+    EXPECT_EQ(of("tcp://a:1,b:2?slots=2").value(), (texts{"tcp://a:1?slots=2", "tcp://b:2?slots=2"}));
+    EXPECT_EQ(of("local://a").value(), texts{"local://a"});
+    EXPECT_EQ(of("dns+tcp://[fe80::1%lo]:5").value(), texts{"tcp://[fe80::1%lo]:5?server_name=fe80::1%25lo"});
+    EXPECT_EQ(of("dns+tcp://" + unknown + ":5").code(), status::invalid_argument);
+    EXPECT_EQ(of("dns+local://a").code(), status::invalid_argument);
+    EXPECT_EQ(of("dns+tcp://" + name).code(), status::invalid_argument);
+}
 
 TEST(dns_uris, are_for_clients_of_schemes_with_hosts) {
     auto ctx = context::open({.log = log_level::off}).value();
