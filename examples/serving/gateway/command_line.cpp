@@ -47,7 +47,8 @@ void add_ends(CLI::App& app, settings& out) {
            [&out](const std::vector<std::string>& all) {
                for (const std::string& each : all) out.to.push_back(*parse_destination(each));
            },
-           "[MODEL=]URI: a server, and the model that it serves; without MODEL, for requests without a target")
+           "[MODEL=]URI: a server, and the model that it serves; without MODEL, for requests without a target; "
+           "dns+URI: each address of the host is a server")
         ->check(CLI::Validator(check_destination, "[MODEL=]URI"));
 }
 
@@ -69,6 +70,8 @@ void add_reach(CLI::App& app, reach_settings& out) {
     app.add_option("--slots", out.slots, "Calls in flight on each channel (default 32)")->check(CLI::Range(1, 4096));
     add_duration(app, "--patience", out.patience,
                  "How long the first server may take to answer at startup (default 5s)");
+    add_duration(app, "--dns-refresh", out.dns_refresh,
+                 "How often the names of dns+ URIs are resolved again (default 30s)");
     add_duration(app, "--hold", out.hold,
                  "How long a server may keep lent memory after a deadline, or stay silent (default 2s)");
 }

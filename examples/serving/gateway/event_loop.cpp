@@ -3,6 +3,7 @@
 
 #include "report/program.hpp"
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <utility>
@@ -20,13 +21,13 @@ constexpr std::chrono::milliseconds between_looks{2};
 
 }  // namespace
 
-event_loop::event_loop(forwarder& passing, std::vector<route>& routes, std::deque<upstream>& servers, opener& opening,
-                       std::chrono::nanoseconds spin)
+event_loop::event_loop(forwarder& passing, std::vector<route>& routes, std::list<upstream>& servers, opener& opening,
+                       const settings& chosen)
     : passing_(passing),
       routes_(routes),
       servers_(servers),
       opening_(opening),
-      spin_(spin),
+      chosen_(chosen),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       signals_(report::open_server_signals()) {
     add(signals_, &signals_);
@@ -45,13 +46,47 @@ void event_loop::add(int fd, void* what) const noexcept {
     ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &interest);
 }
 
-void event_loop::take_opened() {
-    for (opener::opened& each : opening_.take()) {
+void event_loop::take_changes() {
+    for (opener::change& each : opening_.take()) {
+        if (each.channels.empty()) {
+            unlist(servers_, *each.of, each.uri);
+            ++unlisted_;
+            continue;
+        }
+        upstream& to = each.to != nullptr ? *each.to : join(each);
         for (channel& made : each.channels) {
-            line& added = each.to->add(std::move(made));
+            line& added = to.add(std::move(made));
             add(added.path.event_fd(), &added);
         }
     }
+}
+
+upstream& event_loop::join(const opener::change& one) {
+    upstream& made = servers_.emplace_back(*one.of, one.uri);
+    for (route& each : routes_)
+        if (std::ranges::find(one.of->models, each.model()) != one.of->models.end()) each.add(made);
+    passing_.make_room(servers_.size() * chosen_.reach.channels * chosen_.reach.slots);
+    return made;
+}
+
+/// Not while events are taken, which may be of these servers.
+void event_loop::let_leave() {
+    if (unlisted_ == 0) return;
+    leave_unlisted(servers_, [this](const upstream& left) {
+        for (route& each : routes_)
+            if (std::ranges::find(left.models(), each.model()) != left.models().end()) each.remove(left);
+    });
+    unlisted_ -= std::erase_if(servers_, [this](upstream& each) {
+        if (!each.leaving() || each.in_flight() > 0) return false;
+        for (const line& one : each.lines()) ::epoll_ctl(epoll_, EPOLL_CTL_DEL, one.path.event_fd(), nullptr);
+        opening_.close(each.take_channels());
+        return true;
+    });
+}
+
+void event_loop::look_for_missed() {
+    const bool any = std::ranges::any_of(servers_, &upstream::is_missed);
+    if (any != std::exchange(missed_, any)) opening_.set_missed(any);
 }
 
 /// Channels first: what they bring is answered in the same round. After a sleep only those that have woken this thread,
@@ -74,10 +109,12 @@ std::size_t event_loop::poll(line& one) noexcept {
     return got;
 }
 
-void event_loop::look_after(clock::time_point now) noexcept {
+void event_loop::look_after(clock::time_point now) {
     if (now - looked_ < between_looks) return;
     looked_ = now;
     passing_.look_after(routes_);
+    let_leave();
+    look_for_missed();
 }
 
 /// False: there is something to do.
@@ -109,7 +146,7 @@ void event_loop::sleep(const std::function<void()>& on_hangup) {
         if (what == &signals_)
             take_signals(on_hangup);
         else if (what == &opening_)
-            take_opened();
+            take_changes();
         else if (what != this)
             static_cast<line*>(what)->armed = false;
     }
@@ -124,10 +161,12 @@ void event_loop::run(server& front, const std::function<void()>& on_hangup) {
         look_after(now);
         if (events > 0) {
             idle_since = now;
-        } else if (now - idle_since < spin_) {
+        } else if (now - idle_since < chosen_.spin) {
             ::sched_yield();
         } else {
             slept_ = true;
+            let_leave();
+            look_for_missed();
             if (arm(front)) sleep(on_hangup);
             idle_since = clock::now();
         }

@@ -18,11 +18,15 @@ constexpr std::string_view no_server = "no server of this model is connected to 
 
 }  // namespace
 
-forwarder::forwarder(std::size_t in_flight, std::size_t waiting)
-    : passages_(in_flight + waiting), max_waiting_(waiting) {
-    for (std::size_t i = passages_.size(); i > 0; --i) {
-        passages_[i - 1].index = static_cast<std::uint32_t>(i - 1);
-        passages_[i - 1].next = std::exchange(free_, &passages_[i - 1]);
+forwarder::forwarder(std::size_t in_flight, std::size_t waiting) : max_waiting_(waiting) {
+    make_room(in_flight);
+}
+
+void forwarder::make_room(std::size_t in_flight) {
+    while (passages_.size() < in_flight + max_waiting_) {
+        passage& made = passages_.emplace_back();
+        made.index = static_cast<std::uint32_t>(passages_.size() - 1);
+        made.next = std::exchange(free_, &made);
     }
 }
 
@@ -69,11 +73,11 @@ forwarder::sending forwarder::send(passage& one) noexcept {
         return end(one, described.error(), "the gateway cannot read the request's description of its tensors");
     const auto metadata = read_metadata(*one.one);
     if (!metadata) return end(one, metadata.error(), "the gateway cannot read the request's metadata");
-    const std::size_t first = way.first_for(way.key_of(*one.one));
+    const auto order = way.order_for(way.key_of(*one.one));
     status why = status::ok;
     bool last_resort = false;
     const auto ask = [&](std::size_t i) {
-        const std::size_t which = first + i;
+        const std::size_t which = order[i];
         if (!way.may_ask(which, one.past, last_resort)) return offer::away;
         const offer said = give(one, way.server(which), {*described, *metadata}, why);
         if (said == offer::taken) way.asked(which);

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -30,11 +31,13 @@ struct passage {
     std::uint32_t index = 0;  ///< the tag of its call
 };
 
-/// Passes requests on and answers back. Of one thread. After it was made it allocates nothing.
+/// Passes requests on and answers back. Of one thread. Only `make_room` allocates.
 class forwarder {
   public:
     /// `in_flight`: calls on all channels at most; `waiting`: requests that wait for one of them.
     forwarder(std::size_t in_flight, std::size_t waiting);
+    /// For this number of calls, if there was room for fewer.
+    void make_room(std::size_t in_flight);
 
     /// A request has arrived: it is sent, waits, or is refused.
     void take(route& way, exchange one) noexcept;
@@ -78,7 +81,7 @@ class forwarder {
     void drop_late(route& way) noexcept;
     void pass_on_cancels() noexcept;
 
-    std::vector<passage> passages_;
+    std::deque<passage> passages_;  ///< stay where they are
     passage* free_ = nullptr;
     std::size_t open_ = 0;
     std::size_t waiting_ = 0;

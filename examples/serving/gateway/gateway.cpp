@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <list>
 #include <map>
 
 #include <fmt/format.h>
@@ -20,26 +21,35 @@ namespace {
 
 constexpr const char* program = "gateway";
 
-/// A URI that serves several models is one server.
-std::deque<gateway::upstream> servers_of(const gateway::settings& chosen) {
-    std::deque<gateway::upstream> out;
+struct servers_behind {
+    std::list<gateway::server_name> names;
+    std::list<gateway::upstream> servers;
+};
+
+/// A URI that serves several models is one server, or one name.
+servers_behind servers_of(const gateway::settings& chosen) {
+    servers_behind out;
     std::map<std::string, std::vector<std::string>> models;
     std::vector<std::string> order;
     for (const gateway::destination& each : chosen.to) {
         auto [at, added] = models.try_emplace(each.uri);
         if (added) order.push_back(each.uri);
-        if (!each.model.empty()) at->second.push_back(each.model);
+        at->second.push_back(each.model);
     }
-    for (const std::string& uri : order) out.emplace_back(uri, models.at(uri));
+    for (const std::string& uri : order)
+        if (gateway::is_name(uri))
+            out.names.push_back({uri, models.at(uri)});
+        else
+            out.servers.emplace_back(uri, models.at(uri));
     return out;
 }
 
-std::vector<gateway::route> routes_of(const gateway::settings& chosen, std::deque<gateway::upstream>& servers) {
+std::vector<gateway::route> routes_of(const gateway::settings& chosen, std::list<gateway::upstream>& servers) {
     std::vector<gateway::route> out;
     for (const gateway::destination& each : chosen.to) {
         auto at = std::ranges::find(out, each.model, &gateway::route::model);
         if (at == out.end()) at = out.insert(out.end(), gateway::route(each.model, chosen.reach));
-        at->add(*std::ranges::find(servers, each.uri, &gateway::upstream::uri));
+        if (!gateway::is_name(each.uri)) at->add(*std::ranges::find(servers, each.uri, &gateway::upstream::uri));
     }
     return out;
 }
@@ -105,11 +115,11 @@ int serve(const gateway::settings& chosen) {
     const std::uint64_t descriptors = accel::report::raise_descriptor_limit();
     auto context = accel::context::open({.metrics = !chosen.metrics.empty()});
     if (!context) return accel::report::complain(program, context.error());
-    std::deque<gateway::upstream> servers = servers_of(chosen);
+    auto [names, servers] = servers_of(chosen);
     std::vector<gateway::route> routes = routes_of(chosen, servers);
     const std::size_t calls = servers.size() * chosen.reach.channels * chosen.reach.slots;
     gateway::forwarder passing(calls, chosen.queue);
-    gateway::opener opening(*context, chosen.reach, servers);
+    gateway::opener opening(*context, chosen.reach, servers, names);
     if (auto reached = opening.wait_for_servers(chosen.reach.patience); !reached)
         return accel::report::complain(program, reached.error());
     accel::server_options options;
@@ -120,8 +130,8 @@ int serve(const gateway::settings& chosen) {
         return accel::report::complain(program, "the gateway's one thread serves all URIs: leave out workers=");
     const auto scraped = accel::report::open_metrics(program, *context, chosen.metrics);
     if (scraped.failed) return 1;
-    gateway::event_loop loop(passing, routes, servers, opening, chosen.spin);
-    loop.take_opened();
+    gateway::event_loop loop(passing, routes, servers, opening, chosen);
+    loop.take_changes();
     announce(chosen, *front, routes, descriptors);
     loop.run(*front, [&] { accel::report::answer_hangup(program, *front, chosen.listen); });
     loop.drain(*front, std::chrono::seconds{2});

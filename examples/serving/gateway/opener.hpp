@@ -6,9 +6,11 @@
 
 #include <accel_transport/context.hpp>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <list>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -16,41 +18,81 @@
 
 namespace accel::examples::gateway {
 
-/// Connects to servers on a thread of its own, because that takes time, and tries again where it fails. From then on
-/// channels connect again by themselves.
+/// Resolves names and connects to servers, on a thread of its own because that takes time, and tries again where it
+/// fails. Channels connect again by themselves.
 class opener {
   public:
-    struct opened {
-        upstream* to = nullptr;
-        std::vector<channel> channels;
+    /// A server was reached, or its name does not have it any more.
+    struct change {
+        upstream* to = nullptr;  ///< null: one of a name
+        const server_name* of = nullptr;
+        std::string uri;
+        std::vector<channel> channels;  ///< none: its name does not have it any more
         bool tells_models = false;
     };
 
-    opener(context& ctx, const reach_settings& chosen, std::deque<upstream>& servers);
+    /// `names` stay where they are.
+    opener(context& ctx, const reach_settings& chosen, std::list<upstream>& servers,
+           const std::list<server_name>& names);
     ~opener();
     opener(const opener&) = delete;
     opener& operator=(const opener&) = delete;
 
     /// Readable when `take` has something.
     [[nodiscard]] int event_fd() const noexcept { return signal_; }
-    [[nodiscard]] std::vector<opened> take();
-    /// Waits until each server was tried, and one reached. On failure: what the last one said.
+    /// In the order in which it has happened.
+    [[nodiscard]] std::vector<change> take();
+    /// Waits until each name was resolved and each server was tried, and one reached. On failure: what the last one
+    /// said.
     [[nodiscard]] result<void> wait_for_servers(std::chrono::nanoseconds patience);
+    /// Whether a server of a name is away. While one is, names are resolved more often, the first time at once.
+    void set_missed(bool any);
+    /// Closes channels that have no calls: that may take their `close_timeout`.
+    void close(std::vector<channel> channels);
 
   private:
-    [[nodiscard]] result<opened> open(upstream& server) const;
+    using clock = std::chrono::steady_clock;
+
+    struct known_server {
+        std::string uri;
+        bool reached = false;
+    };
+    struct known_name {
+        const server_name* name;
+        std::vector<known_server> servers{};  ///< that it has
+        clock::time_point looked_up{};
+        bool fails = false;  ///< the last lookup did
+        bool tried = false;
+        bool due = true;  ///< as soon as possible
+    };
+    struct wanted {
+        upstream* to = nullptr;
+        known_name* of = nullptr;
+        std::string uri;
+    };
+
+    [[nodiscard]] result<change> open(const wanted& what) const;
     void run();
+    void look_up(known_name& of, std::unique_lock<std::mutex>& lock);
+    void list(known_name& of, const std::vector<std::string>& found);
+    void connect_next(std::unique_lock<std::mutex>& lock);
+    void report(change what);
+    [[nodiscard]] clock::time_point next_lookup(const known_name& of) const;
 
     context& context_;
     const reach_settings& chosen_;
     const int signal_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
-    std::deque<upstream*> left_;
-    std::vector<opened> done_;
+    std::list<known_name> names_;  ///< of its thread, as the next
+    std::deque<wanted> left_;
+    clock::time_point next_try_{};
+    std::vector<change> done_;
+    std::vector<channel> closing_;
     std::size_t untried_;
     std::size_t reached_ = 0;
     error last_;
+    bool missed_ = false;
     bool stopping_ = false;
     std::thread thread_;
 };

@@ -25,10 +25,11 @@ enum class sticky_key : std::uint8_t { session, trace };
 struct reach_settings {
     gateway::balance balance = balance::round_robin;
     sticky_key key = sticky_key::session;
-    std::uint32_t channels = 2;                                   ///< to each server
-    std::uint32_t slots = 32;                                     ///< of each channel
-    std::chrono::nanoseconds patience = std::chrono::seconds{5};  ///< for the first server, at the start
-    std::chrono::nanoseconds hold = std::chrono::seconds{2};      ///< `peer_timeout` of the outgoing channels
+    std::uint32_t channels = 2;                                       ///< to each server
+    std::uint32_t slots = 32;                                         ///< of each channel
+    std::chrono::nanoseconds patience = std::chrono::seconds{5};      ///< for the first server, at the start
+    std::chrono::nanoseconds hold = std::chrono::seconds{2};          ///< `peer_timeout` of the outgoing channels
+    std::chrono::nanoseconds dns_refresh = std::chrono::seconds{30};  ///< how often names are resolved again
 };
 
 }  // namespace accel::examples::gateway

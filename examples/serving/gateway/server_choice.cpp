@@ -2,6 +2,8 @@
 #include "serving/gateway/server_choice.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <string_view>
 
 namespace accel::examples::gateway {
 namespace {
@@ -12,6 +14,13 @@ namespace {
     key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9U;
     key = (key ^ (key >> 27)) * 0x94d049bb133111ebU;
     return key ^ (key >> 31);
+}
+
+/// FNV-1a.
+[[nodiscard]] std::uint64_t number_of(std::string_view uri) noexcept {
+    std::uint64_t out = 0xcbf29ce484222325U;
+    for (const char each : uri) out = (out ^ static_cast<unsigned char>(each)) * 0x100000001b3U;
+    return out;
 }
 
 /// False: the call ended without an answer, which says nothing about the model.
@@ -31,11 +40,41 @@ namespace {
 
 }  // namespace
 
-std::size_t server_choice::first_for(std::uint64_t key) noexcept {
-    if (servers_.size() == 1) return 0;
-    if (balance_ == balance::sticky) return spread(key) % servers_.size();
-    const std::size_t turn = next_++ % servers_.size();
-    if (balance_ == balance::round_robin) return turn;
+void server_choice::add(upstream& server) {
+    servers_.push_back({&server, number_of(server.uri()), false, {}});
+    order_.push_back(order_.size());
+}
+
+void server_choice::remove(const upstream& server) noexcept {
+    std::erase_if(servers_, [&](const place& each) { return each.server == &server; });
+    order_.pop_back();
+    count_lacking();
+}
+
+/// Sticky ranks the servers for each key by a hash of both (rendezvous hashing). So if one goes or comes, only its own
+/// keys move, and to all others alike.
+std::span<const std::size_t> server_choice::order_for(std::uint64_t key) noexcept {
+    if (servers_.size() < 2) {
+        turn_to(0);
+    } else if (balance_ == balance::sticky) {
+        turn_to(0);
+        std::ranges::sort(order_, std::greater{}, [&](std::size_t i) { return spread(key ^ at(i).number); });
+    } else {
+        const std::size_t turn = next_++ % servers_.size();
+        turn_to(balance_ == balance::round_robin ? turn : least_loaded(turn));
+    }
+    return order_;
+}
+
+/// That one, and the others as they come after it.
+void server_choice::turn_to(std::size_t first) noexcept {
+    for (std::size_t& each : order_) {
+        each = first++;
+        if (first == order_.size()) first = 0;
+    }
+}
+
+std::size_t server_choice::least_loaded(std::size_t turn) const noexcept {
     std::size_t best = turn;
     for (std::size_t i = 1; i < servers_.size(); ++i) {
         const std::size_t other = (turn + i) % servers_.size();
@@ -52,7 +91,7 @@ bool server_choice::may_ask(std::size_t i, const past_offers& of, bool last_reso
 }
 
 void server_choice::asked(std::size_t i) noexcept {
-    place& one = servers_[i % servers_.size()];
+    place& one = servers_[i];
     if (one.lacks) one.ask_again = std::chrono::steady_clock::now() + between_questions;
 }
 
@@ -64,7 +103,8 @@ bool server_choice::has_other(const past_offers& of) const noexcept {
 }
 
 status server_choice::without_server(status said) const noexcept {
-    const bool unknown = said == status::ok || (said == status::not_found && lacking_ < servers_.size());
+    const bool unknown =
+        said == status::ok || (said == status::not_found && (lacking_ < servers_.size() || servers_.empty()));
     return unknown ? status::peer_lost : said;
 }
 
@@ -78,6 +118,10 @@ void server_choice::learn(const upstream& from, bool has) noexcept {
     if (found == servers_.end()) return;
     if (!has) found->ask_again = std::chrono::steady_clock::now() + between_questions;
     found->lacks = !has;
+    count_lacking();
+}
+
+void server_choice::count_lacking() noexcept {
     lacking_ = static_cast<std::size_t>(std::ranges::count_if(servers_, &place::lacks));
 }
 

@@ -8,20 +8,24 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace accel::examples::gateway {
 
-/// The servers that have a model, and which of them the next request is meant for. Of one thread.
+/// The servers that have a model, and which of them the next request is meant for. Of one thread. There may be none.
 class server_choice {
   public:
     explicit server_choice(gateway::balance how) noexcept : balance_(how) {}
 
-    void add(upstream& server) { servers_.push_back({&server, false, {}}); }
+    void add(upstream& server);
+    /// It has to be there.
+    void remove(const upstream& server) noexcept;
     [[nodiscard]] std::size_t size() const noexcept { return servers_.size(); }
     [[nodiscard]] upstream& server(std::size_t i) const noexcept { return *at(i).server; }
-    /// The server that a request is meant for; the others follow in their order. `key`: what sticky goes by.
-    [[nodiscard]] std::size_t first_for(std::uint64_t key) noexcept;
+    /// The server that a request is meant for, and then the others, in the order to ask them. `key`: what sticky goes
+    /// by. Until the next call.
+    [[nodiscard]] std::span<const std::size_t> order_for(std::uint64_t key) noexcept;
 
     /// Whether the server at `i` may be given the request. At first not the one that gave it back, and none that lacks
     /// the model; where no other is there, as a `last_resort`, these as well. Of those that lack the model, one request
@@ -52,15 +56,20 @@ class server_choice {
   private:
     struct place {
         upstream* server;
+        std::uint64_t number;  ///< from its URI, so that all gateways have the same
         bool lacks;
         std::chrono::steady_clock::time_point ask_again;  ///< of one that lacks the model
     };
 
-    [[nodiscard]] const place& at(std::size_t i) const noexcept { return servers_[i % servers_.size()]; }
+    void count_lacking() noexcept;
+    void turn_to(std::size_t first) noexcept;
+    [[nodiscard]] std::size_t least_loaded(std::size_t turn) const noexcept;
+    [[nodiscard]] const place& at(std::size_t i) const noexcept { return servers_[i]; }
     [[nodiscard]] bool is_ready(std::size_t i) const noexcept { return !lacks(i) && server(i).connected(); }
 
     gateway::balance balance_;
     std::vector<place> servers_;
+    std::vector<std::size_t> order_;
     std::size_t next_ = 0;
     std::size_t lacking_ = 0;
 };

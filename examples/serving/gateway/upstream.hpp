@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -32,21 +33,52 @@ struct call_sizes {
     std::uint32_t slots = 0;
 };
 
+/// A `dns+` URI: each address of its host is a server. They may change.
+struct server_name {
+    std::string uri;
+    std::vector<std::string> models;  ///< empty text: requests without a target
+    call_sizes needs{};
+};
+
+/// True of a URI that is one.
+[[nodiscard]] inline bool is_name(std::string_view uri) noexcept {
+    return uri.starts_with("dns+");
+}
+
 /// One server and the channels to it. Of the gateway's thread; it has no channels before the server was reached.
 class upstream {
   public:
     upstream(std::string uri, std::vector<std::string> models, call_sizes needs = {})
         : uri_(std::move(uri)), models_(std::move(models)), needs_(needs) {}
+    /// A server of a name, which has to outlive it.
+    upstream(const server_name& of, std::string uri) : upstream(std::move(uri), of.models, of.needs) { name_ = &of; }
 
     [[nodiscard]] const std::string& uri() const noexcept { return uri_; }
     /// "tcp", as the URI says.
     [[nodiscard]] std::string_view scheme() const noexcept { return std::string_view{uri_}.substr(0, uri_.find(':')); }
-    /// For which it is asked.
+    /// For which it is asked; empty text: requests without a target.
     [[nodiscard]] const std::vector<std::string>& models() const noexcept { return models_; }
     [[nodiscard]] const call_sizes& needs() const noexcept { return needs_; }
     /// It says which models it has loaded (`loaded_models_target`).
     [[nodiscard]] bool tells_models() const noexcept { return tells_models_; }
     void set_tells_models(bool tells) noexcept { tells_models_ = tells; }
+    /// Null: the options name this server itself.
+    [[nodiscard]] const server_name* name() const noexcept { return name_; }
+    /// Its name still has it.
+    [[nodiscard]] bool listed() const noexcept { return listed_; }
+    void unlist() noexcept { listed_ = false; }
+    /// It gets no further calls, and goes when it has none.
+    [[nodiscard]] bool leaving() const noexcept { return leaving_; }
+    void leave() noexcept { leaving_ = true; }
+    /// One of a name that is away.
+    [[nodiscard]] bool is_missed() const noexcept { return name_ != nullptr && !leaving_ && !connected(); }
+    /// All of it, at its end.
+    [[nodiscard]] std::vector<channel> take_channels() {
+        std::vector<channel> out;
+        for (line& each : lines_) out.push_back(std::move(each.path));
+        lines_.clear();
+        return out;
+    }
     [[nodiscard]] bool connected() const noexcept {
         return std::ranges::any_of(lines_, [](const line& each) { return each.path.connected(); });
     }
@@ -87,8 +119,31 @@ class upstream {
     std::string uri_;
     std::vector<std::string> models_;
     call_sizes needs_;
+    const server_name* name_ = nullptr;
     bool tells_models_ = false;
+    bool listed_ = true;
+    bool leaving_ = false;
     std::deque<line> lines_;  ///< stay where they are
 };
+
+/// The server with this URI that a name does not have any more.
+inline void unlist(std::list<upstream>& servers, const server_name& of, std::string_view uri) {
+    const auto is_it = [&](const upstream& each) { return each.name() == &of && each.uri() == uri && each.listed(); };
+    std::ranges::find_if(servers, is_it)->unlist();
+}
+
+/// Those that their names do not have any more begin to leave, and `then(server)` is called for each: not before
+/// another one of the name is connected.
+template <typename Then>
+void leave_unlisted(std::list<upstream>& servers, Then then) {
+    for (upstream& each : servers) {
+        const auto replaces = [&each](const upstream& other) {
+            return other.name() == each.name() && other.listed() && other.connected();
+        };
+        if (each.listed() || each.leaving() || std::ranges::none_of(servers, replaces)) continue;
+        each.leave();
+        then(each);
+    }
+}
 
 }  // namespace accel::examples::gateway

@@ -84,6 +84,7 @@ values values_of(const gateway::command& of) {
             {"--slots", text(reach.slots)},
             {"--patience", text(reach.patience)},
             {"--hold", text(reach.hold)},
+            {"--dns-refresh", text(reach.dns_refresh)},
             {"--metrics", of.opens_doors ? chosen.metrics : of.passing.metrics},
             {"--json", text(of.opens_doors ? chosen.json : of.passing.json)},
             {"--http", chosen.http},
@@ -152,6 +153,7 @@ TEST(gateway_command_line, each_option_of_both_kinds_sets_its_own_value) {
         expect_range(beside, {"--slots", 1, 4096});
         expect_duration(beside, "--patience");
         expect_duration(beside, "--hold");
+        expect_duration(beside, "--dns-refresh");
         for (const auto& [name, held] : {std::pair{"round-robin", "0"}, {"least-loaded", "1"}, {"sticky", "2"}})
             expect_only(beside, "--balance", {name}, held);
         expect_only(beside, "--key", {"session"}, "0");

@@ -11,7 +11,9 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -48,6 +50,71 @@ TEST(offers_of_a_request, a_request_is_offered_to_each_server_until_one_takes_it
         const offer rest = count(offer::full) > 0 ? offer::full : offer::away;
         EXPECT_EQ(out.what, ends ? asked.back() : lost ? offer::lost : rest);
         EXPECT_EQ(out.passed_over, before + count(offer::away) + count(offer::lost) > 0);
+    }
+}
+
+constexpr unsigned many_keys = 2'000;
+
+class choice_of_a_server : public ::testing::Test {
+  protected:
+    /// The servers of `choice` in the order in which a request with this key is offered to them.
+    static std::vector<const gateway::upstream*> order(gateway::server_choice& choice, std::uint64_t key) {
+        std::vector<const gateway::upstream*> out;
+        for (const std::size_t i : choice.order_for(key)) out.push_back(&choice.server(i));
+        return out;
+    }
+    gateway::server_choice sticky(const std::vector<std::size_t>& which) {
+        gateway::server_choice out(gateway::balance::sticky);
+        for (const std::size_t i : which) out.add(servers_.at(i));
+        return out;
+    }
+
+    std::deque<gateway::upstream> servers_ = [] {
+        std::deque<gateway::upstream> out;
+        for (int i = 0; i < 5; ++i)
+            out.emplace_back("tcp://10.0.0." + std::to_string(i) + ":1", std::vector{std::string{}});
+        return out;
+    }();
+};
+
+TEST_F(choice_of_a_server, sticky_spreads_keys_alike) {
+    auto five = sticky({0, 1, 2, 3, 4});
+    std::map<const gateway::upstream*, unsigned> got;
+    for (std::uint64_t key = 0; key < many_keys; ++key) ++got[order(five, key).front()];
+    ASSERT_EQ(got.size(), 5U);
+    for (const auto& [server, count] : got) EXPECT_NEAR(count, many_keys / 5, many_keys / 50) << server->uri();
+}
+
+TEST_F(choice_of_a_server, sticky_moves_only_the_keys_of_a_server_that_goes) {
+    auto five = sticky({0, 1, 2, 3, 4});
+    auto four = sticky({4, 3, 2, 1, 0});  // the order in which they come does not matter
+    four.remove(servers_[2]);
+    std::map<const gateway::upstream*, unsigned> got;
+    for (std::uint64_t key = 0; key < many_keys; ++key) {
+        auto wanted = order(five, key);
+        if (wanted.front() == &servers_[2]) ++got[wanted.at(1)];
+        std::erase(wanted, &servers_[2]);
+        EXPECT_EQ(order(four, key), wanted) << key;
+    }
+    ASSERT_EQ(got.size(), 4U);
+    for (const auto& [server, count] : got) EXPECT_NEAR(count, many_keys / 20, many_keys / 50) << server->uri();
+}
+
+TEST_F(choice_of_a_server, there_may_be_none) {
+    for (const gateway::balance how :
+         {gateway::balance::round_robin, gateway::balance::least_loaded, gateway::balance::sticky}) {
+        gateway::server_choice choice(how);
+        EXPECT_TRUE(order(choice, 7).empty());
+        EXPECT_EQ(choice.without_server(status::ok), status::peer_lost);
+        EXPECT_EQ(choice.without_server(status::not_found), status::peer_lost);
+        choice.add(servers_[0]);
+        choice.add(servers_[1]);
+        choice.learn(servers_[0], false);
+        choice.remove(servers_[0]);
+        EXPECT_EQ(choice.lacking(), 0U);
+        EXPECT_EQ(order(choice, 7), std::vector<const gateway::upstream*>{&servers_[1]});
+        choice.remove(servers_[1]);
+        EXPECT_TRUE(order(choice, 7).empty());
     }
 }
 

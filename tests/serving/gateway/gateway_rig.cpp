@@ -28,8 +28,8 @@ void change(std::span<std::byte> bytes) {
 
 }  // namespace
 
-gateway_process::gateway_process(const std::vector<std::string>& arguments) {
-    std::vector<std::string> all{ACCEL_TEST_GATEWAY, "--json"};
+gateway_process::gateway_process(const std::vector<std::string>& arguments, const char* program) {
+    std::vector<std::string> all{program != nullptr ? program : ACCEL_TEST_GATEWAY, "--json"};
     all.insert(all.end(), arguments.begin(), arguments.end());
     if (std::ranges::find(all, "--patience") == all.end()) all.insert(all.end(), {"--patience", long_wait()});
     auto started = report::child_process::start(all);

@@ -17,7 +17,7 @@ namespace accel::tests {
 /// A gateway in a process of its own. Throws where it does not start.
 class gateway_process {
   public:
-    explicit gateway_process(const std::vector<std::string>& arguments);
+    explicit gateway_process(const std::vector<std::string>& arguments, const char* program = nullptr);
 
     /// With the options that a client needs.
     [[nodiscard]] std::string uri(std::size_t i = 0) const;

@@ -87,14 +87,15 @@ std::size_t backend::connected_servers() const {
 }
 
 status backend::begin(std::uint64_t key, const slot_wish& wish, call_slot& to) {
-    const std::size_t first = servers_.first_for(key);
-    const status out = begin_in_turn(first, wish, false, to);
-    return out == status::peer_lost ? begin_in_turn(first, wish, true, to) : out;
+    const auto order = servers_.order_for(key);
+    const status out = begin_in_turn(order, wish, false, to);
+    return out == status::peer_lost ? begin_in_turn(order, wish, true, to) : out;
 }
 
-status backend::begin_in_turn(std::size_t first, const slot_wish& wish, bool last_resort, call_slot& to) {
+status backend::begin_in_turn(std::span<const std::size_t> order, const slot_wish& wish, bool last_resort,
+                              call_slot& to) {
     status out = status::peer_lost;
-    for (std::size_t i = first; i < first + servers_.size(); ++i) {
+    for (const std::size_t i : order) {
         if (!servers_.may_ask(i, wish.past, last_resort)) continue;
         const status why = begin_at(servers_.server(i), wish, to);
         if (why == status::ok) servers_.asked(i);
@@ -132,12 +133,18 @@ bool backend::keep(status why, const call_slot& slot, std::size_t length, return
 void backend::ask_lacking() {
     for (std::size_t i = 0; i < servers_.size(); ++i) {
         gateway::upstream& to = servers_.server(i);
-        if (questioned_[i] || !servers_.lacks(i) || to.tells_models()) continue;
-        questioned_[i] = ask_at(to, target_, [this, i](const completion& end) {
-            questioned_[i] = false;
-            servers_.heard(servers_.server(i), end);
+        const bool is_asked = std::ranges::find(questioned_, &to) != questioned_.end();
+        if (is_asked || !servers_.lacks(i) || to.tells_models()) continue;
+        const bool asks = ask_at(to, target_, [this, &to](const completion& end) {
+            std::erase(questioned_, &to);
+            servers_.heard(to, end);
         });
+        if (asks) questioned_.push_back(&to);
     }
+}
+
+bool backend::has_name(const gateway::server_name& name) const {
+    return std::ranges::find(names_, &name) != names_.end();
 }
 
 /// A caller may give its slot back at once: the round that is under way goes on with it.
@@ -186,35 +193,77 @@ backends::backends(boost::asio::io_context& loop, const gateway::reach_settings&
       questions_(loop),
       opened_(loop) {}
 
-backend& backends::add(std::span<gateway::upstream* const> servers, accel::target target) {
+backend& backends::add(std::span<gateway::upstream* const> servers, accel::target target,
+                       std::span<const gateway::server_name* const> names) {
     backend& made = models_.emplace_back(*this, reach_.balance, target);
     for (gateway::upstream* const each : servers) made.add(*each);
+    for (const gateway::server_name* const each : names) made.add(*each);
     return made;
 }
 
 result<void> backends::open(context& ctx) {
-    opener_ = std::make_unique<gateway::opener>(ctx, reach_, servers_);
+    opener_ = std::make_unique<gateway::opener>(ctx, reach_, servers_, names_);
     if (auto reached = opener_->wait_for_servers(reach_.patience); !reached) return reached;
     opened_.assign(dup(opener_->event_fd()));
-    take_opened();
+    take_changes();
     ask_regularly();
     return {};
 }
 
-void backends::take_opened() {
-    for (gateway::opener::opened& each : opener_->take()) {
+void backends::take_changes() {
+    for (gateway::opener::change& each : opener_->take()) {
+        if (each.channels.empty()) {
+            gateway::unlist(servers_, *each.of, each.uri);
+            continue;
+        }
+        gateway::upstream& to = each.to != nullptr ? *each.to : join(each);
         for (channel& made : each.channels)
-            channels_.push_back(std::make_unique<door_channel>(loop_, each.to->add(std::move(made)), *this));
-        each.to->set_tells_models(each.tells_models);
-        if (each.tells_models) asked_.push_back({each.to});
+            channels_.push_back(std::make_unique<door_channel>(loop_, to.add(std::move(made)), *this));
+        to.set_tells_models(each.tells_models);
+        if (each.tells_models) asked_.push_back({&to});
     }
-    await_opened();
+    let_leave();
+    await_changes();
 }
 
-void backends::await_opened() {
+void backends::await_changes() {
     opened_.async_wait(stream_descriptor::wait_read, [this](const error_code& failed) {
-        if (!failed) take_opened();
+        if (!failed) take_changes();
     });
+}
+
+gateway::upstream& backends::join(const gateway::opener::change& one) {
+    gateway::upstream& made = servers_.emplace_back(*one.of, one.uri);
+    for (backend& each : models_)
+        if (each.has_name(*one.of)) each.servers_.add(made);
+    return made;
+}
+
+void backends::let_leave() {
+    gateway::leave_unlisted(servers_, [this](const gateway::upstream& left) {
+        for (backend& each : models_)
+            if (each.has_name(*left.name())) each.servers_.remove(left);
+    });
+    std::erase_if(servers_, [this](gateway::upstream& each) { return each.leaving() && end(each); });
+}
+
+/// True: it has no calls, and nothing of it is left in the loop.
+bool backends::end(gateway::upstream& one) {
+    if (one.in_flight() > 0) return false;
+    const auto is_of_it = [&one](const auto& each) { return &each->server() == &one; };
+    bool ended = true;
+    for (const auto& each : channels_)
+        if (is_of_it(each)) ended = each->end() && ended;
+    if (!ended) return false;
+    std::erase_if(channels_, is_of_it);
+    std::erase_if(asked_, [&one](const asked_server& each) { return each.to == &one; });
+    opener_->close(one.take_channels());
+    return true;
+}
+
+void backends::look_for_missed() {
+    const bool any = std::ranges::any_of(servers_, &gateway::upstream::is_missed);
+    if (any != std::exchange(missed_, any)) opener_->set_missed(any);
 }
 
 void backends::serve_waiting() {
@@ -238,8 +287,10 @@ void backends::ask_regularly() {
     questions_.expires_after(between_questions);
     questions_.async_wait([this](const error_code& failed) {
         if (failed) return;
+        let_leave();
+        look_for_missed();
         for (backend& each : models_) each.ask_lacking();
-        for (asked_server& each : asked_) each.due = true;
+        for (asked_server& each : asked_) each.due = !each.to->leaving();
         ask_due();
         ask_regularly();
     });

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -26,10 +27,9 @@ namespace accel::examples::serving::doors {
 class backend {
   public:
     backend(backends& all, gateway::balance how, accel::target target) : all_(all), servers_(how), target_(target) {}
-    void add(gateway::upstream& server) {
-        servers_.add(server);
-        questioned_.push_back(false);
-    }
+    void add(gateway::upstream& server) { servers_.add(server); }
+    /// All servers that this name has from now on.
+    void add(const gateway::server_name& name) { names_.push_back(&name); }
 
     /// Gives a slot: now, or when one is free, in the order of asking. Keeps `who` alive until then. For an answer in
     /// parts, or as many as the channel can have, there are as many slots free besides. Calls that wait for a share of
@@ -73,7 +73,9 @@ class backend {
     /// A slot at the server that a call with this key is meant for, else at another one. `overloaded`: slots are free,
     /// but none that such a call may have.
     [[nodiscard]] status begin(std::uint64_t key, const slot_wish& wish, call_slot& to);
-    [[nodiscard]] status begin_in_turn(std::size_t first, const slot_wish& wish, bool last_resort, call_slot& to);
+    [[nodiscard]] status begin_in_turn(std::span<const std::size_t> order, const slot_wish& wish, bool last_resort,
+                                       call_slot& to);
+    [[nodiscard]] bool has_name(const gateway::server_name& name) const;
     [[nodiscard]] bool keep(status why, const call_slot& slot, std::size_t length, returned_request& to);
     /// Asks servers that lack the model, and do not tell which they have, whether they still lack it: each by one
     /// question at a time. As long as that is so, no model sees it. Any other answer, an error as well, disproves it.
@@ -83,7 +85,8 @@ class backend {
     gateway::server_choice servers_;
     accel::target target_;
     std::deque<waiting_call> waiting_;
-    std::vector<bool> questioned_;  ///< by server: a question is open
+    std::vector<const gateway::server_name*> names_;
+    std::vector<const gateway::upstream*> questioned_;  ///< a question is open there
     bool serving_ = false;
 };
 
@@ -99,8 +102,10 @@ class backends {
     static constexpr std::chrono::milliseconds between_questions{250};
 
     gateway::upstream& add_server(gateway::upstream made) { return servers_.emplace_back(std::move(made)); }
-    /// A model that these servers have.
-    backend& add(std::span<gateway::upstream* const> servers, accel::target target = {});
+    const gateway::server_name& add_name(gateway::server_name made) { return names_.emplace_back(std::move(made)); }
+    /// A model that these servers have, and those of these names.
+    backend& add(std::span<gateway::upstream* const> servers, accel::target target = {},
+                 std::span<const gateway::server_name* const> names = {});
     /// Connects to all servers, and returns when each was tried and one was reached. May block for `patience`.
     [[nodiscard]] result<void> open(context& ctx);
     /// Questions and callers that wait, as far as slots are free.
@@ -111,6 +116,10 @@ class backends {
     [[nodiscard]] std::uint64_t taken_back() const noexcept { return taken_back_; }
     [[nodiscard]] const std::shared_ptr<memory_budget>& kept() const noexcept { return kept_; }
     void count_taken_back() noexcept { ++taken_back_; }
+    /// A channel was lost, or has come back.
+    void look_for_missed();
+    /// All that are not at their end.
+    [[nodiscard]] std::size_t servers() const noexcept { return servers_.size(); }
 
   private:
     /// One that tells which models it has loaded.
@@ -120,8 +129,11 @@ class backends {
         bool asked = false;  ///< a question is open
     };
 
-    void take_opened();
-    void await_opened();
+    void take_changes();
+    void await_changes();
+    [[nodiscard]] gateway::upstream& join(const gateway::opener::change& one);
+    void let_leave();
+    [[nodiscard]] bool end(gateway::upstream& one);
     void ask_regularly();
     void ask_due();
     void take_news(asked_server& from, const completion& end);
@@ -132,10 +144,12 @@ class backends {
     boost::asio::steady_timer timer_;
     boost::asio::steady_timer questions_;
     bool watching_ = false;
+    bool missed_ = false;  ///< a server of a name is
     std::uint64_t taken_back_ = 0;
-    std::deque<gateway::upstream> servers_;  ///< stay where they are
+    std::list<gateway::server_name> names_;
+    std::list<gateway::upstream> servers_;
     std::deque<backend> models_;
-    std::deque<asked_server> asked_;  ///< stay where they are
+    std::list<asked_server> asked_;
     std::unique_ptr<gateway::opener> opener_;
     std::vector<std::unique_ptr<door_channel>> channels_;
     boost::asio::posix::stream_descriptor opened_;

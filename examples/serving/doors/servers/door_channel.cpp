@@ -131,13 +131,23 @@ std::size_t door_channel::take_answers() {
 /// Answers first; sockets get their turn between two rounds.
 void door_channel::drive() {
     driven_soon_ = false;
+    if (ended_) return;
     const std::size_t taken = take_answers();
-    static_cast<void>(line_.path.take_event());
+    if (line_.path.take_event() != channel_event::none) all_.look_for_missed();
     all_.serve_waiting();
     if (taken > 0 || !line_.path.arm())
         wake();
     else
         sleep();
+}
+
+/// Parts of answers may be held longer than their calls.
+bool door_channel::end() {
+    if (std::ranges::find(holds_part_, true) != holds_part_.end()) return false;
+    ended_ = true;
+    boost::system::error_code ignored;
+    static_cast<void>(events_.cancel(ignored));
+    return !sleeping_ && !driven_soon_;
 }
 
 void door_channel::wake() {

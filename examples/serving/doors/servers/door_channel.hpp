@@ -81,6 +81,8 @@ class door_channel {
                                 const std::shared_ptr<caller>& who);
     void cancel(call_id id) { static_cast<void>(line_.path.cancel(id)); }
     void release(call_id id);
+    /// It gets no more calls. True: it has none, and nothing of it is left in the loop; else ask again.
+    [[nodiscard]] bool end();
     /// What the response says of its tensors, until the next call; empty: nothing.
     [[nodiscard]] std::span<const tensor> tensors(const completion& answer);
     [[nodiscard]] channel& path() { return line_.path; }
@@ -112,6 +114,7 @@ class door_channel {
     std::uint32_t bodies_ = 0;         ///< of `has_body_`
     bool driven_soon_ = false;         ///< `drive` is posted
     bool sleeping_ = false;            ///< on the channel's descriptor
+    bool ended_ = false;
     std::array<tensor, max_tensors> described_{};
 };
 

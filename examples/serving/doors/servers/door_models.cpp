@@ -116,15 +116,24 @@ door_models made_of(boost::asio::io_context& loop, wanted&& from, const choices&
     const std::size_t most_kept = chosen.limits.max_json_memory;
     door_models out{.servers = std::make_unique<backends>(loop, chosen.reach, most_kept), .models = {}};
     std::map<std::string, gateway::upstream*> by_uri;
+    std::map<std::string, const gateway::server_name*> by_name;
     for (auto& [uri, each] : from.servers)
-        by_uri[uri] = &out.servers->add_server(gateway::upstream(uri, std::move(each.targets), each.needs));
+        if (gateway::is_name(uri))
+            by_name[uri] = &out.servers->add_name({uri, std::move(each.targets), each.needs});
+        else
+            by_uri[uri] = &out.servers->add_server(gateway::upstream(uri, std::move(each.targets), each.needs));
     for (auto& [name, each] : from.models) {
         std::vector<gateway::upstream*> servers;
-        for (const std::string& uri : each.uris) servers.push_back(by_uri.at(uri));
+        std::vector<const gateway::server_name*> names;
+        for (const std::string& uri : each.uris)
+            if (gateway::is_name(uri))
+                names.push_back(by_name.at(uri));
+            else
+                servers.push_back(by_uri.at(uri));
         const accel::target target = target_of(each.description.target);
         const std::size_t row = door_metrics::first_model + out.models.size();
         out.models.try_emplace(
-            name, served_model{std::move(each.description), &out.servers->add(servers, target), target, row});
+            name, served_model{std::move(each.description), &out.servers->add(servers, target, names), target, row});
     }
     return out;
 }
