@@ -34,6 +34,12 @@ std::string check_destination(const std::string& text) {
     return parse_destination(text) ? std::string{} : "'" + text + "' is neither URI nor MODEL=URI";
 }
 
+std::string check_key(const std::string& text) {
+    reach_settings read;
+    return read_sticky_key(text, read) ? std::string{}
+                                       : "'" + text + "' is not a valid key: expected session, trace or metadata:NAME";
+}
+
 void add_duration(CLI::App& app, const char* name, std::chrono::nanoseconds& to, const char* text) {
     app.add_option_function<std::string>(
            name, [&to](const std::string& said) { to = *report::parse_duration(said); }, text)
@@ -58,11 +64,10 @@ void add_choices(CLI::App& app, reach_settings& out) {
            "How to choose among the servers of a model: round-robin (default), least-loaded or sticky")
         ->check(CLI::IsMember({"round-robin", "least-loaded", "sticky"}));
     app.add_option_function<std::string>(
-           "--key",
-           [&out](const std::string& name) { out.key = name == "trace" ? sticky_key::trace : sticky_key::session; },
-           "What sticky goes by: session (the client's connection, default) or trace (the request's trace id; not with "
-           "--model)")
-        ->check(CLI::IsMember({"session", "trace"}));
+           "--key", [&out](const std::string& text) { (void)read_sticky_key(text, out); },
+           "What sticky goes by: session (the client's connection, default), trace (the request's trace id; not with "
+           "--model) or metadata:NAME (a value in the request's metadata; not with --model)")
+        ->check(CLI::Validator(check_key, "KEY"));
 }
 
 void add_reach(CLI::App& app, reach_settings& out) {

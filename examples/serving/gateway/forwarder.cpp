@@ -73,7 +73,7 @@ forwarder::sending forwarder::send(passage& one) noexcept {
         return end(one, described.error(), "the gateway cannot read the request's description of its tensors");
     const auto metadata = read_metadata(*one.one);
     if (!metadata) return end(one, metadata.error(), "the gateway cannot read the request's metadata");
-    const auto order = way.order_for(way.key_of(*one.one));
+    const auto order = way.order_for(way.key_of(*one.one, *metadata));
     status why = status::ok;
     bool last_resort = false;
     const auto ask = [&](std::size_t i) {

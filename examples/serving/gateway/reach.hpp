@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace accel::examples::gateway {
@@ -18,13 +19,21 @@ enum class balance : std::uint8_t {
 /// From "round-robin", "least-loaded" or "sticky"; nothing where the text is none of them.
 [[nodiscard]] std::optional<balance> parse_balance(std::string_view text) noexcept;
 
+/// A number for a text, the same in all processes.
+[[nodiscard]] std::uint64_t number_of(std::string_view text) noexcept;
+
 /// What `balance::sticky` goes by.
-enum class sticky_key : std::uint8_t { session, trace };
+enum class sticky_key : std::uint8_t { session, trace, metadata };
+
+struct reach_settings;
+/// From "session", "trace" or "metadata:NAME". False: the text is none of them.
+[[nodiscard]] bool read_sticky_key(std::string_view text, reach_settings& to);
 
 /// How servers are reached and chosen.
 struct reach_settings {
     gateway::balance balance = balance::round_robin;
     sticky_key key = sticky_key::session;
+    std::string key_name{};                                           ///< of `sticky_key::metadata`
     std::uint32_t channels = 2;                                       ///< to each server
     std::uint32_t slots = 32;                                         ///< of each channel
     std::chrono::nanoseconds patience = std::chrono::seconds{5};      ///< for the first server, at the start

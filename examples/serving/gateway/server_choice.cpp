@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <string_view>
 
 namespace accel::examples::gateway {
 namespace {
@@ -14,13 +13,6 @@ namespace {
     key = (key ^ (key >> 30)) * 0xbf58476d1ce4e5b9U;
     key = (key ^ (key >> 27)) * 0x94d049bb133111ebU;
     return key ^ (key >> 31);
-}
-
-/// FNV-1a.
-[[nodiscard]] std::uint64_t number_of(std::string_view uri) noexcept {
-    std::uint64_t out = 0xcbf29ce484222325U;
-    for (const char each : uri) out = (out ^ static_cast<unsigned char>(each)) * 0x100000001b3U;
-    return out;
 }
 
 /// False: the call ended without an answer, which says nothing about the model.

@@ -79,7 +79,7 @@ values values_of(const gateway::command& of) {
             {"--queue", text(of.passing.queue)},
             {"--spin", text(of.passing.spin)},
             {"--balance", text(static_cast<std::uint64_t>(reach.balance))},
-            {"--key", text(static_cast<std::uint64_t>(reach.key))},
+            {"--key", text(static_cast<std::uint64_t>(reach.key)) + reach.key_name},
             {"--channels", text(reach.channels)},
             {"--slots", text(reach.slots)},
             {"--patience", text(reach.patience)},
@@ -158,11 +158,14 @@ TEST(gateway_command_line, each_option_of_both_kinds_sets_its_own_value) {
             expect_only(beside, "--balance", {name}, held);
         expect_only(beside, "--key", {"session"}, "0");
         expect_only(beside, "--key", {"trace"}, "1");
+        for (const char* wrong : {"metadata", "metadata:", "metadata:User", "session:a"})
+            EXPECT_NE(refused(joined(beside, {"--key", wrong})).find("is not a valid key"), std::string::npos) << wrong;
         expect_only(beside, "--metrics", {"*:9100"}, "*:9100");
         expect_only(beside, "--json", {}, "1");
         for (const char* option : {"--balance", "--key", "--metrics"})
             EXPECT_NE(refused(joined(beside, {option, "nothing"})).find(option), std::string::npos) << option;
     }
+    expect_only(ends, "--key", {"metadata:user-id"}, "2user-id");
     EXPECT_EQ(values_of(read(ends)).at("--channels"), "2");
     EXPECT_EQ(values_of(read(doors)).at("--channels"), "1");
 }

@@ -16,6 +16,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -356,6 +357,53 @@ TEST_F(forwarded, least_loaded_avoids_a_busy_server) {
     for (std::uint64_t i = 0; i < 40; ++i) ASSERT_EQ(call(to, i), status::ok);
     EXPECT_EQ(held.size(), 1U);
     held.clear();
+}
+
+/// Servers that answer nothing yet: each gets as many as the others, and the one that has answered gets the next.
+TEST_F(forwarded, least_loaded_gives_each_server_the_same_number_of_calls) {
+    std::array<held_exchanges, 3> held;
+    std::array<server, 3> behind{serve(held[0].keeper()), serve(held[1].keeper()), serve(held[2].keeper())};
+    gateway_process between({"--listen", any_uri("tcp"), "--to", at(behind[0]), "--to", at(behind[1]), "--to",
+                             at(behind[2]), "--balance", "least-loaded"});
+    channel to = client(between, 16);
+    for (std::uint64_t i = 0; i < 9; ++i) (void)send(to, {.timeout = patience(60s), .tag = i});
+    for (held_exchanges& each : held) EXPECT_TRUE(each.wait_for(3));
+    for (int i = 0; i < 3; ++i) answer_changed(held[1].take());
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(next(to).status, status::ok);
+    for (std::uint64_t i = 0; i < 3; ++i) (void)send(to, {.timeout = patience(60s), .tag = i});
+    EXPECT_TRUE(held[1].wait_for(3));
+    for (held_exchanges& each : held) EXPECT_EQ(each.size(), 3U);
+    for (held_exchanges& each : held) each.clear();
+}
+
+/// Of several clients. A request without the key stays with its session's server.
+TEST_F(forwarded, sticky_keeps_a_value_of_metadata_with_its_server) {
+    shares got;
+    server first = serve(got.counter(0));
+    server second = serve(got.counter(1));
+    gateway_process between({"--listen", any_uri("tcp"), "--to", at(first), "--to", at(second), "--balance", "sticky",
+                             "--key", "metadata:user"});
+    std::vector<channel> clients;
+    for (int i = 0; i < 3; ++i) clients.push_back(client(between));
+    const auto server_of = [&](channel& by, const std::string& user) {
+        const std::array sent{metadata_entry{"other", "x"}, metadata_entry{"user", user}};
+        const int before = got.of[0];
+        (void)send(by, {.metadata = std::span{sent}.first(user.empty() ? 1 : 2)});
+        EXPECT_EQ(next(by).status, status::ok);
+        return got.of[0] > before ? 0 : 1;
+    };
+    std::array<int, 2> users{};
+    for (int user = 0; user < 40; ++user) {
+        const int at_first = server_of(clients[0], std::to_string(user));
+        for (channel& each : clients) EXPECT_EQ(server_of(each, std::to_string(user)), at_first);
+        ++users.at(static_cast<std::size_t>(at_first));
+    }
+    EXPECT_GT(users[0], 0);
+    EXPECT_GT(users[1], 0);
+    for (channel& each : clients) {
+        const int at_first = server_of(each, "");
+        for (int i = 0; i < 5; ++i) EXPECT_EQ(server_of(each, ""), at_first);
+    }
 }
 
 TEST_F(forwarded, sticky_keeps_a_session_with_its_server) {
