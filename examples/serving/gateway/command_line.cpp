@@ -8,6 +8,7 @@
 #include "serving/doors/configuration/config_file.hpp"
 #include "serving/gateway/door_options.hpp"
 
+#include <algorithm>
 #include <map>
 
 #include <CLI/CLI.hpp>
@@ -66,7 +67,7 @@ void add_choices(CLI::App& app, reach_settings& out) {
     app.add_option_function<std::string>(
            "--key", [&out](const std::string& text) { (void)read_sticky_key(text, out); },
            "What sticky goes by: session (the client's connection, default), trace (the request's trace id; not with "
-           "--model) or metadata:NAME (a value in the request's metadata; not with --model)")
+           "--model) or metadata:NAME (a value in the request's metadata; with --model also --pass-header NAME)")
         ->check(CLI::Validator(check_key, "KEY"));
 }
 
@@ -145,6 +146,10 @@ std::optional<int> read_doors(int argc, char** argv, door_words& words, command&
     if (auto added = add_models(words, file, to.doors); !added) return report::complain(program, added.error());
     if (to.doors.models.empty())
         return report::complain(program, "no model is given: give --model NAME=URI, or 'models' in --config FILE");
+    const auto& passed = to.doors.limits.passed_headers;
+    const std::string& key = to.doors.reach.key_name;
+    if (!key.empty() && std::ranges::find(passed, key) == passed.end())
+        return report::complain(program, fmt::format("--key metadata:{0} needs --pass-header {0}", key));
     if (to.doors.http.empty() && to.doors.grpc.empty()) to.doors.http = "127.0.0.1:8000";
     to.opens_doors = true;
     return std::nullopt;

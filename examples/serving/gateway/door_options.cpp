@@ -4,6 +4,9 @@
 #include "report/address.hpp"
 #include "report/durations.hpp"
 #include "serving/doors/configuration/model_options.hpp"
+#include "serving/doors/configuration/passed_names.hpp"
+
+#include <accel_transport/metadata.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -13,6 +16,7 @@
 
 namespace accel::examples::gateway {
 
+using serving::doors::add_passed_name;
 using serving::doors::choices;
 using serving::doors::door_settings;
 using serving::doors::model_place;
@@ -22,6 +26,12 @@ namespace {
 std::string check_regions(const std::string& text) {
     serving::shared_memory::permission read;
     const auto good = serving::shared_memory::read_permission(text, read);
+    return good ? std::string{} : good.error().message;
+}
+
+std::string check_passed(const std::string& name) {
+    std::vector<std::string> ignored;
+    const auto good = serving::doors::add_passed_name(name, ignored);
     return good ? std::string{} : good.error().message;
 }
 
@@ -61,6 +71,16 @@ void add_places(CLI::App& app, door_words& from, choices& to) {
            [&to](const std::string& text) { (void)serving::shared_memory::read_permission(text, to.regions); },
            "system, cuda or both with a comma: which memory clients of this host may register (default none)")
         ->check(CLI::Validator(check_regions, "KINDS"));
+    app.add_option_function<std::vector<std::string>>(
+           "--pass-header",
+           [&to](const std::vector<std::string>& all) {
+               to.limits.passed_headers.clear();
+               for (const std::string& each : all) (void)add_passed_name(each, to.limits.passed_headers);
+           },
+           "A header of requests and answers, or metadata of gRPC, that is metadata of the call; repeatable")
+        ->type_name("NAME")
+        ->check(CLI::Validator(check_passed, ""))
+        ->expected(1, max_metadata_entries);
     app.add_flag("--insecure", to.insecure, "Allow addresses that other machines can reach without TLS or tokens");
 }
 

@@ -95,8 +95,8 @@ result<opener::change> opener::open(const wanted& what) const {
     const call_sizes& needs = name != nullptr ? name->needs : what.to->needs();
     channel_options options;
     options.slots = std::max(chosen_.slots, needs.slots);
-    if (needs.request_bytes > 0) options.request_bytes = needs.request_bytes;
-    if (needs.response_bytes > 0) options.response_bytes = needs.response_bytes;
+    if (needs.request_bytes > 0) options.request_bytes = needs.request_bytes + needs.metadata_bytes;
+    if (needs.response_bytes > 0) options.response_bytes = needs.response_bytes + needs.metadata_bytes;
     options.reconnect = true;
     options.backoff_max = std::chrono::milliseconds{500};
     options.peer_timeout = chosen_.hold;

@@ -12,7 +12,9 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -34,6 +36,9 @@ class waiting_caller final : public caller {
         on.release(answer.id);
     }
 
+    [[nodiscard]] std::span<const metadata_entry> metadata() const override { return sends; }
+
+    std::vector<metadata_entry> sends;
     status said = status::again;
     std::vector<call_slot> held;
     int answers = 0;
@@ -55,8 +60,9 @@ inline completion ended(status with, std::uint32_t code = unseen_code) {
 class backend_rig {
   public:
     explicit backend_rig(int servers, std::uint32_t slots = 8, std::size_t most_kept = 1'000, bool tell = false)
-        : ctx_(context::open({.log = log_level::off}).value()),
-          all_(loop_, {.channels = 1, .slots = slots}, most_kept) {
+        : backend_rig(servers, {.channels = 1, .slots = slots}, most_kept, tell) {}
+    backend_rig(int servers, const gateway::reach_settings& reach, std::size_t most_kept = 1'000, bool tell = false)
+        : ctx_(context::open({.log = log_level::off}).value()), all_(loop_, reach, most_kept) {
         for (int i = 0; i < servers; ++i) {
             const std::string uri = "local://doors-backend-" + std::to_string(next_name++);
             const handler service = [this](exchange one) {
@@ -103,8 +109,9 @@ class backend_rig {
         for (gateway::line& each : ups_[server]->lines()) each.path.close();
     }
     /// A call with a slot, or one that waits.
-    std::shared_ptr<waiting_caller> ask(slot_wish wish = {}) {
+    std::shared_ptr<waiting_caller> ask(slot_wish wish = {}, std::vector<metadata_entry> metadata = {}) {
         auto who = std::make_shared<waiting_caller>();
+        who->sends = std::move(metadata);
         model_->ask_slot(who, wish);
         return who;
     }

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <memory>
 #include <set>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -123,6 +124,27 @@ TEST(doors_losses, a_model_is_ready_while_one_server_may_have_it) {
     // The servers have it again: the door asks by itself.
     EXPECT_TRUE(rig.run_until([&] { return rig.model().ready(); }));
     EXPECT_GE(rig.requests(), 1);
+}
+
+TEST(doors_sticky, requests_with_the_same_value_of_metadata_go_to_one_server) {
+    backend_rig rig(3, {.balance = gateway::balance::sticky,
+                        .key = gateway::sticky_key::metadata,
+                        .key_name = "user",
+                        .channels = 1,
+                        .slots = 8});
+    const auto server_of = [&](const std::string& user) {
+        const auto who = rig.ask({}, {{"other", "x"}, {"user", user}});
+        const call_slot slot = who->held.at(0);
+        slot.on->release(slot.id);
+        return rig.server_of(slot);
+    };
+    std::set<std::size_t> used;
+    for (int user = 0; user < 40; ++user) {
+        const std::size_t first = server_of(std::to_string(user));
+        used.insert(first);
+        for (int i = 0; i < 3; ++i) EXPECT_EQ(server_of(std::to_string(user)), first) << user;
+    }
+    EXPECT_EQ(used.size(), 3U);
 }
 
 TEST(doors_losses, a_server_is_asked_for_its_model_once_at_a_time) {

@@ -28,7 +28,7 @@ TEST(door_configuration, each_key_sets_its_own_option) {
     const auto read = read_configuration(R"({
         // A comment.
         "http": "0.0.0.0:8000", "grpc": "[::1]:8001", "shared_memory": "system,cuda",
-        "metrics": "127.0.0.1:8002", "insecure": true, "tokens": "/run/tokens",
+        "metrics": "127.0.0.1:8002", "insecure": true, "tokens": "/run/tokens", "pass_headers": ["X-A", "b-bin"],
         "tls": {"certificate": "door.pem", "key": "keys/door.key"},
         "models": {"digits": "tcp://a:1", "mine": {"uri": ["gdr://b:2", "gdr://c:3"], "target": "other",
             "decoupled": true, "inputs": [{"name": "x", "datatype": "FP32", "shape": [2, 3]}],
@@ -37,6 +37,7 @@ TEST(door_configuration, each_key_sets_its_own_option) {
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_EQ(got.http + ' ' + got.grpc + ' ' + got.metrics, "0.0.0.0:8000 [::1]:8001 127.0.0.1:8002");
     EXPECT_TRUE(got.regions.system && got.regions.cuda && got.insecure);
+    EXPECT_EQ(got.limits.passed_headers, (std::vector<std::string>{"x-a", "b-bin"}));
     EXPECT_EQ(got.tokens + ' ' + got.certificate + ' ' + got.key, "/run/tokens etc/door.pem etc/keys/door.key");
     std::string models;
     for (const model_place& each : got.models) models += each.name + '=' + each.uri + ' ';

@@ -84,6 +84,7 @@ inline doors::door_settings patient_settings() {
     for (auto* each : {&out.idle_timeout, &out.handshake_timeout, &out.head_timeout, &out.body_timeout, &out.body_grace,
                        &out.slot_timeout, &out.write_timeout, &out.part_timeout, &out.stream_timeout})
         *each = hour;
+    out.passed_headers = {"a", "b-bin"};
     return out;
 }
 

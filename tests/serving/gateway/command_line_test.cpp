@@ -74,6 +74,8 @@ values values_of(const gateway::command& of) {
     const auto& reach = of.opens_doors ? chosen.reach : of.passing.reach;
     std::string listen;
     for (const std::string& each : of.passing.listen) listen += each + ' ';
+    std::string passed;
+    for (const std::string& each : limits.passed_headers) passed += each + ' ';
     return {{"--listen", listen},
             {"--to", places(of.passing.to, &gateway::destination::model)},
             {"--queue", text(of.passing.queue)},
@@ -95,6 +97,7 @@ values values_of(const gateway::command& of) {
             {"--tokens", chosen.tokens},
             {"--shared-memory", text(chosen.regions.system + 2U * chosen.regions.cuda)},
             {"--insecure", text(chosen.insecure)},
+            {"--pass-header", passed},
             {"--max-connections", text(limits.max_connections)},
             {"--address-connections", text(limits.max_address_connections)},
             {"--max-calls", text(limits.max_calls)},
@@ -166,6 +169,7 @@ TEST(gateway_command_line, each_option_of_both_kinds_sets_its_own_value) {
             EXPECT_NE(refused(joined(beside, {option, "nothing"})).find(option), std::string::npos) << option;
     }
     expect_only(ends, "--key", {"metadata:user-id"}, "2user-id");
+    expect_only(joined(doors, {"--pass-header", "User-Id"}), "--key", {"metadata:user-id"}, "2user-id");
     EXPECT_EQ(values_of(read(ends)).at("--channels"), "2");
     EXPECT_EQ(values_of(read(doors)).at("--channels"), "1");
 }
@@ -194,6 +198,8 @@ TEST(gateway_command_line, each_option_of_doors_sets_its_own_value) {
     expect_only(http, "--model", {"n=shm://a?b=c"}, "m=tcp://a:1 n=shm://a?b=c ");
     expect_only(http, "--tokens", {"file"}, "file");
     expect_only(http, "--insecure", {}, "1");
+    expect_only(http, "--pass-header", {"X-Tenant"}, "x-tenant ");
+    expect_only(http, "--pass-header", {"a-bin", "--pass-header", "B", "--pass-header", "b"}, "a-bin b ");
     for (const auto& [kinds, held] : {std::pair{"system", "1"}, {"cuda", "2"}, {"system,cuda", "3"}})
         expect_only(http, "--shared-memory", {kinds}, held);
     const auto tls = values_of(read(joined(http, {"--tls-key", "k", "--tls-certificate", "c"})));
@@ -233,6 +239,9 @@ TEST(gateway_command_line, options_that_do_not_go_together_are_refused) {
              {joined(doors, {"--tls-key", "k"}), "--tls-certificate"},
              {joined(doors, {"--tls-certificate", "c"}), "--tls-key"},
              {joined(doors, {"--shared-memory", "gpu"}), "--shared-memory"},
+             {joined(doors, {"--pass-header", "a b"}), "'a b' is not a valid name of a header to pass"},
+             {joined(doors, {"--pass-header", "Authorization"}), "'authorization' cannot be passed"},
+             {joined(doors, {"--key", "metadata:a"}), "--key metadata:a needs --pass-header a"},
              {joined(doors, {"--http", "nowhere"}), "--http"},
              {joined(doors, {"--grpc", "nowhere"}), "--grpc"}}) {
         const std::string seen = refused(said);

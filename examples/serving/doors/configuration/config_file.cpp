@@ -4,6 +4,7 @@
 #include "report/address.hpp"
 #include "report/durations.hpp"
 #include "serving/doors/access/private_file.hpp"
+#include "serving/doors/configuration/passed_names.hpp"
 #include "serving/doors/oip/object_reader.hpp"
 
 #include <array>
@@ -107,6 +108,18 @@ result<void> read_limits(const json& from, const place& at, choices& all) {
     return read_object(from, at, known);
 }
 
+result<void> read_passed_headers(const json& from, const place& at, choices& all) {
+    constexpr std::string_view what = "write a list of names of headers, in quotes";
+    if (!from.is_array()) return wrong(at, what);
+    for (std::size_t i = 0; i < from.size(); ++i) {
+        std::string name;
+        if (auto read = text("name", name, what).read(from[i], at.of(i)); !read) return read;
+        if (auto added = add_passed_name(name, all.limits.passed_headers); !added)
+            return wrong(at.of(i), added.error().message);
+    }
+    return {};
+}
+
 entry regions(shared_memory::permission& to) {
     return {"shared_memory", [&to](const json& from, const place& at) -> result<void> {
                 std::string kinds;
@@ -142,6 +155,7 @@ result<void> read_configuration(std::string_view from, const std::string& file, 
         path("tokens", to.tokens),
         entry{"limits", [&to](const json& value, const place& at) { return read_limits(value, at, to); }},
         address("metrics", to.metrics),
+        entry{"pass_headers", [&to](const json& value, const place& at) { return read_passed_headers(value, at, to); }},
         regions(to.regions),
         flag("insecure", to.insecure)};
     return read_object(document.value(), whole, known);

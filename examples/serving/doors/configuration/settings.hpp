@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace accel::examples::serving::doors {
 
@@ -36,6 +38,7 @@ struct door_settings {
     std::chrono::milliseconds keepalive_timeout{20'000};  ///< for its answer
     std::chrono::milliseconds drain_delay{0};             ///< of a shutdown: not ready, but open
     std::chrono::milliseconds drain_timeout{10'000};      ///< of a shutdown
+    std::vector<std::string> passed_headers{};            ///< that are metadata (`add_passed_name`)
 };
 
 /// How many connections one client's address may have.

@@ -17,6 +17,7 @@
 #include "serving/doors/oip/route.hpp"
 #include "serving/doors/servers/backend.hpp"
 #include "serving/doors/servers/body_pace.hpp"
+#include "serving/doors/servers/passed_metadata.hpp"
 #include "serving/doors/servers/returned_request.hpp"
 #include "serving/doors/shared_memory/call_regions.hpp"
 
@@ -70,6 +71,7 @@ class connection final : public caller,
     /// Makes room for another client.
     void yield() { close(); }
     [[nodiscard]] std::uint64_t sticky_key() const override { return number_; }
+    [[nodiscard]] std::span<const metadata_entry> metadata() const override { return entries_of(passed_); }
 
   private:
     static constexpr std::size_t longest_read = std::size_t{1} << 20;
@@ -123,6 +125,8 @@ class connection final : public caller,
     /// What its client says; not valid: nothing.
     [[nodiscard]] trace_context trace() const;
     [[nodiscard]] std::string_view baggage() const;
+    /// Takes the headers that are metadata. False: answered, because one is no good.
+    [[nodiscard]] bool take_metadata();
     [[nodiscard]] result<oip::infer_request> read_request();
     /// How many unread parts the answer may have.
     [[nodiscard]] std::uint32_t parts_wanted() const;
@@ -182,6 +186,8 @@ class connection final : public caller,
     // Answers.
     void write_some();
     void answer(door_channel& on, const completion& from);
+    /// Takes the metadata of an answer that goes back to the client.
+    [[nodiscard]] result<void> pass_back_metadata(const completion& from);
     void refuse(const error& why) { reply(oip::http_status_of(why.code), why.message); }
     /// An error with a sentence. Closes the connection if a part of the request is unread.
     void reply(int http_status, std::string_view sentence, std::string_view more = {});
@@ -225,6 +231,7 @@ class connection final : public caller,
     std::optional<oip::json_inputs> reading_;  ///< its inputs in JSON
     std::vector<boost::asio::mutable_buffer> places_;
     std::optional<oip::route> of_regions_;  ///< the request is for shared memory
+    shared_metadata passed_;
 
     // The call.
     std::optional<call_slot> slot_;
@@ -257,6 +264,7 @@ class connection final : public caller,
     };
     std::optional<answer_in_json> writing_;
     std::string header_;
+    std::string passed_back_;  ///< lines of it
     oip::infer_answer body_;
     std::uint64_t body_json_bytes_ = 0;  ///< of the body, before it was compressed; 0: it is JSON alone
     std::vector<boost::asio::const_buffer> pieces_;

@@ -6,6 +6,7 @@
 #include "serving/doors/oip/generate.hpp"
 #include "serving/doors/servers/passed_baggage.hpp"
 #include "serving/doors/servers/region_submit.hpp"
+#include "serving/doors/shared_memory/base64.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -44,6 +45,7 @@ void connection::begin_infer(const oip::route& to) {
     if (what_ == oip::action::infer && model_->description.decoupled) return refuse(oip::answers_in_parts(to.model));
     if (counted_.of_its_model() > door_.settings().max_model_requests)
         return reply(429, "too many requests for this model are open");
+    if (!take_metadata()) return;
     const auto& head = parser_->get();
     const auto coding = coding::coding_of(view_of(head["Content-Encoding"]));
     if (!coding) return reply(415, "this door only knows gzip and deflate", "Accept-Encoding: gzip, deflate\r\n");
@@ -249,6 +251,26 @@ std::string_view connection::baggage() const {
     return passed_baggage(view_of(parser_->get()["baggage"]));
 }
 
+bool connection::take_metadata() {
+    const auto fields = [this](const std::string& name) { return parser_->get().equal_range(name); };
+    const auto value_of = [](const std::string& name, const auto& field) -> result<std::string> {
+        std::string text{view_of(field.value())};
+        if (!is_binary(name)) return text;
+        // Senders may leave the padding out, as in gRPC.
+        while (text.size() % 4 != 0) text += '=';
+        auto bytes = shared_memory::from_base64(text);
+        if (bytes) return *std::move(bytes);
+        return error{status::invalid_argument, 0, "the header " + oip::in_quotes(name) + " must be base64"};
+    };
+    auto passed = read_passed(door_.settings().passed_headers, fields, value_of);
+    if (passed) {
+        passed_ = std::move(passed).value();
+        return true;
+    }
+    reply(passed.code() == status::message_too_large ? 431 : 400, passed.error().message);
+    return false;
+}
+
 void connection::submit() {
     stage_ = stage::call;
     counted_.enter(request_stage::call);
@@ -257,6 +279,7 @@ void connection::submit() {
     options.timeout = left.value_or(options.timeout);
     options.trace = trace();
     options.baggage = baggage();
+    options.metadata = metadata();
     const auto sent = left ? submit_request(*model_, request_.payload, *slot_, options, regions_, shared_from_this())
                            : result<void>{deadline_passed()};
     if (sent && read_ahead_.size() == 0) watch();

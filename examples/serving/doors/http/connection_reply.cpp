@@ -2,6 +2,7 @@
 // Answers. Tensors are written from where the channel has put them, and their slot is released afterwards.
 #include "serving/doors/http/connection.hpp"
 #include "serving/doors/http/http_text.hpp"
+#include "serving/doors/shared_memory/base64.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -52,6 +53,10 @@ void connection::answer(door_channel& on, const completion& from) {
         abandon();
         return refuse(why);
     }
+    if (auto passed = pass_back_metadata(from); !passed) {
+        abandon();
+        return refuse(passed.error());
+    }
     const auto& model = model_->description;
     auto outputs = oip::answered_tensors(model, on.tensors(from), from.response);
     if (auto kept = regions_.check_kept(); outputs && !kept) outputs = kept.error();
@@ -71,6 +76,15 @@ void connection::answer(door_channel& on, const completion& from) {
     writing_.emplace(answer_in_json{std::move(maker), longest, from.timeline});
     enter(stage::write, door_.settings().write_timeout);
     write_some();
+}
+
+result<void> connection::pass_back_metadata(const completion& from) {
+    return pass_back(from, door_.settings().passed_headers, [this](std::string_view key, std::string_view value) {
+        passed_back_ += key;
+        passed_back_ += ": ";
+        passed_back_ += is_binary(key) ? shared_memory::to_base64(value) : std::string{value};
+        passed_back_ += "\r\n";
+    });
 }
 
 /// In pieces, between which other clients have their turn. The answer keeps its slot until all numbers are text.
@@ -103,6 +117,7 @@ void connection::reply_tensors(oip::infer_answer made) {
 
 void connection::reply(int http_status, std::string_view sentence, std::string_view more) {
     if (model_ != nullptr) count_failure(model_->counts, clock::now() - began_);
+    passed_back_.clear();
     give_json();
     body_ = {oip::error_document(sentence), {}, 0};
     send(http_status, more);
@@ -127,7 +142,7 @@ void connection::write_answer(int http_status, std::string_view more) {
                            .body_bytes = body_.head.size() + body_.binary_bytes,
                            .json_bytes = body_json_bytes_,
                            .keep_alive = !close_after_,
-                           .more = std::string{more} + trace_lines(trace(), baggage())});
+                           .more = std::string{more} + trace_lines(trace(), baggage()) + passed_back_});
     if (head_only_) body_ = {};
     if (body_.tensors.empty()) abandon();  // the answer is a copy: no slow reader keeps the slot
     // TLS makes a record of each piece.
@@ -164,6 +179,8 @@ void connection::on_sent(const error_code& failed, std::size_t bytes) {
     give_json();
     body_ = {};
     model_ = nullptr;
+    passed_.reset();
+    passed_back_.clear();
     returned_ = {};
     of_regions_.reset();
     expired_ = false;

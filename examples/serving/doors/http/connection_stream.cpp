@@ -57,7 +57,10 @@ void connection::give_up_call(error why) {
 }
 
 void connection::take_end(door_channel& on, const completion& from) {
-    const auto last = end_of(on, from);
+    auto last = end_of(on, from);
+    // Events have their header already.
+    if (last && !is_stream())
+        if (auto passed = pass_back_metadata(from); !passed) last = passed.error();
     if (last) count_success(model_->counts, clock::now() - began_, from.timeline);
     on.release(from.id);
     slot_.reset();

@@ -165,7 +165,7 @@ bool backend::serve_next() {
         if ((wish.parts > 0 && !parts_left) || (wish.body_follows && !bodies_left)) continue;
         if (came_back(wish) && wish.past.last == full_but) continue;
         call_slot slot;
-        const status got = begin(next->who->sticky_key(), wish, slot);
+        const status got = begin(all_.key_of(*next->who), wish, slot);
         if (got == status::again && !came_back(wish) && !wish.body_follows) return false;
         if (got == status::again && came_back(wish)) {
             full_but = wish.past.last;  // which others may go to
@@ -259,6 +259,12 @@ bool backends::end(gateway::upstream& one) {
     std::erase_if(asked_, [&one](const asked_server& each) { return each.to == &one; });
     opener_->close(one.take_channels());
     return true;
+}
+
+std::uint64_t backends::key_of(const caller& who) const {
+    if (reach_.key == gateway::sticky_key::metadata)
+        if (const auto value = find_metadata(who.metadata(), reach_.key_name)) return gateway::number_of(*value);
+    return who.sticky_key();
 }
 
 void backends::look_for_missed() {

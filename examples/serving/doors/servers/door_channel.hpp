@@ -52,6 +52,8 @@ class caller {
     virtual void on_answer(door_channel& on, const completion& answer) = 0;
     /// What `balance::sticky` goes by: the same for all calls of a client's connection.
     [[nodiscard]] virtual std::uint64_t sticky_key() const { return 0; }
+    /// Of its request.
+    [[nodiscard]] virtual std::span<const metadata_entry> metadata() const { return {}; }
 };
 
 /// A channel to a server, in a loop of Asio. Belongs to the loop's thread.

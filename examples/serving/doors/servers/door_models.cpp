@@ -69,7 +69,7 @@ struct wanted_model {
 
 struct wanted_server {
     std::vector<std::string> targets;
-    gateway::call_sizes needs{.request_bytes = 0, .response_bytes = 4096, .slots = 0};
+    gateway::call_sizes needs{.response_bytes = 4096};
 };
 
 struct wanted {
@@ -117,11 +117,13 @@ door_models made_of(boost::asio::io_context& loop, wanted&& from, const choices&
     door_models out{.servers = std::make_unique<backends>(loop, chosen.reach, most_kept), .models = {}};
     std::map<std::string, gateway::upstream*> by_uri;
     std::map<std::string, const gateway::server_name*> by_name;
-    for (auto& [uri, each] : from.servers)
+    for (auto& [uri, each] : from.servers) {
+        if (!chosen.limits.passed_headers.empty()) each.needs.metadata_bytes = max_metadata_bytes;
         if (gateway::is_name(uri))
             by_name[uri] = &out.servers->add_name({uri, std::move(each.targets), each.needs});
         else
             by_uri[uri] = &out.servers->add_server(gateway::upstream(uri, std::move(each.targets), each.needs));
+    }
     for (auto& [name, each] : from.models) {
         std::vector<gateway::upstream*> servers;
         std::vector<const gateway::server_name*> names;

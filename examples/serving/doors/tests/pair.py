@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 MODELS = ["double", "slow", "held", "caught", "left", "release", "failing", "short", "nan", "parts", "words", "echo",
-          "flood", "reflect", "cut", "traced", "laden", "empty"]
+          "flood", "reflect", "cut", "traced", "laden", "passing", "empty"]
 ECHOED = 16384  # floats
 
 

@@ -4,7 +4,8 @@
 /// `short` answers too little, `nan` with what JSON cannot represent. `held` gives twice as much once `release` is
 /// called; `caught` answers once as many calls of `held` are there as its first float says, `left` once as many of them
 /// have been cancelled. `large` gives 2^20 numbers, all of them the first, `traced` the parent of its request's trace,
-/// `laden` the length of its baggage and the bytes it begins with, `empty` 0×2 numbers. Some answer in parts: `parts`
+/// `laden` the length of its baggage and the bytes it begins with, `passing` how much metadata its request has, with
+/// the same metadata and one entry more, `empty` 0×2 numbers. Some answer in parts: `parts`
 /// as the input says, `words` with the words of a text, `flood` with 64 KiB of text for ever. `echo` answers with its
 /// request, of any size; `reflect` says of it what its request says of its tensors, and the first byte of `cut`'s
 /// answer is another, so that its strings are none.
@@ -188,6 +189,18 @@ void answer_with_baggage(accel::exchange& to) {
     static_cast<void>(to.reply(sizeof values));
 }
 
+/// How many entries of metadata its request has, and how many bytes their values have; with the same and `hidden`.
+void answer_with_metadata(accel::exchange& to) {
+    accel::metadata_room room;
+    std::vector<accel::metadata_entry> all;
+    if (const auto got = to.metadata(room)) all.assign(got->begin(), got->end());
+    float values[numbers]{static_cast<float>(all.size())};
+    for (const accel::metadata_entry& each : all) values[1] += static_cast<float>(each.value.size());
+    all.push_back({"hidden", "1"});
+    std::memcpy(to.response().data(), values, sizeof values);
+    static_cast<void>(to.reply(sizeof values, all));
+}
+
 /// Sends a part, once there is room. False: nobody waits for it any more.
 bool send_part(accel::exchange& to, std::span<const std::byte> bytes) {
     for (;;) {
@@ -284,6 +297,7 @@ accel::service_table services() {
                       {"large", [](accel::exchange to) { answer_at_length(to); }},
                       {"traced", [](accel::exchange to) { answer_with_trace(to); }},
                       {"laden", [](accel::exchange to) { answer_with_baggage(to); }},
+                      {"passing", [](accel::exchange to) { answer_with_metadata(to); }},
                       {"empty", [](accel::exchange to) { answer_without_elements(to); }},
                       {"echo", echo},
                       {"reflect", [](accel::exchange to) { reflect(to, std::byte{0}); }},

@@ -54,16 +54,21 @@ std::size_t row_of(const served_model* model, status read) noexcept {
     return read == status::not_found ? door_metrics::unknown_model : door_metrics::no_model;
 }
 
-client_call client_of(const ::grpc::GenericCallbackServerContext& context) {
+client_call client_of(const ::grpc::GenericCallbackServerContext& context, const std::vector<std::string>& passed) {
+    const auto fields = [&](const std::string& name) { return context.client_metadata().equal_range(name); };
+    const auto value_of = [](const std::string& /*name*/, const auto& field) -> result<std::string> {
+        return std::string{field.second.data(), field.second.size()};
+    };
     return {context.deadline(), std::hash<std::string>{}(context.peer()),
             trace_context::parse(only_value(context, trace_key)).value_or(trace_context{}),
-            std::string{passed_baggage(only_value(context, baggage_key))}};
+            std::string{passed_baggage(only_value(context, baggage_key))}, read_passed(passed, fields, value_of)};
 }
 
 inference::inference(grpc_door& door, client_call of, std::shared_ptr<inference_owner> owner)
     : door_(door), client_(std::move(of)), owner_(std::move(owner)), timer_(door.loop()) {}
 
 result<void> inference::read(const ::grpc::ByteBuffer& message) {
+    if (!client_.metadata) return client_.metadata.error();
     auto slices = slices_of(message, door_.message_limit(), door_.metrics().memory);
     if (!slices) return slices.error();
     coded_ = slices->coded;
@@ -143,6 +148,7 @@ void inference::submit() {
     options.timeout = left.value_or(options.timeout);
     options.trace = client_.trace;
     options.baggage = client_.baggage;
+    options.metadata = metadata();
     const auto sent = left ? submit_request(*model_, request_.payload, slot_, options, regions_, shared_from_this())
                            : result<void>{deadline_passed()};
     if (sent) return;

@@ -6,6 +6,7 @@
 #include "serving/doors/grpc/door/grpc_door.hpp"
 #include "serving/doors/grpc/infer_inputs.hpp"
 #include "serving/doors/servers/backend.hpp"
+#include "serving/doors/servers/passed_metadata.hpp"
 #include "serving/doors/servers/returned_request.hpp"
 #include "serving/doors/servers/served_model.hpp"
 #include "serving/doors/shared_memory/call_regions.hpp"
@@ -35,10 +36,13 @@ struct client_call {
     std::uint64_t peer = 0;  ///< the client's connection
     trace_context trace{};
     std::string baggage;
+    result<shared_metadata> metadata{shared_metadata{}};  ///< an error: its client has to be told
 };
 /// Tells the client which trace its call was in, and with what baggage, before its first answer.
 void say_trace(::grpc::GenericCallbackServerContext& context, const client_call& of);
-[[nodiscard]] client_call client_of(const ::grpc::GenericCallbackServerContext& context);
+/// `passed`: names of the client's metadata that is metadata of its calls.
+[[nodiscard]] client_call client_of(const ::grpc::GenericCallbackServerContext& context,
+                                    const std::vector<std::string>& passed);
 
 /// Whoever asks for inferences. Hears of each in the loop's thread, until it has ended or is left.
 class inference_owner {
@@ -83,6 +87,7 @@ class inference final : public caller, public std::enable_shared_from_this<infer
     void on_slot(status got, const call_slot& slot) override;
     void on_answer(door_channel& on, const completion& from) override;
     [[nodiscard]] std::uint64_t sticky_key() const override { return client_.peer; }
+    [[nodiscard]] std::span<const metadata_entry> metadata() const override { return entries_of(*client_.metadata); }
 
   private:
     enum class stage : std::uint8_t { nothing, slot, call, ended };

@@ -54,7 +54,8 @@ rpc::rpc(grpc_door& door, method what, ::grpc::GenericCallbackServerContext& con
 void rpc::start() {
     self_ = shared_from_this();
     door_.calls().begin(port_);
-    if (what_ == method::infer) inference_ = std::make_shared<inference>(door_, client_of(context_), self_);
+    if (what_ == method::infer)
+        inference_ = std::make_shared<inference>(door_, client_of(context_, door_.settings().passed_headers), self_);
     if (inference_) say_trace(context_, inference_->client());
     counted().begin(door_.metrics());
     expect_within(body_patience(door_.message_limit(), door_.settings()));

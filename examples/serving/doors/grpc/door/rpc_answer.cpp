@@ -55,6 +55,11 @@ std::string rpc::document(wire::health_state health) {
 
 void rpc::on_response(inference& of, const completion& from) {
     auto message = response_message(of, from);
+    const auto add = [this](std::string_view key, std::string_view value) {
+        context_.AddInitialMetadata(std::string{key}, std::string{value});
+    };
+    if (message)
+        if (auto passed = pass_back(from, door_.settings().passed_headers, add); !passed) message = passed.error();
     of.release(from.id);
     if (!message) return on_failure(of, wire::grpc_status_of(message.code()), message.error().message);
     count_success(of.model()->counts, of.age(), from.timeline);

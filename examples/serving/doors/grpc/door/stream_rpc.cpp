@@ -17,7 +17,7 @@ stream_rpc::stream_rpc(grpc_door& door, ::grpc::GenericCallbackServerContext& co
     : door_(door),
       port_(port_of(context.peer())),
       context_(context),
-      client_(client_of(context)),
+      client_(client_of(context, door.settings().passed_headers)),
       timer_(door.loop()) {}
 
 void stream_rpc::start() {
