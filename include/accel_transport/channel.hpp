@@ -150,8 +150,8 @@ struct channel_statistics {
 /// What a channel's transport does that other transports do not.
 struct channel_capabilities {
     /// The server writes into `response_into` itself. A call with it that ends early waits for the server's late
-    /// answer, for up to `peer_timeout`; then the session ends. Without this, such a call ends at its deadline, as
-    /// others do.
+    /// answer, for up to `peer_timeout`; then the session ends. Without this, such a call ends when the transport
+    /// has released its memory (docs/memory.md), mostly at once.
     bool server_writes_lent_memory = false;
 };
 

@@ -117,7 +117,7 @@ struct channel_options {
     bit_rate pacing{};
     verbs_options verbs{};
     security_options security{};
-    /// Of all calls. None is null. Kernels' channels have none (`unsupported`).
+    /// See all calls; no null pointers. `gpu_channel`: `unsupported`.
     std::vector<std::shared_ptr<client_interceptor>> interceptors{};
 };
 
@@ -165,7 +165,7 @@ struct server_options {
     bit_rate pacing{};
     verbs_options verbs{};
     security_options security{};
-    /// Of all requests that a handler gets. None is null. GPU-resident services have none (`unsupported`).
+    /// See all requests that a handler gets; no null pointers. `gpu_service`: `unsupported`.
     std::vector<std::shared_ptr<server_interceptor>> interceptors{};
 };
 

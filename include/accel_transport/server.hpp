@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <accel_transport/completion.hpp>
 #include <accel_transport/config.hpp>
 #include <accel_transport/context.hpp>
 #include <accel_transport/function.hpp>
@@ -123,6 +124,8 @@ class ACCEL_API exchange {
     /// `unsupported`: the request is in GPU memory, which this function cannot read.
     /// `peer_lost`: the client has disconnected.
     [[nodiscard]] result<std::span<tensor>, status> tensors(std::span<tensor> room) const noexcept;
+    /// The call, as its client names it: unique among the open requests of a session.
+    [[nodiscard]] call_id id() const noexcept;
     [[nodiscard]] std::uint64_t trace_id() const noexcept;
     /// The trace of the request, as the parent of the handler's own spans.
     /// `not_found`: the request names none.
@@ -245,6 +248,7 @@ class ACCEL_API exchange {
     friend struct core::internals;
     explicit exchange(core::exchange_state* state) noexcept : state_(state) {}
     void abandon() noexcept;
+    [[nodiscard]] bool copies_to_gpu(std::span<const std::byte> bytes) const noexcept;
     [[nodiscard]] status describe(std::span<std::byte> payload, bool on_host, std::span<const tensor> list) noexcept;
     [[nodiscard]] status reply_with_copy(slice payload, std::size_t bytes,
                                          std::span<const metadata_entry> metadata) noexcept;

@@ -49,8 +49,7 @@ class backend {
     [[nodiscard]] virtual bool has_data_port() const noexcept { return false; }
     /// True: a server's slots may have their payloads on a device, and messages arrive there.
     [[nodiscard]] virtual bool fills_devices() const noexcept { return false; }
-    /// True: the server itself writes responses into memory that a client lends, and cannot be kept from it by less
-    /// than the end of the session.
+    /// True: the server itself writes responses into memory that a client lends. Only the end of the session stops it.
     [[nodiscard]] virtual bool writes_lent_memory() const noexcept { return false; }
     /// Prepares a region for this backend's links, once, before its first use.
     [[nodiscard]] virtual result<void> register_region(const region_state&) { return {}; }

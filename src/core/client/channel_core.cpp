@@ -53,6 +53,7 @@ channel_core::channel_core(connect_request request, channel_connection made)
       scattered_(slots_.count()),
       replaceable_(request_.options.reconnect),
       intercepted_(!request_.options.interceptors.empty()),
+      number_(intercepted_ ? next_number() : 0),
       spinner_(request_.options.poll) {
     for (channel_slot& slot : slots_.all()) slot.header = request_.requests->header(slot.content.id.slot);
     if (request_.context != nullptr && request_.context->metrics() != nullptr) {

@@ -147,6 +147,8 @@ class channel_core {
     [[nodiscard]] status intercept(call_id id, std::size_t length, const submit_options& options,
                                    Submit submit) noexcept;
     [[nodiscard]] status ask_interceptors(outgoing_call& call, std::size_t& seen) noexcept;
+    [[nodiscard]] static std::uint64_t next_number() noexcept;
+    [[nodiscard]] static submit_options changed_by(const outgoing_call& call, const submit_options& asked) noexcept;
     void tell_interceptors(const call_outcome& ended) const noexcept;
     void tell_interceptors(const call_outcome& ended, std::size_t seen) const noexcept;
     void end_interceptions() noexcept;
@@ -290,7 +292,8 @@ class channel_core {
     range_lists scattered_;  ///< … and of responses
     bool detours_ = false;   ///< a call may wait in `backlog_` or `staging_`, or a loss for its reason
     bool replaceable_;
-    bool intercepted_;  ///< calls are shown to interceptors
+    bool intercepted_;      ///< calls are shown to interceptors
+    std::uint64_t number_;  ///< for them, in this process
     counter submitted_;
     counter quarantined_;  ///< now
     std::uint64_t stale_ = 0;

@@ -230,20 +230,21 @@ inline status channel_core::settle_submission(status outcome) noexcept {
 template <class Submit>
 [[gnu::noinline]] status channel_core::intercept(call_id id, std::size_t length, const submit_options& options,
                                                  Submit submit) noexcept {
-    outgoing_call call(id, length, options);
+    outgoing_call call(number_, id, length, options);
     std::size_t seen = 0;
     status done = ask_interceptors(call, seen);
     if (done == status::ok) {
         intercepted_ = false;
-        done = submit(call.options);
+        done = submit(changed_by(call, options));
         intercepted_ = true;
     }
     if (done == status::ok) return done;
     call_outcome unsent;
     unsent.id = unsent.call = id;
     unsent.status = done;
-    unsent.tag = call.options.tag;
+    unsent.tag = options.tag;
     unsent.trace_id = call.options.trace_id;
+    unsent.trace = call.options.trace.valid() ? &call.options.trace : nullptr;
     tell_interceptors(unsent, seen);
     return done;
 }
@@ -256,11 +257,11 @@ status channel_core::submit(call_id id, std::size_t length, const submit_options
     submitted_.add();
     const std::span<const std::byte> payload{slot->header + header_bytes, length};
     if (asks_for_more(options) || intercepted_) [[unlikely]] {
+        if (const status full = make_room(options); full != status::ok) return settle_submission(fail(full));
         if (intercepted_) {
             (void)settle_submission(status::again);
-            return intercept(id, length, options, [&](const submit_options& now) { return submit(id, length, now); });
+            return intercept(id, length, options, [&](const auto& changed) { return submit(id, length, changed); });
         }
-        if (const status full = make_room(options); full != status::ok) return settle_submission(fail(full));
         return settle_submission(submit_more(*slot, {id.slot, payload, nullptr, options.response_into}, options));
     }
     slot->content.trace = nullptr;
@@ -288,11 +289,12 @@ status channel_core::submit(call_id id, std::size_t length, const submit_options
 status channel_core::submit(call_id id, slice payload, const submit_options& options) noexcept {
     channel_slot* slot = slots_.find(id);
     if (const status bad = check_submit(slot, payload.size(), options); bad != status::ok) return fail(bad);
-    if (intercepted_)
-        return intercept(id, payload.size(), options, [&](const auto& now) { return submit(id, payload, now); });
     if (payload.region() == nullptr) return fail(status::invalid_argument, unregistered);
     if (payload.region()->inherited()) return fail(status::invalid_state, from_the_parent);
     if (const status full = make_room(options); full != status::ok) return fail(full);
+    if (intercepted_)
+        return intercept(id, payload.size(), options,
+                         [&](const auto& changed) { return submit(id, payload, changed); });
     submitted_.add();
     return settle_submission(
         submit_more(*slot, {id.slot, payload.bytes(), payload.region(), options.response_into}, options));
@@ -301,12 +303,12 @@ status channel_core::submit(call_id id, slice payload, const submit_options& opt
 status channel_core::submit(call_id id, std::span<const slice> ranges, const submit_options& options) noexcept {
     channel_slot* slot = slots_.find(id);
     if (const status bad = check_submit(slot, 0, options); bad != status::ok) return fail(bad);
+    if (const status full = make_room(options); full != status::ok) return fail(full);
     if (intercepted_) {
         std::size_t length = 0;
         for (const slice& each : ranges) length += each.size();
-        return intercept(id, length, options, [&](const submit_options& now) { return submit(id, ranges, now); });
+        return intercept(id, length, options, [&](const auto& changed) { return submit(id, ranges, changed); });
     }
-    if (const status full = make_room(options); full != status::ok) return fail(full);
     const status unfit = gathered_.keep(id.slot, ranges, request_.options.request_bytes);
     if (unfit != status::ok) return fail(unfit, reason_of(unfit, ranges));
     if (const status bad = check_more(options); bad != status::ok) return bad;

@@ -119,8 +119,8 @@ bool worker::runs_here() const noexcept {
         return end_answer(answered, sent);
     counters_.replies.add();
     if (answered.counts != nullptr) count_answer(answered);
-    close_one();
     finish(to, answered);
+    close_one();  // last: then the server may be drained
 }
 
 inline status session::send(exchange_state& answered, nanoseconds at) noexcept {
@@ -323,8 +323,8 @@ status session::drop(const exchange_state& answered) noexcept {
     if (sent == status::again) return waiting_.push_back(&answered);  // within reserved capacity
     session& to = *answered.owner;
     count_lost(answered);
-    close_one();
     finish(to, answered);
+    close_one();
     lose(to, sent);
 }
 
@@ -341,8 +341,8 @@ void worker::ignore(exchange_state& request) noexcept {
     session& from = *request.owner;
     (void)from.drop(request);
     count_lost(request);
-    close_one();
     finish(from, request);
+    close_one();
 }
 
 // Parts, and slots that are given back without one.

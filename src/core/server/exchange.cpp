@@ -120,6 +120,10 @@ result<std::span<const metadata_entry>, status> exchange::metadata(metadata_room
 std::uint64_t exchange::trace_id() const noexcept {
     return core::open_state(state_).trace_id;
 }
+call_id exchange::id() const noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    return {state.slot, state.generation};
+}
 std::string_view exchange::target() const noexcept {
     const core::exchange_state& state = core::open_state(state_);
     const bool targeted = (state.ends.load(std::memory_order_relaxed) & core::exchange_end::targeted) != 0;
@@ -296,17 +300,22 @@ status exchange::send(std::size_t length) noexcept {
     return core::worker::post_part(part);
 }
 
+/// The application's bytes cannot be copied to a GPU here.
+bool exchange::copies_to_gpu(std::span<const std::byte> bytes) const noexcept {
+    const core::exchange_state& state = core::open_state(state_);
+    const core::device_session* const device = state.owner->on_device();
+    return device != nullptr && !device->staged() && !bytes.empty();
+}
+
 status exchange::send(std::span<const std::byte> bytes) noexcept {
+    if (copies_to_gpu(bytes)) return status::unsupported;
     const std::span<std::byte> room = part();
-    if (!bytes.empty() && bytes.size() <= room.size()) {
-        const core::device_session* const device = state_->owner->on_device();
-        if (device != nullptr && !device->staged()) return status::unsupported;
-        std::memcpy(room.data(), bytes.data(), bytes.size());
-    }
+    if (bytes.size() <= room.size() && !bytes.empty()) std::memcpy(room.data(), bytes.data(), bytes.size());
     return send(bytes.size());
 }
 
 status exchange::send(std::span<const std::byte> bytes, std::chrono::nanoseconds timeout) noexcept {
+    if (copies_to_gpu(bytes)) return status::unsupported;
     const std::chrono::nanoseconds deadline = core::deadline_after(timeout);
     (void)part(timeout);
     const status sent = send(bytes);

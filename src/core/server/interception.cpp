@@ -29,12 +29,24 @@ handler intercepted(const handler& service, const server_options& options) {
     };
 }
 
+/// An answer that the worker's end has overtaken.
+void worker::end_unsent(exchange_state& answered) noexcept {
+    end_lease(answered);
+    const std::uint8_t ends = answered.ends.exchange(0, std::memory_order_relaxed);
+    if ((ends & exchange_end::intercepted) == 0) return;
+    now_ = clock_.now();
+    answered.answer.fail(status::peer_lost);
+    answered.payload = {};
+    tell_interceptors(answered, (ends & exchange_end::targeted) != 0);
+}
+
 /// At `now_`.
 [[gnu::noinline]] void worker::tell_interceptors(const exchange_state& answered, bool targeted) const noexcept {
     const auto recorded = [&](stage what) { return answered.answer.stages[static_cast<std::size_t>(what)]; };
     const session& from = *answered.owner;
     served_call call;
     call.session_id = from.id();
+    call.id = {answered.slot, answered.generation};
     call.trace_id = answered.trace_id;
     call.scheme = from.scheme();
     call.peer = from.client().name;

@@ -6,7 +6,7 @@
 
 namespace accel::core {
 
-/// The handler, behind the interceptors of the server, if it has any.
+/// Runs the interceptors of the server, then the handler.
 [[nodiscard]] handler intercepted(const handler& service, const server_options& options);
 
 }  // namespace accel::core

@@ -34,8 +34,8 @@ worker::worker(std::shared_ptr<context_state> context, const server_options& opt
 }
 
 worker::~worker() {
-    for (exchange_state* each = take_posted(); each != nullptr; each = each->next) end_lease(*each);
-    for (exchange_state* const each : waiting_) end_lease(*each);
+    for (exchange_state* each = take_posted(); each != nullptr; each = each->next) end_unsent(*each);
+    for (exchange_state* const each : waiting_) end_unsent(*each);
     if (staging_ == nullptr || staging_->streams().end(deadline_after(close_patience))) return;
     // A kernel may still write to these slots, so their memory is never freed.
     log().error("{}: a stream is still busy at the end of its server; its memory is not released",

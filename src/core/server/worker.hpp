@@ -199,6 +199,7 @@ class worker {
     static void end_lease(exchange_state& answered) noexcept;
     void end_extras(session& of, exchange_state& answered) noexcept;
     void tell_interceptors(const exchange_state& answered, bool targeted) const noexcept;
+    void end_unsent(exchange_state& answered) noexcept;
     [[nodiscard]] status answer_otherwise(exchange_state& answered) noexcept;
     void send_nowhere(exchange_state& answered) noexcept;
     void end_answer(exchange_state& answered, status sent) noexcept;

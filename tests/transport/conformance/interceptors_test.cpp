@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace accel::tests {
@@ -24,21 +25,34 @@ class noting_client final : public client_interceptor {
         ++begun;
         bytes = call.request_bytes;
         last = call.id;
-        EXPECT_TRUE(open_.insert(call.id).second);
+        EXPECT_TRUE(open_.emplace(call.channel, call.id).second);
+        if (changes) change(call.options);
         lines_.push_back("before " + name_);
         return refuses;
     }
-    void after(const call_outcome& ended) noexcept override {
+    void after(const ended_call& ended) noexcept override {
         ++over;
-        outcome = ended.status;
-        tag = ended.tag;
-        total = ended.timeline.total;
-        response_bytes = ended.response.size();
-        EXPECT_FALSE(ended.more);
-        EXPECT_EQ(open_.erase(ended.call), 1U);
+        outcome = ended.outcome.status;
+        tag = ended.outcome.tag;
+        traced = ended.outcome.trace != nullptr;
+        total = ended.outcome.timeline.total;
+        response_bytes = ended.outcome.response.size();
+        EXPECT_FALSE(ended.outcome.more);
+        EXPECT_EQ(open_.erase({ended.channel, ended.outcome.call}), 1U);
         lines_.push_back("after " + name_);
     }
 
+    static void change(submit_options& options) {
+        options.timeout = 1h;
+        options.trace_id = 77;
+        options.tag = 99;
+        options.parts = 2;
+        options.continues = true;
+        options.response_ranges = {};
+    }
+
+    bool changes = false;
+    bool traced = false;
     status refuses = status::ok;
     int begun = 0;
     int over = 0;
@@ -52,13 +66,14 @@ class noting_client final : public client_interceptor {
   private:
     std::string name_;
     std::vector<std::string>& lines_;
-    std::set<call_id> open_;
+    std::set<std::pair<std::uint64_t, call_id>> open_;
 };
 
 /// What a server's interceptor sees; of any worker.
 class noting_server final : public server_interceptor {
   public:
     struct seen {
+        call_id id;
         std::string target;
         accel::status status;
         std::uint32_t code;
@@ -73,18 +88,26 @@ class noting_server final : public server_interceptor {
         const bool let_in = !wants_token || (got && find_metadata(*got, "token") == "blue");
         const std::lock_guard held(guard_);
         ++begun_;
+        EXPECT_TRUE(open_.emplace(request.session_id(), request.id()).second);
+        if (earlier != nullptr) {
+            EXPECT_EQ(earlier->begun(), begun_) << "it has seen the request before";
+        }
         if (throws) throw std::runtime_error("an interceptor threw");
         if (!let_in) return error{status::unauthorized, 7, "no token"};
         return {};
     }
     void after(const served_call& call) noexcept override {
         const std::lock_guard held(guard_);
-        over_.push_back({std::string{call.target}, call.status, call.code, call.trace_id, call.request_bytes,
+        EXPECT_EQ(open_.erase({call.session_id, call.id}), 1U);
+        if (earlier != nullptr) {
+            EXPECT_EQ(earlier->all().size(), over_.size()) << "it sees the end later";
+        }
+        over_.push_back({call.id, std::string{call.target}, call.status, call.code, call.trace_id, call.request_bytes,
                          call.response_bytes, call.timeline});
         EXPECT_NE(call.session_id, 0U);
         EXPECT_FALSE(call.scheme.empty());
     }
-    /// Once there are so many.
+    /// Waits for `count` answers.
     [[nodiscard]] std::vector<seen> wait_for(std::size_t count) {
         EXPECT_TRUE(eventually(until_hung(), [&] { return all().size() >= count; }));
         EXPECT_EQ(begun(), count);
@@ -98,12 +121,14 @@ class noting_server final : public server_interceptor {
         const std::lock_guard held(guard_);
         return begun_;
     }
+    noting_server* earlier = nullptr;  ///< before this one in the list
     std::atomic<bool> wants_token{false};
     std::atomic<bool> throws{false};
 
   private:
     std::mutex guard_;
     std::size_t begun_ = 0;
+    std::set<std::pair<std::uint64_t, call_id>> open_;
     std::vector<seen> over_;
 };
 
@@ -243,6 +268,64 @@ TEST_P(intercepting, refused_call_is_not_sent_and_can_be_tried_again) {
     EXPECT_EQ(r.served().statistics().requests, 1U);
 }
 
+TEST_P(intercepting, refusal_is_not_taken_for_the_state_of_the_channel) {
+    rig r(GetParam());
+    const channel_options options = watched();
+    auto client = r.connect(options);
+    auto shared = shared_channel::connect(r.ctx(), r.uri(), options);
+    ASSERT_TRUE(shared) << shared.error().message;
+    auto pool = channel_pool::open(r.ctx(), r.uri(), options);
+    ASSERT_TRUE(pool) << pool.error().message;
+    EXPECT_TRUE(pool->call({}));
+    for (const status said : {status::again, status::closed, status::peer_lost, status::device_lost}) {
+        outer_->refuses = said;
+        EXPECT_EQ(client->call({}).code(), status::overloaded);
+        EXPECT_EQ(shared->call(std::span<const std::byte>{}).code(), status::overloaded);
+        EXPECT_EQ(pool->call({}).code(), status::overloaded);
+    }
+    outer_->refuses = status::ok;
+    EXPECT_TRUE(client->call({}));
+    EXPECT_TRUE(shared->call(std::span<const std::byte>{}));
+    EXPECT_TRUE(pool->call({}));
+    EXPECT_EQ(pool->statistics().lost, 0U);
+    EXPECT_EQ(pool->statistics().made, 1U);
+}
+
+TEST_P(intercepting, only_some_options_can_be_changed) {
+    rig r(GetParam(), echo, watching());
+    auto client = r.connect(watched());
+    inner_->changes = true;
+    const trace_context trace = *trace_context::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
+    auto answer = client->call({}, {.tag = 5, .trace_id = 6, .trace = trace});
+    ASSERT_TRUE(answer) << answer.error().message;
+    EXPECT_EQ(answer->tag, 5U);
+    EXPECT_EQ(answer->trace_id, 77U);
+    EXPECT_EQ(served_->wait_for(1)[0].trace_id, 77U);
+    EXPECT_TRUE(outer_->traced);
+    answer->release();
+    inner_->refuses = status::overloaded;
+    EXPECT_EQ(client->call({}, {.trace = trace}).code(), status::overloaded);
+    EXPECT_TRUE(outer_->traced) << "also of a call that was not sent";
+    EXPECT_TRUE(client.all_slots_free());
+}
+
+TEST_P(intercepting, calls_that_wait_for_slots_are_not_seen_yet) {
+    rig r(GetParam());
+    channel_options options = watched();
+    options.slots = 2;
+    auto client = r.connect(options);
+    const auto first = client.begin();
+    const auto second = client.begin();
+    ASSERT_TRUE(first.ok() && second.ok());
+    EXPECT_EQ(client.submit(first->id, 1, {.parts = 1}), status::again);
+    EXPECT_EQ(outer_->begun, 0);
+    EXPECT_EQ(client.release(second->id), status::ok);
+    EXPECT_EQ(client.submit(first->id, 1, {.parts = 1}), status::ok);
+    EXPECT_EQ(client.finish(status::ok), 1U);
+    EXPECT_EQ(outer_->begun, 1);
+    EXPECT_EQ(outer_->over, 1);
+}
+
 TEST_P(intercepting, calls_that_cannot_be_sent_have_ended) {
     rig r(GetParam());
     auto client = r.connect(watched());
@@ -276,9 +359,11 @@ TEST_P(intercepting, failed_cancelled_and_expired_calls_end_once) {
     EXPECT_EQ(outer_->outcome, status::timed_out);
     EXPECT_EQ(outer_->over, 3);
     EXPECT_EQ(outer_->begun, 3);
-    held.clear();
+    EXPECT_TRUE(eventually(until_hung(), [&] {
+        held.clear();  // also one whose deadline has passed on its way to the handler
+        return served_->all().size() == served_->begun();
+    }));
     EXPECT_TRUE(client.all_slots_free());
-    EXPECT_TRUE(eventually([&] { return served_->all().size() == served_->begun(); }));
     const auto seen = served_->all();
     ASSERT_GE(seen.size(), 2U);
     EXPECT_EQ(seen[0].status, status::application_error);
@@ -345,6 +430,41 @@ TEST_P(intercepting, target_of_a_request_is_named_and_unknown_ones_are_not_seen)
     EXPECT_EQ(seen[1].target, "second");
 }
 
+TEST_P(intercepting, server_asks_in_order_and_tells_in_reverse_those_that_were_asked) {
+    const auto later = std::make_shared<noting_server>();
+    later->earlier = served_.get();
+    server_options options = watching();
+    options.interceptors.push_back(later);
+    rig r(GetParam(), echo, options);
+    auto client = r.connect();
+    EXPECT_TRUE(client->call({}));
+    EXPECT_TRUE(client->call({}));
+    (void)served_->wait_for(2);
+    served_->wants_token = true;
+    EXPECT_EQ(client->call({}).code(), status::unauthorized);
+    (void)served_->wait_for(3);
+    EXPECT_EQ(later->begun(), 2U);
+    EXPECT_EQ(later->all().size(), 2U);
+}
+
+TEST_P(intercepting, answers_after_the_end_of_the_server_are_seen) {
+    held_exchanges held;
+    server_options options = watching();
+    options.drain_timeout = 10ms;
+    auto ctx = quiet_context();
+    auto served = server::listen(ctx, GetParam().listen_uri(), held.keeper(), options);
+    ASSERT_TRUE(served) << served.error().message;
+    auto client = channel::connect(ctx, served->endpoints().at(0), calm_client());
+    ASSERT_TRUE(client) << client.error().message;
+    const auto call = client->begin();
+    ASSERT_TRUE(call.ok());
+    ASSERT_EQ(client->submit(call->id, 1), status::ok);
+    exchange open = held.take();
+    served->stop();
+    EXPECT_EQ(open.reply(0), status::peer_lost);
+    EXPECT_EQ(served_->wait_for(1)[0].status, status::peer_lost);
+}
+
 TEST_P(intercepting, exception_of_an_interceptor_is_the_answer) {
     served_->throws = true;
     rig r(GetParam(), echo, watching());
@@ -361,7 +481,7 @@ TEST_P(intercepting, calls_of_shared_channels_and_pools_are_seen) {
             ++begun;
             return status::ok;
         }
-        void after(const call_outcome&) noexcept override { ++over; }
+        void after(const ended_call&) noexcept override { ++over; }
         std::atomic<int> begun{0};
         std::atomic<int> over{0};
     };
