@@ -190,13 +190,16 @@ TEST_F(forwarded, a_request_that_cannot_be_forwarded_is_refused_and_others_go_on
         ASSERT_EQ(call.code(), status::ok);
         write_senseless_table(call->request);
         ASSERT_EQ(to.submit(call->id, 100), status::ok);
-        for (const status wanted : {status::protocol_error, status::unsupported}) {
-            completion c = next(to);
+        const auto expect_refusal = [&](status wanted) {
+            const completion c = next(to);
             EXPECT_EQ(c.status, wanted) << to_string(c.status);
             EXPECT_FALSE(c.response.empty()) << "it has a sentence";
-            c.release();
-            if (wanted == status::protocol_error) (void)send(to, {.parts = 2});
-        }
+        };
+        expect_refusal(status::protocol_error);
+        (void)send(to, {.parts = 2});
+        expect_refusal(status::unsupported);
+        (void)send(to, {.continues = true});
+        expect_refusal(status::unsupported);
         EXPECT_EQ(seen, i);
         EXPECT_EQ(this->call(to, 1), status::ok);
     }

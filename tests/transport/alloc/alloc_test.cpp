@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <thread>
 
@@ -115,6 +116,35 @@ void send_six_parts(exchange one) {
     (void)one.reply(0);
 }
 
+/// Takes the parts of one request at a time as they come, on the worker's thread, and then answers.
+struct part_taker : exchange::part_waiter {
+    part_taker() : part_waiter{[](part_waiter& self) noexcept { static_cast<part_taker&>(self).go_on(); }} {}
+    void go_on() noexcept {
+        while (one->continues()) {
+            if (!one->await_request_part(*this)) return;
+            EXPECT_TRUE(one->receive());
+        }
+        (void)one->reply(0);
+    }
+    std::optional<exchange> one;
+};
+[[nodiscard]] handler takes_parts() {
+    return [taker = std::make_shared<part_taker>()](exchange one) {
+        taker->one.emplace(std::move(one));
+        taker->go_on();
+    };
+}
+void send_request_in_parts(channel& client) {
+    one_call(client, {.continues = true}, [&](call_id id) {
+        for (int i = 0; i < 6; ++i) {
+            auto part = client.begin_part(id);
+            for (; part.code() == status::again; part = client.begin_part(id)) (void)client.wait({}, 100us);
+            ASSERT_EQ(part.code(), status::ok);
+            ASSERT_EQ(client.submit_part(part->id, 100, {.last = i == 5}), status::ok);
+        }
+    });
+}
+
 TEST_P(allocations, calls_of_every_kind_allocate_nothing) {
     struct kind {
         const char* what;
@@ -138,6 +168,7 @@ TEST_P(allocations, calls_of_every_kind_allocate_nothing) {
              for (int i = 0; i < 8; ++i) one_call(client, {});
          }},
         {"responses in parts", send_six_parts, [](auto& client, auto) { one_call(client, {.parts = 6}); }},
+        {"requests in parts", takes_parts(), [](auto& client, auto) { send_request_in_parts(client); }},
     };
     for (const kind& each : all) {
         rig r(backend(), each.service, at_server());

@@ -305,7 +305,7 @@ TEST_P(parts, a_wait_for_room_ends_in_time_and_sends_nothing) {
     const call_id call = client.send_seed(10, 1, {.parts = 1});
     exchange open = held.take();
     ASSERT_EQ(send_seed(open, 100, 1), status::ok);
-    const std::vector<std::byte> unsent(10);
+    const std::vector<std::byte> unsent(GetParam().scheme == "gdr" ? 0 : 10);  // nothing can be copied to a GPU
     for (int i = 0; i < 3; ++i) EXPECT_EQ(open.send(unsent, 1ms), status::timed_out);
     (void)next_part(client, call, 100, 1);
     ASSERT_EQ(send_seed_soon(open, 200, 2), status::ok);

@@ -225,6 +225,8 @@ TEST_P(shared_channels, refuses_parts_and_requests_that_are_too_large) {
     shared_channel shared = open(r);
     EXPECT_EQ(shared.call(request_of(1), {.parts = 1}).code(), status::invalid_argument);
     EXPECT_EQ(shared.submit(request_of(1), {.parts = 1}).code(), status::invalid_argument);
+    EXPECT_EQ(shared.call(request_of(1), {.continues = true}).code(), status::invalid_argument);
+    EXPECT_EQ(shared.submit(request_of(1), {.continues = true}).code(), status::invalid_argument);
     EXPECT_EQ(shared.call(std::vector<std::byte>(shared.max_request_bytes() + 1)).code(), status::message_too_large);
 }
 

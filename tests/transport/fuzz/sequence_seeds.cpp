@@ -208,6 +208,17 @@ void channel_parts_seeds(const seed_folder& to) {
     add("counts_too_few", {submit, part, poll, {12, 15, 0}, poll, release});
     add("part_that_failed", {submit, {12, 136, 0, 1}, poll});
     add("part_far_ahead", {submit, {12, 6, 7}, poll});
+    const bytes submit_asking{0, 12, 0};  // the request continues; the link takes it
+    const bytes ask{17, 0, 100, 0};       // a part of the first call's request
+    const bytes ask_last{17, 0, 10, 0};
+    const bytes asked{16, 1};  // slot 1 comes back
+    const bytes other_asked{16, 2};
+    add("request_parts", {submit_asking, ask, ask_last, other_asked, asked, poll, answer, poll, release});
+    add("request_parts_both_ways", {{0, 13, 0, 0}, ask, part, poll, release, {0}, ask_last, other_asked, answer, poll});
+    add("request_parts_cancelled", {submit_asking, ask, cancel, poll, release, asked, answer, poll});
+    add("request_parts_wait", {submit_asking, {17, 0, 100, 1}, ask_last, cancel, poll, {2, 3, 0}, answer, poll});
+    add("request_parts_after_the_answer", {submit_asking, ask, answer, ask, poll, release, ask, asked, poll});
+    add("request_parts_lost", {submit_asking, ask, {17, 0, 250}, lost, {14, 255}, poll, ask});
 }
 
 /// Steps as fuzz_worker takes them.
