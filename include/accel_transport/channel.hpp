@@ -74,7 +74,8 @@ struct submit_options {
     std::span<const tensor> tensors{};
     /// The request goes on after these bytes, in parts (`channel::begin_part`). Each part that the server's handler has
     /// not released takes a slot.
-    /// `invalid_argument`: the channel has no slot for a part.
+    /// `again`: no slot is free for a part.
+    /// `invalid_argument`: the channel has too few slots.
     /// `unsupported`: as for `parts`.
     bool continues = false;
     /// The response may come in parts, with up to this number of unread parts. Each part takes a free slot of the
@@ -96,9 +97,9 @@ struct part_options {
     bool last = false;  ///< the request ends with this part, which may be empty
 };
 
-/// A call whose response or request, or both at once, go part by part, from `channel::call_parts`. Move-only. Belongs
-/// to the thread of its channel, whose end ends the call with `closed`. Destroying it before the end of the call
-/// cancels the call, and waits for memory lent as `response_into`.
+/// A call that sends its request, reads its response, or does both, part by part; from `channel::call_parts`.
+/// Move-only. Belongs to the thread of its channel, whose end ends the call with `closed`. Destroying it before the end
+/// of the call cancels the call, and waits for memory lent as `response_into`.
 class ACCEL_API call_in_parts {
   public:
     call_in_parts(call_in_parts&& other) noexcept;
@@ -107,8 +108,9 @@ class ACCEL_API call_in_parts {
 
     /// Waits up to `timeout` for the next part of the response; the last completion has no `more`. A failure of the
     /// call is an error with the handler's text, and ends the parts. Destroying a part lets the server send another
-    /// one. Completions of other calls stay queued for `poll`; do not take this call's with `poll` or `wait`. `again`:
-    /// nothing came within `timeout`; the call goes on. `invalid_state`: the call has ended, and its end was given.
+    /// one. Completions of other calls stay queued for `poll`; do not take this call's with `poll` or `wait`.
+    /// `again`: nothing came within `timeout`; the call goes on.
+    /// `invalid_state`: the call has ended, and its end was given.
     [[nodiscard]] result<completion> next(std::chrono::nanoseconds timeout);
 
     /// Room for the next part of the request, to be written in place. Waits up to `timeout` for a free slot: each part

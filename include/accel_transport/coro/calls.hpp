@@ -379,6 +379,8 @@ inline operation::state operation::start_part() noexcept {
         if (call.state_ == state::in_line) owner_.enqueue(call);
     }
     if (call.state_ == state::in_line) return state::in_line;
+    const operation* const first = owner_.first_;
+    if (first != nullptr && first != this && first->from_ == source::part) return state::in_line;
     const auto begun = owner_.channel_.begin_part(call.id_);
     if (begun.code() == accel::status::again) return state::in_line;
     content_.status = begun.code();
@@ -403,9 +405,12 @@ inline void operation::await_suspend(std::coroutine_handle<> waiting) noexcept {
     if (state_ == state::in_flight) return;
     state_ = state::in_line;
     if (from_ != source::part) return owner_.enqueue(*this);
-    // A call that is under way goes before those that wait, which may wait for its slots.
-    operation& call = of_->call_;
-    owner_.enqueue(call.state_ == state::in_line ? &call : nullptr, *this);
+    // Calls that are under way go before those that wait, which may wait for their slots; among each other in order.
+    operation* before = of_->call_.state_ == state::in_line ? &of_->call_ : nullptr;
+    if (before == nullptr)
+        for (operation* each = owner_.first_; each != nullptr && each->from_ == source::part; each = each->behind_)
+            before = each;
+    owner_.enqueue(before, *this);
 }
 
 inline void operation::end(completion how, std::shared_ptr<void> kept) noexcept {

@@ -218,6 +218,7 @@ result<completion> call_in_parts::next(std::chrono::nanoseconds timeout) {
 
 std::span<std::byte> call_in_parts::part(std::chrono::nanoseconds timeout) noexcept {
     core::channel_core& owner = core::behind(owner_, "call_in_parts");
+    if (owner.inherited()) return {};
     [[maybe_unused]] const auto inside = owner.enter("part");
     if (part_.id.generation != 0) return part_.request;
     const auto begun = owner.wait_to_begin_part(call_, timeout);
@@ -227,6 +228,7 @@ std::span<std::byte> call_in_parts::part(std::chrono::nanoseconds timeout) noexc
 
 status call_in_parts::send(std::size_t length) noexcept {
     core::channel_core& owner = core::behind(owner_, "call_in_parts");
+    if (owner.inherited()) return status::invalid_state;
     [[maybe_unused]] const auto inside = owner.enter("send");
     if (part_.id.generation == 0) return owner.takes_parts(call_);
     const status sent = owner.submit_part(part_.id, length, {});
@@ -243,6 +245,7 @@ status call_in_parts::finish(std::span<const std::byte> bytes, std::chrono::nano
 status call_in_parts::send(std::span<const std::byte> bytes, std::chrono::nanoseconds timeout,
                            const part_options& options) noexcept {
     core::channel_core& owner = core::behind(owner_, "call_in_parts");
+    if (owner.inherited()) return status::invalid_state;
     if (bytes.size() > owner.request().options.request_bytes) return status::message_too_large;
     const std::span<std::byte> room = part(timeout);
     if (part_.id.generation == 0) {

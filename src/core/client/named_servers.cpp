@@ -9,6 +9,7 @@
 #include <accel_transport/channel.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <ranges>
 #include <string>
@@ -71,12 +72,12 @@ result<std::vector<uri>> servers_of(const uri& named, nanoseconds deadline, cons
     for (const socket_address& each : *found) {
         std::string address = numeric_host(each);
         if (address.empty() || std::ranges::find(out, address, &uri::host) != out.end()) continue;
-        if (out.size() == max_hosts) {
-            limited_log(named.host)
-                .warn("'{}' has more than {} addresses; the rest is not used", named.host, max_hosts);
-            break;
-        }
         out.push_back(at_address(named, std::move(address)));
+    }
+    if (out.size() > max_hosts) {
+        limited_log(named.host).warn("'{}' has {} addresses; {} are used", named.host, out.size(), max_hosts);
+        std::ranges::sort(out, {}, &uri::host);  // name servers rotate their answers: the same ones each time
+        out.erase(out.begin() + std::ptrdiff_t{max_hosts}, out.end());
     }
     if (out.empty()) return error{status::peer_lost, 0, fmt::format("host '{}' has no address now", named.host)};
     return out;

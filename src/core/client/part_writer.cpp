@@ -38,6 +38,7 @@ void part_writer::send(channel_slot& part, std::size_t length, bool last) noexce
     header.parts_call = parts_call_of(id.slot, id.generation);
     header.request_parts_before = of.sent++;
     part.state = slot_state::part_sent;
+    part.submitted = never;
     part.lent = part.staged = part.holds_response = false;
     part.epoch = life_.epoch();
     const std::span<const std::byte> payload{part.header + header_bytes, length};
@@ -56,10 +57,20 @@ void part_writer::end_early(const channel_slot& call) noexcept {
 }
 
 std::uint32_t part_writer::left_behind() const noexcept {
-    const auto is_left = [this](const channel_slot& each) {
-        return each.state == slot_state::part_sent && !is_awaiting(call_of(each));
-    };
-    return static_cast<std::uint32_t>(std::ranges::count_if(slots_.all(), is_left));
+    return static_cast<std::uint32_t>(
+        std::ranges::count_if(slots_.all(), [this](const channel_slot& each) { return is_left(each); }));
+}
+
+void part_writer::note_left_behind(nanoseconds at) noexcept {
+    for (channel_slot& each : slots_.all())
+        if (is_left(each) && each.submitted == never) each.submitted = at;
+}
+
+nanoseconds part_writer::left_since() const noexcept {
+    nanoseconds first = never;
+    for (const channel_slot& each : slots_.all())
+        if (is_left(each)) first = std::min(first, each.submitted);
+    return first;
 }
 
 void part_writer::settle_all() noexcept {

@@ -41,6 +41,10 @@ class part_writer {
     void end_early(const channel_slot& call) noexcept;
     /// Slots that the server still has of calls that have ended.
     [[nodiscard]] std::uint32_t left_behind() const noexcept;
+    /// They are in the way, now.
+    void note_left_behind(nanoseconds at) noexcept;
+    /// Since when the first of them is known to be in the way.
+    [[nodiscard]] nanoseconds left_since() const noexcept;
     /// The connection is gone: its server keeps no slot.
     void settle_all() noexcept;
 
@@ -53,6 +57,9 @@ class part_writer {
     };
 
     [[nodiscard]] bool is_awaiting(call_id call) const noexcept;
+    [[nodiscard]] bool is_left(const channel_slot& slot) const noexcept {
+        return slot.state == slot_state::part_sent && !is_awaiting(call_of(slot));
+    }
 
     channel_slots& slots_;
     call_backlog& backlog_;

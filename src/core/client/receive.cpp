@@ -125,6 +125,16 @@ std::uint16_t channel_core::metadata_after_response(const link_event& event) noe
     return metadata_after(request_.responses->header(header.slot), header.generation, event.payload.size());
 }
 
+namespace {
+
+/// Gives a slot back, and says nothing else.
+bool is_bare(const slot_header& header) noexcept {
+    const bool usual = header.code == status::ok || header.code == status::cancelled;
+    return usual && header.length == 0 && header.extension_bytes == 0;
+}
+
+}  // namespace
+
 /// A part, the end of a response in parts, a slot that comes back without one, an answer that nobody waits for, or
 /// nothing that a correct server sends.
 [[gnu::noinline, gnu::cold]] bool channel_core::on_other_response(const link_event& event, nanoseconds at) noexcept {
@@ -133,10 +143,12 @@ std::uint16_t channel_core::metadata_after_response(const link_event& event) noe
     channel_slot& slot = slots_[event.header.slot];
     const bool current = slot.owed && slot.content.id.generation == event.header.generation;
     if (current && slot.state == slot_state::in_parts) return parts_.on_last(slot, event, at);
+    const bool part = current && slot.state == slot_state::part_sent;
+    if (part && !is_bare(event.header)) return false;
     life_.path().consumed(event.header.slot);
     if (current && slot.state == slot_state::lent)
         parts_.on_returned(slot);
-    else if (current && slot.state == slot_state::part_sent)
+    else if (part)
         request_parts_.on_returned(slot);
     else
         on_late_response(slot, event.header);

@@ -26,6 +26,11 @@ namespace {
             options.metadata.size() | parent) != 0;
 }
 
+/// The slots that a call needs beside its own to get on: for the parts of its response, and for one of its request.
+std::uint32_t further_slots(const submit_options& options) noexcept {
+    return options.parts + (options.continues ? 1 : 0);
+}
+
 /// How long slots wait for late answers before a session may end for them.
 nanoseconds quarantine_timeout(const channel_options& options) noexcept {
     if (options.quarantine_timeout > nanoseconds{0}) return options.quarantine_timeout;
@@ -131,9 +136,9 @@ result<call_view, status> channel_core::begin() noexcept {
 
 /// The same for slots that parts take. What the channel can never have is left to the checks of the call.
 inline status channel_core::make_room(const submit_options& options) noexcept {
-    if (options.parts == 0) [[likely]]
+    if (options.parts == 0 && !options.continues) [[likely]]
         return status::ok;
-    return make_room(options.parts);
+    return make_room(further_slots(options));
 }
 [[gnu::noinline]] status channel_core::make_room(std::uint32_t parts) noexcept {
     if (parts <= slots_.free() || parts >= slots_.count()) return status::ok;
@@ -149,6 +154,7 @@ inline status channel_core::make_room(const submit_options& options) noexcept {
 bool channel_core::leave_late_answers(std::uint32_t wanted) noexcept {
     const std::uint32_t waiting = late();  // slots that only a late answer frees
     if (waiting == 0 || !(replaceable_ || waiting + wanted > slots_.count())) return false;
+    request_parts_.note_left_behind(now_);
     if (now_ < quarantine_ends()) return false;
     warn_of_end("slots wait for late answers, some for longer than quarantine_timeout; does a handler never answer?");
     life_.leave(status::peer_lost);
@@ -158,7 +164,7 @@ bool channel_core::leave_late_answers(std::uint32_t wanted) noexcept {
 
 /// A call that has ended keeps when it began and how long it took.
 nanoseconds channel_core::quarantine_ends() const noexcept {
-    nanoseconds first = never;
+    nanoseconds first = request_parts_.left_since();
     for (const channel_slot& slot : slots_.all())
         if (slot.state == slot_state::quarantined)
             first = std::min(first, slot.submitted + slot.content.timeline.total);
@@ -374,7 +380,7 @@ status channel_core::check_parts(const submit_options& options) noexcept {
     if (options.continues && options.parts + 1 >= request_.options.slots)
         return fail(status::invalid_argument, "no slot is left for a further part of the request; raise slots");
     if (options.part_timeout < nanoseconds{0}) return fail(status::invalid_argument, "part_timeout is negative");
-    return slots_.free() < options.parts ? fail(status::again) : status::ok;
+    return slots_.free() < further_slots(options) ? fail(status::again) : status::ok;
 }
 
 /// Writes the description of the tensors: in front of the header, before it is stamped, or into the payload itself.

@@ -137,7 +137,8 @@ void list_calls(family_list& out, const metrics_sums& sums, const target_names& 
             if (calls.ended[i] > 0 || i == 0)
                 out.add(with(labels_of(key, names), "status", to_string(static_cast<status>(i))),
                         number(calls.ended[i]));
-    out.begin("accel_request_bytes_total", "Payload bytes of the requests of ended calls.", metric_kind::counter);
+    out.begin("accel_request_bytes_total", "Payload bytes of requests: of ended calls, and of parts.",
+              metric_kind::counter);
     for (const auto& [key, calls] : sums.calls) out.add(labels_of(key, names), number(calls.request_bytes));
     out.begin("accel_response_bytes_total", "Payload bytes of responses.", metric_kind::counter);
     for (const auto& [key, calls] : sums.calls) out.add(labels_of(key, names), number(calls.response_bytes));

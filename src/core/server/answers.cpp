@@ -151,8 +151,18 @@ inline void session::write_header(const exchange_state& answered, nanoseconds at
     header.inference_ticks = to_ticks(stages[static_cast<std::size_t>(stage::inference)]);
 }
 
-/// An answer with lent memory, tensors or parts before it, or to a request that the link lent.
+/// A handler that never asked for the parts of a request has answered a piece of it.
+void session::refuse_unread_parts(exchange_state& answered) noexcept {
+    const bool asked = (answered.ends.load(std::memory_order_relaxed) & exchange_end::asked) != 0;
+    if (asked || answered.answer.code != status::ok) return;
+    answered.answer.fail(status::unsupported);
+    answered.answer.lent = nullptr;
+    worker::write_failure(answered, "this handler takes no requests in parts");
+}
+
+/// An answer with lent memory, tensors or parts before it, or to a request in parts or one that the link lent.
 [[gnu::noinline]] status session::send_with_extras(exchange_state& answered, nanoseconds at) noexcept {
+    if ((answered.extras & exchange_extra::continues) != 0) refuse_unread_parts(answered);
     const region_state* const lent = answered.answer.lent;
     if (lent != nullptr && answered.leases_out != nullptr) return status::again;
     write_header(answered, at);
@@ -410,6 +420,7 @@ void session::finish_part(exchange_state& part) noexcept {
     if (part.ends.load(std::memory_order_relaxed) != 0) {
         part.ends.store(0, std::memory_order_relaxed);
         held_parts_.fetch_sub(1, std::memory_order_relaxed);
+        owner_.part_released();
     }
     part.phase = exchange_phase::idle;
 }

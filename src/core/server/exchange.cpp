@@ -57,7 +57,7 @@ class blocking_waiter : exchange::part_waiter {
     template <class Parts>
     void wait(Parts& parts, const core::exchange_state& state, const std::stop_token& stop,
               std::chrono::nanoseconds deadline) {
-        if (parts.await(*this, [&] { return is_cancelled(state); })) return;
+        if (parts.waited_for() || parts.await(*this, [&] { return is_cancelled(state); })) return;
         std::unique_lock lock(mutex_);
         const auto called = [this] { return called_; };
         (void)changed_.wait_until(lock, stop, std::chrono::steady_clock::time_point{deadline}, called);
@@ -332,8 +332,10 @@ bool exchange::await_part(part_waiter& who) noexcept {
 }
 
 bool exchange::continues() const noexcept {
-    const core::exchange_state& state = core::open_state(state_);
-    return comes_in_parts(state) && !state.owner->inbox_of(state).complete();
+    core::exchange_state& state = core::open_state(state_);
+    if (!comes_in_parts(state)) return false;
+    state.ends.fetch_or(core::exchange_end::asked, std::memory_order_relaxed);
+    return !state.owner->inbox_of(state).complete();
 }
 
 request_part exchange::receive() noexcept {
@@ -371,6 +373,7 @@ request_part exchange::receive(std::chrono::nanoseconds timeout) noexcept {
 bool exchange::await_request_part(part_waiter& who) noexcept {
     const core::exchange_state& state = core::open_state(state_);
     if (!comes_in_parts(state) || core::is_inherited(state)) return true;
+    (void)continues();
     return state.owner->inbox_of(state).await(who, [&] { return is_cancelled(state); });
 }
 

@@ -46,6 +46,7 @@ inline constexpr std::uint8_t targeted = 4;      ///< its target counts it as a 
 inline constexpr std::uint8_t continues = 8;     ///< parts of its request may have arrived
 inline constexpr std::uint8_t taken = 16;        ///< no exchange, but a part of a request that a handler has
 inline constexpr std::uint8_t intercepted = 32;  ///< interceptors have seen it
+inline constexpr std::uint8_t asked = 64;        ///< its handler knows of requests in parts
 }  // namespace exchange_end
 
 /// A handler's own copy of memory that its client wanted back.

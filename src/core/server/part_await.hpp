@@ -26,6 +26,8 @@ class part_await {
         seen = &arming;
         return !waiter_.compare_exchange_strong(seen, &who, std::memory_order_seq_cst);
     }
+    /// Somebody waits. The thread that has the exchange.
+    [[nodiscard]] bool waited_for() const noexcept { return waiter_.load(std::memory_order_relaxed) != nullptr; }
     /// True: `who`, which waits, will not be called. False: it has been called, or is about to be.
     [[nodiscard]] bool forget(exchange::part_waiter& who) noexcept {
         exchange::part_waiter* seen = &who;

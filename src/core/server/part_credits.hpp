@@ -52,6 +52,7 @@ class part_credits {
         return waiter_.await(
             who, [this] { return next() != nullptr; }, over);
     }
+    [[nodiscard]] bool waited_for() const noexcept { return waiter_.waited_for(); }
     /// As `part_await::forget`.
     [[nodiscard]] bool forget(exchange::part_waiter& who) noexcept { return waiter_.forget(who); }
 

@@ -58,7 +58,8 @@ std::size_t worker::progress() noexcept {
 /// too late.
 [[gnu::noinline]] void worker::on_unusual_event(session& from, const link_event& event) noexcept {
     if (from.gone()) return;
-    const bool request = event.kind == event_kind::arrived;
+    const bool further = (event.header.flags & (header_flag::more | header_flag::part)) != 0;  // of another call
+    const bool request = event.kind == event_kind::arrived && !further;
     if (!request || !from.cancels().cancelled({event.header.slot, event.header.generation}))
         return serve_event(from, event);
     link_event late = event;
@@ -331,6 +332,8 @@ bool session::take_further(const link_event& event, nanoseconds at, exchange_sta
     taken.generation = header.generation;
     taken.trace_id = 0;
     taken.arrival = taken.handler_start = at;
+    taken.request = {};
+    taken.response_room = {};
     taken.payload = {};
     taken.answer = {};
     if (is == call_state::ended) {

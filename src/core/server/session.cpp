@@ -43,6 +43,12 @@ void session::count_in(scheme_series* series) noexcept {
     for (exchange_state& each : exchanges_) each.counts = counts();
 }
 
+void session::hold_part(exchange_state& part) noexcept {
+    part.ends.store(exchange_end::taken, std::memory_order_relaxed);
+    held_parts_.fetch_add(1, std::memory_order_relaxed);
+    owner_.part_taken();
+}
+
 void session::put_on_device(device_session place) {
     device_ = std::make_unique<device_session>(std::move(place));
     device_work_.resize(exchanges_.size());

@@ -46,10 +46,7 @@ class session {
     /// The parts of this call's request.
     [[nodiscard]] part_inbox& inbox_of(const exchange_state& call) noexcept { return inboxes_[call.slot]; }
     /// A handler takes a part, with which it keeps the session. The thread that has the exchange.
-    void hold_part(exchange_state& part) noexcept {
-        part.ends.store(exchange_end::taken, std::memory_order_relaxed);
-        held_parts_.fetch_add(1, std::memory_order_relaxed);
-    }
+    void hold_part(exchange_state& part) noexcept;
     /// Hands a part to the link, or a slot that is given back. `again`: try later.
     [[nodiscard]] status send_part(exchange_state& part, nanoseconds at) noexcept;
     /// The slot of a part is free for what the client wants next.
@@ -71,7 +68,9 @@ class session {
     [[nodiscard]] std::string_view scheme() const noexcept { return scheme_; }
     [[nodiscard]] const client_identity& client() const noexcept { return client_; }
     [[nodiscard]] const link_geometry& geometry() const noexcept { return geometry_; }
-    /// Exchanges, and what else handlers and the link have of it.
+    /// Exchanges without an answer, and parts that the link has not taken.
+    [[nodiscard]] std::uint32_t exchanges() const noexcept { return open_; }
+    /// These, and what else handlers have of it.
     [[nodiscard]] std::uint32_t open() const noexcept { return open_ + held_parts_.load(std::memory_order_relaxed); }
     /// Any thread: the client is gone, answers go nowhere.
     [[nodiscard]] bool gone() const noexcept { return gone_.load(std::memory_order_relaxed); }
@@ -122,6 +121,7 @@ class session {
                                 call_state is) noexcept;
     [[nodiscard]] std::span<std::byte> part_room(std::uint32_t slot) const noexcept;
     void write_header(const exchange_state& answered, nanoseconds at) const noexcept;
+    static void refuse_unread_parts(exchange_state& answered) noexcept;
     [[nodiscard]] status send_with_extras(exchange_state& answered, nanoseconds at) noexcept;
 
     worker& owner_;

@@ -122,11 +122,12 @@ void worker::sleep() noexcept {
     for (const auto& source : sources_) source->disarm();
 }
 
-/// True: somebody called `wake`. While no exchange is open, nobody gives answers, and sessions that come or go can
+/// True: somebody called `wake`. While handlers have nothing, nobody gives answers, and sessions that come or go can
 /// wait.
 bool worker::sleep_on_one(nanoseconds until) noexcept {
     event_source& only = *sources_.front();
-    return open() == 0 ? only.doze(wake_.fd(), until) : only.sleep(wake_.fd(), until);
+    const bool idle = open() == 0 && held_parts_.load(std::memory_order_relaxed) == 0;
+    return idle ? only.doze(wake_.fd(), until) : only.sleep(wake_.fd(), until);
 }
 
 /// Likewise.
@@ -246,7 +247,7 @@ void worker::lose(session& which, status why) noexcept {
 
 /// `closed` tells a client that no handler has seen what is not answered.
 status worker::end_of(session& stopped) noexcept {
-    return stopped.open() == 0 && stopped.connection().flushed() ? status::closed : status::peer_lost;
+    return stopped.exchanges() == 0 && stopped.connection().flushed() ? status::closed : status::peer_lost;
 }
 
 /// Lets answers leave, then closes every session. Sessions stay whose exchanges a handler keeps.

@@ -130,6 +130,9 @@ class worker {
     [[nodiscard]] static bool abandon_later(exchange_state& dropped) noexcept;
     /// The answer says why, as far as there is room.
     static void write_failure(exchange_state& answered, std::string_view text) noexcept;
+    /// A handler has a part of a request, or has released it.
+    void part_taken() noexcept { held_parts_.fetch_add(1, std::memory_order_relaxed); }
+    void part_released() noexcept { held_parts_.fetch_sub(1, std::memory_order_relaxed); }
     /// Sends a part of the response.
     static status post_part(exchange_state& part) noexcept;
     /// A handler has released a part of a request. Ends the reference that it has held with the part.
@@ -251,7 +254,8 @@ class worker {
     std::vector<exchange_state*> waiting_;  ///< answers and parts that the link did not take yet
     nanoseconds polled_at_{};               ///< when the events were taken
     nanoseconds now_{};
-    std::atomic<std::uint32_t> open_{0};  ///< admitted and not yet answered; written by the worker only
+    std::atomic<std::uint32_t> open_{0};        ///< admitted and not yet answered; written by the worker only
+    std::atomic<std::uint32_t> held_parts_{0};  ///< of requests, by handlers
     std::atomic<std::uint32_t> max_open_;
     std::atomic<std::uint64_t> references_{1};
     bool leaving_ = false;  ///< sessions are about to be closed, which answers every request

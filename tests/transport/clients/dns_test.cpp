@@ -465,6 +465,20 @@ TEST(dns_uris, are_resolved_to_a_uri_for_each_address) {
     EXPECT_EQ(of("dns+tcp://" + name).code(), status::invalid_argument);
 }
 
+TEST(dns_uris, of_many_addresses_the_same_are_used_in_whatever_order_they_come) {
+    const std::string name = "many-" + std::to_string(::getpid()) + ".test";
+    std::vector<std::string> addresses;
+    for (int i = 0; i < 100; ++i) addresses.push_back("127.9.9." + std::to_string(i));
+    const auto found = [&] {
+        let_name_have(name, addresses);
+        return resolve_servers("dns+tcp://" + name + ":5", until_hung()).value();
+    };
+    const std::vector<std::string> before = found();
+    EXPECT_EQ(before.size(), 64U);
+    std::ranges::rotate(addresses, addresses.begin() + 37);
+    EXPECT_EQ(found(), before);
+}
+
 TEST(dns_uris, are_for_clients_of_schemes_with_hosts) {
     auto ctx = context::open({.log = log_level::off}).value();
     const auto pool = [&](std::string_view uri) { return channel_pool::open(ctx, uri, {}).code(); };

@@ -285,7 +285,6 @@ TEST_P(counting, refused_calls_are_counted_at_their_target) {
     EXPECT_EQ(client.finish(status::ok), 1U);
 }
 
-/// Counters never fall: what has ended stays in the sums, gauges do not.
 TEST_P(counting, parts_of_requests_count_as_bytes_of_their_requests) {
     if (std::string_view{GetParam().scheme} == "gpu") GTEST_SKIP() << "kernels refuse requests in parts";
     held_exchanges held;
@@ -308,6 +307,7 @@ TEST_P(counting, parts_of_requests_count_as_bytes_of_their_requests) {
     EXPECT_TRUE(comes_to("accel_request_bytes_total", {at_server, target}, 130));
 }
 
+/// Counters never fall: what has ended stays in the sums, gauges do not.
 TEST_P(counting, counters_keep_the_calls_of_ended_channels_and_servers) {
     for (int round = 1; round <= 3; ++round) {
         listen({{}, echo});

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <future>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -94,6 +95,109 @@ TEST_P(request_parts, parts_arrive_in_order_and_their_slots_come_back) {
         EXPECT_TRUE(client.all_slots_free());
         EXPECT_EQ(client->statistics().stale, 0U);
     }
+}
+
+TEST_P(request_parts, call_begins_only_if_a_slot_is_left_for_a_part) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    auto client = r.connect(few_slots(2));
+    const auto first = client.begin();
+    const auto second = client.begin();
+    ASSERT_TRUE(first.ok() && second.ok());
+    EXPECT_EQ(client.submit(first->id, 1, {.continues = true}), status::again);
+    EXPECT_EQ(client.release(second->id), status::ok);
+    EXPECT_EQ(client.submit(first->id, 1, {.continues = true}), status::ok);
+    exchange open = held.take();
+    const auto part = client->begin_part(first->id);
+    ASSERT_TRUE(part);
+    EXPECT_EQ(client->submit_part(part->id, 1, {.last = true}), status::ok);
+    EXPECT_TRUE(open.receive(until_hung()));
+    EXPECT_EQ(open.reply(0), status::ok);
+    EXPECT_EQ(client.finish(status::ok), 1U);
+    EXPECT_TRUE(client.all_slots_free());
+}
+
+TEST_P(request_parts, handler_that_knows_of_no_parts_answers_no_piece) {
+    region lent;
+    std::atomic<std::uint32_t> leases{0};
+    rig r(GetParam(), [&](exchange one) {
+        if (one.request().size() == 1)
+            (void)one.reply(10);
+        else if (one.request().size() == 2)
+            (void)one.reply(lent.part(0, 10).value(), leases);
+        else
+            (void)one.fail(status::application_error, 5, "its own");
+    });
+    lent = r.ctx().allocate(4'096).value();
+    auto client = r.connect();
+    for (const std::size_t length : {1, 2, 3}) {
+        const call_id call = client.send_seed(length, 1, {.continues = true});
+        const completion c = client.next();
+        EXPECT_EQ(c.call, call);
+        EXPECT_EQ(c.status, length < 3 ? status::unsupported : status::application_error);
+        const std::string_view text(reinterpret_cast<const char*>(c.response.data()), c.response.size());
+        EXPECT_EQ(text, length < 3 ? "this handler takes no requests in parts" : "its own");
+    }
+    EXPECT_TRUE(eventually([&] { return leases == 0; }));
+    EXPECT_TRUE(client.all_slots_free());
+}
+
+TEST_P(request_parts, blocking_wait_beside_another_waiter_ends) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    auto client = r.connect();
+    call_in_parts upload = begin(client, {.parts = 1});
+    exchange open = held.take();
+    noted_part waiter;
+    noted_part room_waiter;
+    ASSERT_FALSE(open.await_request_part(waiter));
+    EXPECT_EQ(open.receive(10ms).status(), open.receive(10ms).status());
+    fill(open.part().first(10), 1);
+    EXPECT_EQ(open.send(std::size_t{10}), status::ok);
+    ASSERT_FALSE(open.await_part(room_waiter));
+    EXPECT_TRUE(open.part(10ms).empty());
+    EXPECT_EQ(waiter.calls, 0);
+    EXPECT_EQ(send_seed(upload, 100, 1), status::ok);
+    EXPECT_TRUE(waiter.called(1));
+    EXPECT_TRUE(open.receive());
+    EXPECT_EQ(open.reply(0), status::ok);
+    while (upload.next(until_hung()).ok()) continue;
+    EXPECT_TRUE(client.all_slots_free());
+}
+
+TEST_P(request_parts, session_whose_slots_a_handler_keeps_is_replaced) {
+    std::vector<request_part> kept;
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    channel_options options = few_slots(2);
+    options.reconnect = true;
+    options.quarantine_timeout = 1ms;
+    auto client = r.connect(options);
+    {
+        call_in_parts upload = begin(client);
+        exchange open = held.take();
+        EXPECT_EQ(send_seed(upload, 100, 1), status::ok);
+        kept.push_back(open.receive(until_hung()));
+        EXPECT_TRUE(kept.back());
+        EXPECT_EQ(open.reply(0), status::ok);
+        expect_end(upload, status::ok);
+    }
+    // One slot is free, which a call with parts does not get on with.
+    EXPECT_TRUE(eventually(until_hung(), [&] {
+        completion none;
+        (void)client.poll({&none, 1});
+        const auto call = client.begin();
+        if (!call) return false;
+        const status sent = client.submit(call->id, 1, {.continues = true});
+        if (sent != status::ok) (void)client.release(call->id);
+        return sent == status::ok;
+    })) << "the server keeps a slot";
+    EXPECT_EQ(client->statistics().reconnects, 1U);
+    exchange open = held.take();
+    EXPECT_EQ(open.fail(status::application_error), status::ok);
+    EXPECT_EQ(client.finish(status::application_error), 1U);
+    kept.clear();
+    EXPECT_TRUE(client.all_slots_free());
 }
 
 TEST_P(request_parts, short_parts_do_not_overtake_long_parts) {
