@@ -62,7 +62,7 @@ void event_loop::take_changes() {
 }
 
 upstream& event_loop::join(const opener::change& one) {
-    upstream& made = servers_.emplace_back(*one.of, one.uri);
+    upstream& made = servers_.emplace_back(one.uri, one.of->models, one.of->needs, one.of);
     for (route& each : routes_)
         if (std::ranges::find(one.of->models, each.model()) != one.of->models.end()) each.add(made);
     passing_.make_room(servers_.size() * chosen_.reach.channels * chosen_.reach.slots);

@@ -49,10 +49,9 @@ struct server_name {
 /// One server and the channels to it. Of the gateway's thread; it has no channels before the server was reached.
 class upstream {
   public:
-    upstream(std::string uri, std::vector<std::string> models, call_sizes needs = {})
-        : uri_(std::move(uri)), models_(std::move(models)), needs_(needs) {}
-    /// A server of a name, which has to outlive it.
-    upstream(const server_name& of, std::string uri) : upstream(std::move(uri), of.models, of.needs) { name_ = &of; }
+    /// `name`: has to outlive it. Null: the options name this server itself.
+    upstream(std::string uri, std::vector<std::string> models, call_sizes needs = {}, const server_name* name = nullptr)
+        : uri_(std::move(uri)), models_(std::move(models)), needs_(needs), name_(name) {}
 
     [[nodiscard]] const std::string& uri() const noexcept { return uri_; }
     /// "tcp", as the URI says.
@@ -63,7 +62,6 @@ class upstream {
     /// It says which models it has loaded (`loaded_models_target`).
     [[nodiscard]] bool tells_models() const noexcept { return tells_models_; }
     void set_tells_models(bool tells) noexcept { tells_models_ = tells; }
-    /// Null: the options name this server itself.
     [[nodiscard]] const server_name* name() const noexcept { return name_; }
     /// Its name still has it.
     [[nodiscard]] bool listed() const noexcept { return listed_; }
@@ -120,7 +118,7 @@ class upstream {
     std::string uri_;
     std::vector<std::string> models_;
     call_sizes needs_;
-    const server_name* name_ = nullptr;
+    const server_name* name_;
     bool tells_models_ = false;
     bool listed_ = true;
     bool leaving_ = false;

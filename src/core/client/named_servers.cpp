@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
-#include <ranges>
 #include <string>
 #include <utility>
 
@@ -33,8 +32,8 @@ uri at_address(const uri& named, std::string address) {
 std::string text_of(const uri& server, std::string_view named) {
     const std::string_view options = named.substr(std::min(named.find('?'), named.size()));
     std::string out = fmt::format("{}{}", server.text(), options);
-    const auto keys = std::views::keys(server.options);
-    if (std::ranges::find(keys, "server_name") != keys.end()) return out;
+    const auto names_it = [](const auto& option) { return option.first == "server_name"; };
+    if (std::ranges::any_of(server.options, names_it)) return out;
     out += options.empty() ? "?server_name=" : "&server_name=";
     for (const char each : server.name) out += each == '%' ? "%25" : std::string(1, each);
     return out;

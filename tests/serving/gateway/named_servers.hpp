@@ -24,7 +24,7 @@ class named_servers {
     static constexpr std::size_t most = 4;
 
     explicit named_servers(context& ctx) : ctx_(ctx) {
-        const std::string own = own_loopback();  // 127.a.b.c, b and c below 129
+        const std::string& own = own_loopback();  // 127.a.b.c, b and c below 129
         const std::size_t last = own.rfind('.');
         const std::size_t before = own.rfind('.', last - 1);
         for (std::size_t i = 0; i < most; ++i) {
@@ -46,6 +46,7 @@ class named_servers {
     /// From now on the name has these.
     void name(const std::vector<std::size_t>& which) const {
         std::vector<std::string> addresses;
+        addresses.reserve(which.size());
         for (const std::size_t each : which) addresses.push_back(addresses_.at(each));
         let_name_have(name_, addresses);
     }

@@ -233,7 +233,7 @@ void backends::await_changes() {
 }
 
 gateway::upstream& backends::join(const gateway::opener::change& one) {
-    gateway::upstream& made = servers_.emplace_back(*one.of, one.uri);
+    gateway::upstream& made = servers_.emplace_back(one.uri, one.of->models, one.of->needs, one.of);
     for (backend& each : models_)
         if (each.has_name(*one.of)) each.servers_.add(made);
     return made;
