@@ -207,12 +207,14 @@ class ACCEL_API exchange {
     /// short.
     [[nodiscard]] status send(std::span<const std::byte> bytes, std::chrono::nanoseconds timeout) noexcept;
     /// True: there is room for a part, or there never will be; `who` is not called. False: `who` is called once, when
-    /// there is room, the client has disconnected, or the exchange is answered; `who` must live until then. At most one
-    /// waiter at a time. Watch `stop_token` as well: a client that has cancelled frees no room.
+    /// there is room, the client has disconnected, or the exchange is answered; `who` must live until then. It may be
+    /// called early: look, and wait again. At most one waiter at a time. Watch `stop_token` as well: a client that has
+    /// cancelled frees no room.
     [[nodiscard]] bool await_part(part_waiter& who) noexcept;
 
     /// True: parts of the request follow (`submit_options::continues`) that `receive` has not given. `request()` is the
-    /// first of them. A handler that does not look sees no more than that, and may answer before the last part.
+    /// first of them. The handler may answer before the last part. If it replies without having called this, `receive`
+    /// or `await_request_part`, the client gets `unsupported`: the handler has taken a piece for the whole request.
     [[nodiscard]] bool continues() const noexcept;
     /// The next part of the request, in the order in which the client has sent them. Waits for nothing.
     /// `again`: it has not arrived.

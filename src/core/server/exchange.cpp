@@ -49,22 +49,29 @@ core::extended_message extended(const core::exchange_state& state) noexcept {
     return {state.header, described ? state.extension_bytes : std::uint16_t{0}, 0};
 }
 
+bool goes_on(const core::exchange_state& state, std::chrono::nanoseconds deadline) noexcept {
+    return !is_cancelled(state) && !state.owner->gone() && core::now() < deadline;
+}
+
 /// Blocks the thread that has an exchange until its client takes another part, or has sent one.
 class blocking_waiter : exchange::part_waiter {
   public:
     blocking_waiter() : part_waiter{[](part_waiter& self) noexcept { static_cast<blocking_waiter&>(self).notify(); }} {}
-    /// Until `parts`, a `part_credits` or `part_inbox`, has one, or never will have, or the deadline.
+    /// Until `parts`, a `part_credits` or `part_inbox`, has one, or never will have, or the deadline. It may end early:
+    /// the worker also wakes for what has been taken meanwhile. False: another waits already.
     template <class Parts>
-    void wait(Parts& parts, const core::exchange_state& state, const std::stop_token& stop,
-              std::chrono::nanoseconds deadline) {
-        if (parts.waited_for() || parts.await(*this, [&] { return is_cancelled(state); })) return;
+    [[nodiscard]] bool wait(Parts& parts, const core::exchange_state& state, const std::stop_token& stop,
+                            std::chrono::nanoseconds deadline) {
+        if (parts.waited_for()) return false;
+        if (parts.await(*this, [&] { return is_cancelled(state); })) return true;
         std::unique_lock lock(mutex_);
         const auto called = [this] { return called_; };
         (void)changed_.wait_until(lock, stop, std::chrono::steady_clock::time_point{deadline}, called);
         lock.unlock();
-        if (parts.forget(*this)) return;
+        if (parts.forget(*this)) return true;
         lock.lock();
         changed_.wait(lock, called);  // the worker is about to
+        return true;
     }
 
   private:
@@ -269,17 +276,20 @@ std::span<std::byte> exchange::part() noexcept {
 }
 
 std::span<std::byte> exchange::part(std::chrono::nanoseconds timeout) noexcept {
-    const std::span<std::byte> room = part();
+    std::span<std::byte> room = part();
     core::exchange_state& state = *state_;
     const bool waits = room.empty() && timeout > std::chrono::nanoseconds{0} && takes_parts(state) && may_wait(state);
     if (!waits) return room;
+    const std::chrono::nanoseconds deadline = std::min(core::deadline_after(timeout), state.deadline);
     try {
-        blocking_waiter{}.wait(state.owner->parts_of(state), state, stop_token(),
-                               std::min(core::deadline_after(timeout), state.deadline));
+        const std::stop_token stop = stop_token();
+        while (room.empty() && goes_on(state, deadline) &&
+               blocking_waiter{}.wait(state.owner->parts_of(state), state, stop, deadline))
+            room = part();
     } catch (const std::exception&) {
         return room;  // no memory
     }
-    return part();
+    return room;
 }
 
 status exchange::send(std::size_t length) noexcept {
@@ -354,17 +364,20 @@ request_part exchange::receive() noexcept {
 }
 
 request_part exchange::receive(std::chrono::nanoseconds timeout) noexcept {
-    request_part now = receive();
-    const bool waits = now.status() == status::again && timeout > std::chrono::nanoseconds{0} && may_wait(*state_);
-    if (!waits) return now;
-    const std::chrono::nanoseconds deadline = core::deadline_after(timeout);
-    try {
-        blocking_waiter{}.wait(state_->owner->inbox_of(*state_), *state_, stop_token(),
-                               std::min(deadline, state_->deadline));
-    } catch (const std::exception&) {
-        return now;  // no memory
-    }
     request_part next = receive();
+    const bool waits = next.status() == status::again && timeout > std::chrono::nanoseconds{0} && may_wait(*state_);
+    if (!waits) return next;
+    core::exchange_state& state = *state_;
+    const std::chrono::nanoseconds deadline = core::deadline_after(timeout);
+    const std::chrono::nanoseconds first = std::min(deadline, state.deadline);
+    try {
+        const std::stop_token stop = stop_token();
+        while (next.status() == status::again && goes_on(state, first) &&
+               blocking_waiter{}.wait(state.owner->inbox_of(state), state, stop, first))
+            next = receive();
+    } catch (const std::exception&) {
+        return next;  // no memory
+    }
     if (next.status() != status::again) return next;
     if (cancelled()) return request_part{status::cancelled};
     return request_part{core::now() < deadline ? status::again : status::timed_out};

@@ -35,6 +35,14 @@ class request_parts : public on_every_backend {
         std::vector<std::byte> first(10);
         fill(first, 0);
         auto made = client->call_parts(first, options);
+        // Slots of the last call may be on their way back.
+        (void)eventually(until_hung(), [&] {
+            if (made.code() != status::again) return true;
+            completion none;
+            EXPECT_EQ(client.poll({&none, 1}), 0U);
+            made = client->call_parts(first, options);
+            return made.code() != status::again;
+        });
         if (!made) throw std::runtime_error(made.error().message);
         return std::move(*made);
     }
@@ -130,7 +138,7 @@ TEST_P(request_parts, handler_that_knows_of_no_parts_answers_no_piece) {
     });
     lent = r.ctx().allocate(4'096).value();
     auto client = r.connect();
-    for (const std::size_t length : {1, 2, 3}) {
+    for (const std::size_t length : {1U, 2U, 3U}) {
         const call_id call = client.send_seed(length, 1, {.continues = true});
         const completion c = client.next();
         EXPECT_EQ(c.call, call);
@@ -487,6 +495,7 @@ TEST_P(request_parts, what_was_begun_for_a_part_is_no_call) {
     auto client = r.connect(few_slots(4));
     const call_id call = client.send_seed(10, 1, {.continues = true});
     exchange open = held.take();
+    EXPECT_TRUE(open.continues());
     const auto part = client->begin_part(call);
     ASSERT_TRUE(part);
     EXPECT_EQ(client->submit(part->id, 1), status::invalid_state);

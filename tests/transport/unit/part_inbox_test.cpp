@@ -144,7 +144,8 @@ TEST(part_inbox, parts_are_taken_once_and_in_order_or_go_back) {
 
 TEST(part_inbox, numbers_of_no_correct_client_are_refused) {
     std::array<exchange_state, 4> parts;
-    const auto refused = [&](std::vector<std::pair<std::uint64_t, bool>> before, std::uint64_t number, bool last) {
+    const auto refused = [&](const std::vector<std::pair<std::uint64_t, bool>>& before, std::uint64_t number,
+                             bool last) {
         part_inbox inbox;
         inbox.start(1);
         std::size_t used = 0;
