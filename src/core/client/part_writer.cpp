@@ -28,7 +28,7 @@ void part_writer::begin(channel_slot& part, call_id call) noexcept {
 void part_writer::send(channel_slot& part, std::size_t length, bool last) noexcept {
     const call_id own = part.content.id;
     const call_id id = call_of(part);
-    call& of = calls_[id.slot];
+    upload& of = calls_[id.slot];
     of.complete = last;
     auto& header = *new (part.header) slot_header;
     header.flags = static_cast<std::uint16_t>(header_flag::part | (last ? 0 : header_flag::continues));

@@ -50,7 +50,7 @@ class part_writer {
 
   private:
     /// The last call in a slot whose request continued.
-    struct call {
+    struct upload {
         std::uint32_t generation = 0;
         bool complete = false;   ///< its last part has been sent
         std::uint64_t sent = 0;  ///< parts
@@ -64,7 +64,7 @@ class part_writer {
     channel_slots& slots_;
     call_backlog& backlog_;
     const channel_lifecycle& life_;
-    std::vector<call> calls_;
+    std::vector<upload> calls_;
     std::vector<call_id> call_of_;  ///< by the slot of a part
 };
 
