@@ -475,7 +475,7 @@ TEST(dns_uris, of_many_addresses_the_same_are_used_in_whatever_order_they_come) 
     };
     const std::vector<std::string> before = found();
     EXPECT_EQ(before.size(), 64U);
-    std::ranges::rotate(addresses, addresses.begin() + 37);
+    std::rotate(addresses.begin(), addresses.begin() + 37, addresses.end());
     EXPECT_EQ(found(), before);
 }
 
