@@ -200,6 +200,7 @@ pool_state::host_order pool_state::choose_order(const move_from* from) {
 result<pool_state::connected> pool_state::try_hosts(host_order with, const std::stop_token& stopped) {
     const std::vector<std::shared_ptr<pool_host>>& order = with.hosts;
     std::vector<uri> hosts;
+    hosts.reserve(order.size());
     for (const auto& each : order) hosts.push_back(each->at);
     if (hosts.empty()) hosts = hosts_.named();
     channel_options options = options_;
@@ -423,7 +424,7 @@ std::vector<pool_state::move_from> pool_state::seats_to_move() {
 
 /// Connects to a better host, and then puts the new channel in place of the old one. If that fails, the old one goes
 /// on.
-void pool_state::move(move_from from, const std::stop_token& stopped) {
+void pool_state::move(const move_from& from, const std::stop_token& stopped) {
     host_order next = choose_order(&from);
     if (next.hosts.empty()) return;
     auto made = try_hosts(std::move(next), stopped);

@@ -67,7 +67,8 @@ std::vector<std::shared_ptr<pool_host>> pool_hosts::next_order(nanoseconds at) {
     std::rotate(order.begin(), order.begin() + first, order.end());
     // Others count meanwhile.
     std::vector<std::pair<std::pair<bool, std::size_t>, std::shared_ptr<pool_host>>> ranked;
-    for (auto& each : order) ranked.push_back({{each->out_until > at, each->seats.load()}, std::move(each)});
+    ranked.reserve(order.size());
+    for (const auto& each : order) ranked.push_back({{each->out_until > at, each->seats.load()}, each});
     std::ranges::stable_sort(ranked, {}, [](const auto& each) { return each.first; });
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = std::move(ranked[i].second);
     return order;

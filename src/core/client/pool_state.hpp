@@ -109,7 +109,7 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     template <class Action>
     void for_each_channel(Action act) noexcept;
     [[nodiscard]] std::vector<move_from> seats_to_move();
-    void move(move_from from, const std::stop_token& stopped);
+    void move(const move_from& from, const std::stop_token& stopped);
 
     process_stamp stamp_;
     std::shared_ptr<context_state> context_;
