@@ -4,6 +4,7 @@
 #include "serving/models/loaded_models.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <string_view>
@@ -18,7 +19,6 @@ namespace {
 
 constexpr std::chrono::milliseconds between_tries{250};
 constexpr std::chrono::nanoseconds shortest_connect = std::chrono::seconds{2};
-constexpr std::chrono::seconds lookup_patience{5};
 /// Between two lookups of a name while one of its servers is away, and at least.
 constexpr std::chrono::nanoseconds soon = std::chrono::seconds{1};
 constexpr std::chrono::nanoseconds at_once = std::chrono::milliseconds{50};
@@ -39,26 +39,40 @@ std::string for_one_try(std::string_view uri) {
     return out;
 }
 
+/// A URI for each host of its list.
+std::vector<std::string> hosts_of(const std::string& uri) {
+    const std::size_t slashes = uri.find("://");
+    const std::size_t begin = slashes == std::string::npos ? uri.size() : slashes + 3;
+    const std::size_t end = std::min(uri.find('?', begin), uri.size());
+    std::vector<std::string> out;
+    for (std::size_t at = begin; at <= end;) {
+        const std::size_t comma = std::min(uri.find(',', at), end);
+        out.push_back(uri.substr(0, begin) + uri.substr(at, comma - at) + uri.substr(end));
+        at = comma + 1;
+    }
+    return out;
+}
+
 }  // namespace
 
 opener::opener(context& ctx, const reach_settings& chosen, std::list<upstream>& servers,
                const std::list<server_name>& names)
-    : context_(ctx),
-      chosen_(chosen),
-      signal_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      untried_(servers.size() + names.size()) {
+    : context_(ctx), chosen_(chosen), signal_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     for (upstream& each : servers) left_.push_back({&each, nullptr, each.uri()});
-    for (const server_name& each : names) names_.push_back({.name = &each});
-    thread_ = std::thread([this] { run(); });
+    for (const server_name& each : names)
+        for (std::string& host : hosts_of(each.uri)) names_.push_back({.name = &each, .uri = std::move(host)});
+    connecting_ = std::thread([this] { run(); });
+    for (known_name& each : names_) resolving_.emplace_back([this, &each] { follow(each); });
 }
 
 opener::~opener() {
     {
         const std::lock_guard lock(mutex_);
-        stopping_ = true;
+        stop_.request_stop();
     }
     changed_.notify_all();
-    thread_.join();
+    connecting_.join();
+    for (std::thread& each : resolving_) each.join();
     ::close(signal_);
 }
 
@@ -71,7 +85,7 @@ std::vector<opener::change> opener::take() {
 
 result<void> opener::wait_for_servers(std::chrono::nanoseconds patience) {
     std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, patience, [this] { return reached_ > 0 && untried_ == 0; })) return {};
+    if (changed_.wait_for(lock, patience, [this] { return reached_ > 0 && all_tried(); })) return {};
     if (reached_ > 0) return {};
     if (last_.code != status::ok) return last_;
     return error{status::timed_out, 0, "no server has answered in time; see --patience"};
@@ -104,6 +118,7 @@ result<opener::change> opener::open(const wanted& what) const {
     change out{what.to, name, what.uri, {}, false};
     const std::string uri = name != nullptr ? for_one_try(what.uri) : what.uri;
     for (std::uint32_t i = 0; i < chosen_.channels; ++i) {
+        if (stop_.stop_requested()) return error{status::closed, 0, "the gateway ends"};
         auto made = channel::connect(context_, uri, options);
         if (!made) return made.error();
         if (made->max_request_bytes() < needs.request_bytes)
@@ -124,26 +139,28 @@ result<opener::change> opener::open(const wanted& what) const {
 
 void opener::run() {
     std::unique_lock lock(mutex_);
-    while (!stopping_) {
+    while (!stop_.stop_requested()) {
+        const clock::time_point now = clock::now();
         if (auto ended = std::exchange(closing_, {}); !ended.empty()) {
             lock.unlock();
             ended.clear();
             lock.lock();
-            continue;
-        }
-        const clock::time_point now = clock::now();
-        const auto by_time = [this](const known_name& each) { return next_lookup(each); };
-        const auto next = std::ranges::min_element(names_, {}, by_time);
-        if (next != names_.end() && next_lookup(*next) <= now) {
-            look_up(*next, lock);
-        } else if (!left_.empty() && next_try_ <= now) {
+        } else if (!left_.empty() && (!left_.front().tried || next_try_ <= now)) {
             connect_next(lock);
         } else {
-            clock::time_point until = now + std::chrono::hours{1};
-            if (next != names_.end()) until = std::min(until, next_lookup(*next));
-            if (!left_.empty()) until = std::min(until, next_try_);
-            changed_.wait_until(lock, until);
+            changed_.wait_until(lock, left_.empty() ? now + std::chrono::hours{1} : next_try_);
         }
+    }
+}
+
+void opener::follow(known_name& of) {
+    std::unique_lock lock(mutex_);
+    while (!stop_.stop_requested()) {
+        const clock::time_point at = next_lookup(of);
+        if (at <= clock::now())
+            look_up(of, lock);
+        else
+            changed_.wait_until(lock, at);
     }
 }
 
@@ -157,53 +174,65 @@ opener::clock::time_point opener::next_lookup(const known_name& of) const {
 
 /// A name that cannot be resolved now keeps its servers.
 void opener::look_up(known_name& of, std::unique_lock<std::mutex>& lock) {
-    of.looked_up = clock::now();
     of.due = false;
     lock.unlock();
-    const auto found = resolve_servers(of.name->uri, lookup_patience);
+    const auto found = resolve_servers(of.uri, chosen_.lookup, stop_.get_token());
     lock.lock();
+    of.looked_up = clock::now();
     of.fails = !found;
     if (found)
         list(of, *found);
     else
         last_ = found.error();
-    if (!std::exchange(of.tried, true)) --untried_;
+    of.tried = true;
     changed_.notify_all();
 }
 
 void opener::list(known_name& of, const std::vector<std::string>& found) {
     std::erase_if(of.servers, [&](const known_server& each) {
         if (std::ranges::find(found, each.uri) != found.end()) return false;
+        const auto is_it = [&](const wanted& one) { return one.of == &of && one.uri == each.uri; };
         if (each.reached) report({nullptr, of.name, each.uri, {}, false});
-        std::erase_if(left_, [&](const wanted& one) { return one.of == &of && one.uri == each.uri; });
+        if (now_ && is_it(*now_)) now_->dropped = true;
+        std::erase_if(left_, is_it);
         return true;
     });
     for (const std::string& each : found) {
         if (std::ranges::find(of.servers, each, &known_server::uri) != of.servers.end()) continue;
         of.servers.push_back({each});
         left_.push_front({nullptr, &of, each});
-        if (!of.tried) ++untried_;
-        next_try_ = {};
     }
 }
 
 void opener::connect_next(std::unique_lock<std::mutex>& lock) {
-    wanted next = std::move(left_.front());
+    now_ = std::move(left_.front());
     left_.pop_front();
     lock.unlock();
-    auto made = open(next);
+    auto made = open(*now_);
     lock.lock();
-    if (untried_ > 0) --untried_;
-    if (made) {
+    wanted next = *std::exchange(now_, std::nullopt);
+    next.tried = true;
+    changed_.notify_all();
+    if (next.dropped) {
+        if (made) std::ranges::move(made->channels, std::back_inserter(closing_));
+        return;
+    }
+    const bool reached = made.ok();
+    if (reached) {
         ++reached_;
         report(std::move(made).value());
-        if (next.of != nullptr) std::ranges::find(next.of->servers, next.uri, &known_server::uri)->reached = true;
     } else {
         last_ = made.error();
-        left_.push_back(std::move(next));
         next_try_ = clock::now() + between_tries;
     }
-    changed_.notify_all();
+    if (reached && next.of != nullptr)
+        std::ranges::find(next.of->servers, next.uri, &known_server::uri)->reached = true;
+    if (!reached) left_.push_back(std::move(next));
+}
+
+bool opener::all_tried() const {
+    return std::ranges::all_of(names_, &known_name::tried) && (!now_ || now_->tried) &&
+           std::ranges::all_of(left_, &wanted::tried);
 }
 
 void opener::report(change what) {

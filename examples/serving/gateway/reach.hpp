@@ -39,6 +39,7 @@ struct reach_settings {
     std::chrono::nanoseconds patience = std::chrono::seconds{5};      ///< for the first server, at the start
     std::chrono::nanoseconds hold = std::chrono::seconds{2};          ///< `peer_timeout` of the outgoing channels
     std::chrono::nanoseconds dns_refresh = std::chrono::seconds{30};  ///< how often names are resolved again
+    std::chrono::nanoseconds lookup = std::chrono::seconds{5};        ///< how long one lookup of a name may take
 };
 
 }  // namespace accel::examples::gateway

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// What connects a gateway to its servers: what waits for what, and which servers of a name leave when.
+#include "serving/gateway/opener.hpp"
+
+#include "gateway_rig.hpp"
+#include "named_servers.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <list>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace accel::tests {
+namespace {
+
+namespace gateway = examples::gateway;
+
+class gateway_opener : public ::testing::Test {
+  protected:
+    static inline const std::string silent = "silent-" + std::to_string(::getpid()) + ".test";
+
+    ~gateway_opener() override { hold_lookups_of(silent, false); }
+    void start(std::size_t i) { behind_.start(i, answer_changed); }
+    void open() { opener_.emplace(ctx_, reach_, servers_, names_); }
+    [[nodiscard]] std::string silent_uri() const {
+        std::string out = behind_.uri();
+        return out.replace(out.find(behind_.name()), behind_.name().size(), silent);
+    }
+    /// All changes until now.
+    void take() {
+        for (gateway::opener::change& each : opener_->take()) {
+            (each.channels.empty() ? left_ : joined_).push_back(each.uri);
+            std::ranges::move(each.channels, std::back_inserter(channels_));
+        }
+    }
+    [[nodiscard]] bool joins(const std::string& uri) {
+        return eventually([&] {
+            take();
+            return std::ranges::find(joined_, uri) != joined_.end();
+        });
+    }
+
+    context ctx_ = context::open({.log = log_level::off}).value();
+    named_servers behind_{ctx_};
+    gateway::reach_settings reach_{
+        .channels = 1, .slots = 4, .patience = 8 * until_hung(), .dns_refresh = 10ms, .lookup = 8 * until_hung()};
+    std::list<gateway::upstream> servers_;
+    std::list<gateway::server_name> names_;
+    std::vector<channel> channels_;
+    std::vector<std::string> joined_;
+    std::vector<std::string> left_;
+    std::optional<gateway::opener> opener_;
+};
+
+TEST_F(gateway_opener, connects_while_a_name_server_is_silent) {
+    start(0);
+    start(1);
+    behind_.name({1});
+    let_name_have(silent, {});
+    hold_lookups_of(silent, true);
+    servers_.emplace_back(behind_.at(0), std::vector<std::string>{""});
+    names_ = {{silent_uri(), {""}}, {behind_.uri(), {""}}};
+    open();
+    EXPECT_TRUE(joins(behind_.named(1)));
+    EXPECT_TRUE(joins(behind_.at(0)));
+    EXPECT_TRUE(eventually([] { return lookups_of(silent) > 0; }));
+    EXPECT_TRUE(opener_->wait_for_servers(1ms)) << "one is enough";
+}
+
+TEST_F(gateway_opener, ends_during_a_lookup) {
+    let_name_have(silent, {});
+    hold_lookups_of(silent, true);
+    const std::size_t before = lookups_of(silent);
+    names_ = {{silent_uri(), {""}}};
+    open();
+    ASSERT_TRUE(eventually([&] { return lookups_of(silent) > before; }));
+    std::atomic<bool> ended{false};
+    std::thread user([&] {
+        opener_.reset();
+        ended = true;
+    });
+    EXPECT_TRUE(eventually([&] { return ended.load(); }));
+    hold_lookups_of(silent, false);
+    user.join();
+}
+
+TEST_F(gateway_opener, each_host_of_a_list_is_a_name_of_its_own) {
+    start(0);
+    behind_.name({0});
+    let_name_have(silent, {});
+    const std::string both = behind_.uri();
+    names_ = {{both.substr(0, both.find('?')) + "," + silent_uri().substr(silent_uri().find("://") + 3), {""}}};
+    open();
+    EXPECT_TRUE(joins(behind_.named(0)));
+    start(1);
+    behind_.name({1});
+    EXPECT_TRUE(joins(behind_.named(1)));
+}
+
+}  // namespace
+}  // namespace accel::tests
