@@ -4,6 +4,7 @@
 #include "serving/models/loaded_models.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -23,7 +24,27 @@ constexpr std::chrono::nanoseconds shortest_connect = std::chrono::seconds{2};
 constexpr std::chrono::nanoseconds soon = std::chrono::seconds{1};
 constexpr std::chrono::nanoseconds at_once = std::chrono::milliseconds{50};
 
-/// Without `connect_retry`: the opener tries again itself, and has other servers and names meanwhile.
+/// As URIs encode keys and values.
+std::string decoded(std::string_view text) {
+    std::string out;
+    while (!text.empty()) {
+        unsigned value = 0;
+        const bool is_code = text.size() > 2 && text.front() == '%' &&
+                             std::from_chars(text.data() + 1, text.data() + 3, value, 16).ptr == text.data() + 3;
+        out += is_code ? static_cast<char>(value) : text.front();
+        text.remove_prefix(is_code ? 3 : 1);
+    }
+    return out;
+}
+
+/// A valid `connect_retry`.
+bool is_retry(std::string_view option) {
+    const std::size_t equals = std::min(option.find('='), option.size() - 1);
+    return decoded(option.substr(0, equals)) == "connect_retry" &&
+           parse_duration(decoded(option.substr(equals + 1))).ok();
+}
+
+/// Without `connect_retry`: the opener tries again itself, and has other servers meanwhile.
 std::string for_one_try(std::string_view uri) {
     const std::size_t question = std::min(uri.find('?'), uri.size());
     std::string out{uri.substr(0, question)};
@@ -32,7 +53,7 @@ std::string for_one_try(std::string_view uri) {
         rest.remove_prefix(1);
         const std::string_view option = rest.substr(0, rest.find('&'));
         rest.remove_prefix(option.size());
-        if (option.starts_with("connect_retry=")) continue;
+        if (!option.empty() && is_retry(option)) continue;
         out += std::exchange(mark, '&');
         out += option;
     }
@@ -116,7 +137,7 @@ result<opener::change> opener::open(const wanted& what) const {
     options.peer_timeout = chosen_.hold;
     options.connect_timeout = std::max(shortest_connect, chosen_.patience / 2);
     change out{what.to, name, what.uri, {}, false};
-    const std::string uri = name != nullptr ? for_one_try(what.uri) : what.uri;
+    const std::string uri = for_one_try(what.uri);
     for (std::uint32_t i = 0; i < chosen_.channels; ++i) {
         if (stop_.stop_requested()) return error{status::closed, 0, "the gateway ends"};
         auto made = channel::connect(context_, uri, options);

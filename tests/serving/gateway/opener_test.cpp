@@ -90,6 +90,21 @@ TEST_F(gateway_opener, ends_during_a_lookup) {
     user.join();
 }
 
+TEST_F(gateway_opener, static_server_with_connect_retry_delays_no_other) {
+    start(0);
+    for (const char* retry : {"&connect_retry=1h", "&connect%5Fretry=1%68"})
+        servers_.emplace_back(behind_.at(1) + retry, std::vector<std::string>{""});
+    servers_.emplace_back(behind_.at(0), std::vector<std::string>{""});
+    open();
+    EXPECT_TRUE(joins(behind_.at(0)));
+}
+
+TEST_F(gateway_opener, connect_retry_that_is_not_valid_is_an_error) {
+    servers_.emplace_back(behind_.at(0) + "&connect_retry=soon", std::vector<std::string>{""});
+    open();
+    EXPECT_TRUE(eventually([this] { return opener_->wait_for_servers(1ms).code() == status::invalid_argument; }));
+}
+
 TEST_F(gateway_opener, each_host_of_a_list_is_a_name_of_its_own) {
     start(0);
     behind_.name({0});
