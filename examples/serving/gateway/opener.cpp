@@ -213,16 +213,26 @@ void opener::list(known_name& of, const std::vector<std::string>& found) {
     std::erase_if(of.servers, [&](const known_server& each) {
         if (std::ranges::find(found, each.uri) != found.end()) return false;
         const auto is_it = [&](const wanted& one) { return one.of == &of && one.uri == each.uri; };
-        if (each.reached) report({nullptr, of.name, each.uri, {}, false});
+        if (each.reached) of.old.push_back(each.uri);
         if (now_ && is_it(*now_)) now_->dropped = true;
         std::erase_if(left_, is_it);
         return true;
     });
     for (const std::string& each : found) {
         if (std::ranges::find(of.servers, each, &known_server::uri) != of.servers.end()) continue;
-        of.servers.push_back({each});
-        left_.push_front({nullptr, &of, each});
+        const bool stayed = std::erase(of.old, each) > 0;
+        of.servers.push_back({each, stayed, stayed});
+        if (!stayed) left_.push_front({nullptr, &of, each});
     }
+    let_go(of, 0);
+}
+
+/// Old servers, `most` of them unless all others were tried: a single new one would get the calls of all.
+void opener::let_go(known_name& of, std::size_t most) {
+    if (std::ranges::all_of(of.servers, &known_server::tried)) most = of.old.size();
+    const auto end = of.old.begin() + static_cast<std::ptrdiff_t>(std::min(most, of.old.size()));
+    for (auto each = of.old.begin(); each != end; ++each) report({nullptr, of.name, *each, {}, false});
+    of.old.erase(of.old.begin(), end);
 }
 
 void opener::connect_next(std::unique_lock<std::mutex>& lock) {
@@ -246,8 +256,12 @@ void opener::connect_next(std::unique_lock<std::mutex>& lock) {
         last_ = made.error();
         next_try_ = clock::now() + between_tries;
     }
-    if (reached && next.of != nullptr)
-        std::ranges::find(next.of->servers, next.uri, &known_server::uri)->reached = true;
+    if (next.of != nullptr) {
+        known_server& server = *std::ranges::find(next.of->servers, next.uri, &known_server::uri);
+        server.tried = true;
+        server.reached = reached;
+        let_go(*next.of, reached ? 1 : 0);
+    }
     if (!reached) left_.push_back(std::move(next));
 }
 

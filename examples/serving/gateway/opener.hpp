@@ -25,7 +25,8 @@ namespace accel::examples::gateway {
 /// themselves.
 class opener {
   public:
-    /// A server was reached, or its name does not have it any more.
+    /// A server was reached, or its name does not have it any more. Then it leaves after another one was reached, one
+    /// for each, or after all that the name has were tried.
     struct change {
         upstream* to = nullptr;  ///< null: one of a name
         const server_name* of = nullptr;
@@ -58,6 +59,7 @@ class opener {
 
     struct known_server {
         std::string uri;
+        bool tried = false;
         bool reached = false;
     };
     /// One host of a `server_name`.
@@ -65,6 +67,7 @@ class opener {
         const server_name* name;
         std::string uri;
         std::vector<known_server> servers{};  ///< that it has
+        std::vector<std::string> old{};       ///< reached ones that it does not have any more, and that have not left
         clock::time_point looked_up{};        ///< when the last lookup has ended
         bool fails = false;                   ///< the last lookup did
         bool tried = false;
@@ -83,6 +86,7 @@ class opener {
     void follow(known_name& of);
     void look_up(known_name& of, std::unique_lock<std::mutex>& lock);
     void list(known_name& of, const std::vector<std::string>& found);
+    void let_go(known_name& of, std::size_t most);
     void connect_next(std::unique_lock<std::mutex>& lock);
     [[nodiscard]] bool all_tried() const;
     void report(change what);

@@ -118,5 +118,44 @@ TEST_F(gateway_opener, each_host_of_a_list_is_a_name_of_its_own) {
     EXPECT_TRUE(joins(behind_.named(1)));
 }
 
+/// The last of the new servers does not answer.
+TEST_F(gateway_opener, one_old_server_leaves_for_each_new_one_until_all_were_tried) {
+    for (std::size_t i = 0; i < 3; ++i) start(i);
+    behind_.name({0, 1});
+    names_ = {{behind_.uri(), {""}}};
+    open();
+    ASSERT_TRUE(joins(behind_.named(0)) && joins(behind_.named(1)));
+    auto silence = behind_.silence(3);
+    behind_.name({3, 2});
+    ASSERT_TRUE(joins(behind_.named(2)));
+    ASSERT_TRUE(eventually([&] { return silence->is_asked(); }));
+    take();
+    EXPECT_EQ(left_.size(), 1U) << "for the new one";
+    silence.reset();
+    EXPECT_TRUE(eventually([this] {
+        take();
+        return left_.size() == 2;
+    })) << "the new ones were tried";
+}
+
+TEST_F(gateway_opener, server_that_is_listed_again_before_it_has_left_stays) {
+    for (std::size_t i = 0; i < 3; ++i) start(i);
+    behind_.name({0, 1});
+    names_ = {{behind_.uri(), {""}}};
+    open();
+    ASSERT_TRUE(joins(behind_.named(0)) && joins(behind_.named(1)));
+    auto silence = behind_.silence(3);
+    behind_.name({3});
+    ASSERT_TRUE(eventually([&] { return silence->is_asked(); }));
+    behind_.name({0, 1, 2});
+    const std::size_t before = lookups_of(behind_.name());
+    ASSERT_TRUE(eventually([&] { return lookups_of(behind_.name()) >= before + 2; })) << "one has ended";
+    silence.reset();
+    ASSERT_TRUE(joins(behind_.named(2)));
+    take();
+    EXPECT_TRUE(left_.empty());
+    EXPECT_EQ(joined_.size(), 3U);
+}
+
 }  // namespace
 }  // namespace accel::tests
