@@ -125,22 +125,32 @@ void opener::close(std::vector<channel> channels) {
     changed_.notify_all();
 }
 
-result<opener::change> opener::open(const wanted& what) const {
-    const server_name* const name = what.of != nullptr ? what.of->name : nullptr;
-    const call_sizes& needs = name != nullptr ? name->needs : what.to->needs();
+/// Room for metadata is asked for besides. A server that grants too little is reached without.
+result<channel> opener::connect(const std::string& uri, const call_sizes& needs, bool& takes_metadata) const {
     channel_options options;
     options.slots = std::max(chosen_.slots, needs.slots);
-    if (needs.request_bytes > 0) options.request_bytes = needs.request_bytes + needs.metadata_bytes;
-    if (needs.response_bytes > 0) options.response_bytes = needs.response_bytes + needs.metadata_bytes;
     options.reconnect = true;
     options.backoff_max = std::chrono::milliseconds{500};
     options.peer_timeout = chosen_.hold;
     options.connect_timeout = std::max(shortest_connect, chosen_.patience / 2);
+    const std::size_t besides = takes_metadata ? needs.metadata_bytes : 0;
+    if (needs.request_bytes > 0) options.request_bytes = needs.request_bytes + besides;
+    if (needs.response_bytes > 0) options.response_bytes = needs.response_bytes + besides;
+    auto made = channel::connect(context_, uri, options);
+    if (made.code() != status::message_too_large || besides == 0) return made;
+    takes_metadata = false;
+    return connect(uri, needs, takes_metadata);
+}
+
+result<opener::change> opener::open(const wanted& what) const {
+    const server_name* const name = what.of != nullptr ? what.of->name : nullptr;
+    const call_sizes& needs = name != nullptr ? name->needs : what.to->needs();
     change out{what.to, name, what.uri, {}, false};
     const std::string uri = for_one_try(what.uri);
+    bool takes_metadata = true;
     for (std::uint32_t i = 0; i < chosen_.channels; ++i) {
         if (stop_.stop_requested()) return error{status::closed, 0, "the gateway ends"};
-        auto made = channel::connect(context_, uri, options);
+        auto made = connect(uri, needs, takes_metadata);
         if (!made) return made.error();
         if (made->max_request_bytes() < needs.request_bytes)
             return error{status::message_too_large, 0,

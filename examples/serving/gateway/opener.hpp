@@ -81,6 +81,7 @@ class opener {
         bool dropped = false;  ///< its name does not have it any more
     };
 
+    [[nodiscard]] result<channel> connect(const std::string& uri, const call_sizes& needs, bool& takes_metadata) const;
     [[nodiscard]] result<change> open(const wanted& what) const;
     void run();
     void follow(known_name& of);

@@ -31,7 +31,7 @@ struct call_sizes {
     std::size_t request_bytes = 0;
     std::size_t response_bytes = 0;
     std::uint32_t slots = 0;
-    std::size_t metadata_bytes = 0;  ///< besides, of a request and of an answer; the server may grant fewer
+    std::size_t metadata_bytes = 0;  ///< besides, of a request and of an answer, if the server accepts that
 };
 
 /// A `dns+` URI: each address of its host is a server. They may change.

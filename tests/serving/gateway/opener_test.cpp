@@ -157,5 +157,26 @@ TEST_F(gateway_opener, server_that_is_listed_again_before_it_has_left_stays) {
     EXPECT_EQ(joined_.size(), 3U);
 }
 
+TEST_F(gateway_opener, server_that_refuses_room_for_metadata_is_reached_without) {
+    server_options tight;
+    tight.max_request_bytes = 4096;
+    server_options narrow;
+    narrow.max_response_bytes = 4096;
+    server wide = listen(ctx_, any_uri("tcp"), answer_changed);
+    std::vector<server> limited;
+    for (const server_options& each : {tight, narrow})
+        limited.push_back(
+            server::listen(ctx_, std::vector{any_uri("tcp")}, service_table{{}, answer_changed}, each).value());
+    const gateway::call_sizes needs{.request_bytes = 4096, .response_bytes = 4096, .metadata_bytes = 1000};
+    for (const server* each : {&limited[0], &limited[1], &wide})
+        servers_.emplace_back(client_uri(each->endpoints().at(0)), std::vector<std::string>{""}, needs);
+    reach_.channels = 2;
+    open();
+    for (const gateway::upstream& each : servers_) ASSERT_TRUE(joins(each.uri())) << each.uri();
+    ASSERT_EQ(channels_.size(), 6U);
+    for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(channels_[i].max_request_bytes(), 4096U) << i;
+    for (std::size_t i = 4; i < 6; ++i) EXPECT_EQ(channels_[i].max_request_bytes(), 5096U) << i;
+}
+
 }  // namespace
 }  // namespace accel::tests

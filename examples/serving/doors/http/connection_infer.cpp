@@ -290,3 +290,4 @@ void connection::submit() {
 }
 
 }  // namespace accel::examples::serving::doors
+    if (sent.code() == status::message_too_large && !metadata().empty()) return reply(431, sent.error().message);

@@ -3,12 +3,13 @@
 out where PyPI is out of reach. With `grpc` as the third argument, the gRPC door too."""
 import base64
 import json
+import os
 import struct
 import subprocess
 import sys
 
 from client_environment import SKIPPED, client_python
-from pair import Pair, binary_request, binary_values, expect, post
+from pair import PATIENT, Connection, Pair, binary_request, binary_values, expect, first_line, post
 
 VALUES = [0.0] * 8
 PASSED = ["X-Tenant", "key-bin", "long"]
@@ -53,6 +54,28 @@ def check_refused(pair):
             status, headers, body = asked(one, *lines)
             expect(status == wanted, f"{[each[:40] for each in lines]}: {status} {body}")
             expect("x-tenant" not in headers and "long" not in headers, f"a refusal has none: {headers}")
+
+
+def check_without_room(pair, uri):
+    """Behind a door, a server that accepts no longer requests than the model's input."""
+    shapes = os.path.join(pair.folder.name, "passing")
+    where = ["--http", "127.0.0.1:0", "--model", "passing=" + uri, "--shapes", shapes, *options(PASSED)]
+    with pair.another(*where) as url, Connection(int(url.rsplit(":", 1)[1])) as one:
+        expect_passed(one, ["x-tenant: blue"], (1, 4), {"x-tenant": "blue"})
+        status, _, body = asked(one, "long: " + "v" * 400)
+        expect(status == 431 and b"headers" in body, f"no room: {status} {body}")
+        expect_passed(one, [], (0, 0), {})
+
+
+def check_limited_server(pair, server):
+    listens = f"tcp://127.0.0.1:0?insecure=true&{PATIENT}&max_request_bytes=32"
+    process = subprocess.Popen([server, listens], stdout=subprocess.PIPE, text=True)
+    try:
+        at = first_line(process).split()[1]
+        check_without_room(pair, f"{at}?insecure=true&{PATIENT}")
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
 
 
 def check_names(pair):
@@ -121,6 +144,8 @@ def main():
     with Pair(*sys.argv[1:3], *options(PASSED), doors=doors, models=["passing"]) as pair:
         check_passed(pair)
         check_refused(pair)
+        check_without_room(pair, pair.uri + "&request_bytes=32")
+        check_limited_server(pair, sys.argv[2])
         python = client_python()
         if python is None:
             print("skipped in part: PyPI is out of reach, and tritonclient comes from there")
