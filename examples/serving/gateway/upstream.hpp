@@ -4,6 +4,7 @@
 #include <accel_transport/channel.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -53,6 +54,8 @@ class upstream {
     upstream(std::string uri, std::vector<std::string> models, call_sizes needs = {}, const server_name* name = nullptr)
         : uri_(std::move(uri)), models_(std::move(models)), needs_(needs), name_(name) {}
 
+    /// Of no other server of this process, also of one that is gone. Not 0.
+    [[nodiscard]] std::uint64_t serial() const noexcept { return serial_; }
     [[nodiscard]] const std::string& uri() const noexcept { return uri_; }
     /// "tcp", as the URI says.
     [[nodiscard]] std::string_view scheme() const noexcept { return std::string_view{uri_}.substr(0, uri_.find(':')); }
@@ -115,6 +118,9 @@ class upstream {
     }
 
   private:
+    static inline std::atomic<std::uint64_t> last_serial{0};
+
+    std::uint64_t serial_ = ++last_serial;
     std::string uri_;
     std::vector<std::string> models_;
     call_sizes needs_;
