@@ -26,7 +26,7 @@ enum class balance : std::uint8_t {
 enum class sticky_key : std::uint8_t { session, trace, metadata };
 
 struct reach_settings;
-/// From "session", "trace" or "metadata:NAME". False: the text is none of them.
+/// From "session", "trace" or "metadata:NAME", whose key is NAME in lower case. False: the text is none of them.
 [[nodiscard]] bool read_sticky_key(std::string_view text, reach_settings& to);
 
 /// How servers are reached and chosen.
