@@ -35,10 +35,40 @@ TEST(doors_passed_names, are_keys_of_metadata_in_lower_case) {
 
 TEST(doors_passed_names, of_messages_connections_and_access_belong_to_the_doors) {
     std::vector<std::string> names;
-    for (const char* each :
-         {"Authorization", "Cookie", "Set-Cookie", "Connection", "Keep-Alive", "TE", "Trailer", "Transfer-Encoding",
-          "Upgrade", "Proxy-Authorization", "Host", "Content-Length", "Content-Type", "traceparent", "baggage",
-          "grpc-timeout", "Inference-Header-Content-Length", "WWW-Authenticate", "Sec-Fetch-Mode"})
+    for (const char* each : {"Authorization",
+                             "Cookie",
+                             "Set-Cookie",
+                             "Connection",
+                             "Keep-Alive",
+                             "TE",
+                             "Trailer",
+                             "Transfer-Encoding",
+                             "Upgrade",
+                             "Proxy-Authorization",
+                             "Host",
+                             "Content-Length",
+                             "Content-Type",
+                             "traceparent",
+                             "baggage",
+                             "grpc-timeout",
+                             "Inference-Header-Content-Length",
+                             "WWW-Authenticate",
+                             "Sec-Fetch-Mode",
+                             "Age",
+                             "Vary",
+                             "ETag",
+                             "Expires",
+                             "Pragma",
+                             "Range",
+                             "If-Match",
+                             "If-Modified-Since",
+                             "Link",
+                             "Refresh",
+                             "Alt-Svc",
+                             "Clear-Site-Data",
+                             "Max-Forwards",
+                             "HTTP2-Settings",
+                             "X-Real-IP"})
         EXPECT_EQ(add_passed_name(each, names).code(), status::invalid_argument) << each;
     EXPECT_TRUE(names.empty());
 }
