@@ -7,6 +7,7 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 
 from client_environment import SKIPPED, client_python
 from pair import PATIENT, Connection, Pair, binary_request, binary_values, expect, first_line, post
@@ -88,6 +89,16 @@ def check_names(pair):
         expect("--pass-header" in said, f"{name}: {said}")
 
 
+def check_early_end(channel, grpc):
+    """Calls with wrong metadata end before they have sent a message."""
+    for method in ("ModelInfer", "ModelStreamInfer"):
+        never = threading.Event()
+        call = channel.stream_stream("/inference.GRPCInferenceService/" + method)(
+            iter(never.wait, None), timeout=60, metadata=[("x-tenant", "a"), ("x-tenant", "a")])
+        expect(call.code() == grpc.StatusCode.INVALID_ARGUMENT and "twice" in call.details(), f"{method}: {call}")
+        never.set()
+
+
 def talk_grpc(address):
     import grpc
     import numpy
@@ -114,6 +125,7 @@ def talk_grpc(address):
                 expect(False, f"refused: {code}")
             except grpc.RpcError as failure:
                 expect(failure.code() == code, f"{code}: {failure}")
+        check_early_end(channel, grpc)
         coders["response_deserializer"] = service_pb2.ModelStreamInferResponse.FromString
         stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer", **coders)
         for answer in stream(iter([request, request]), timeout=60, metadata=[("x-tenant", "blue")]):
