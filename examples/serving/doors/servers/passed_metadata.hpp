@@ -62,13 +62,13 @@ template <typename Fields, typename ValueOf>
     return shared_metadata{std::move(out)};
 }
 
-/// Calls `pass(key, value)` for the metadata of an answer that has one of these names. `protocol_error`: the server's
-/// metadata is malformed.
-template <typename Pass>
-[[nodiscard]] result<void> pass_back(const completion& from, const std::vector<std::string>& names, Pass pass) {
+/// Calls `pass(key, value)` for the metadata of an answer (`completion`) that has one of these names. `protocol_error`:
+/// the server's metadata is malformed.
+template <typename Answer, typename Pass>
+[[nodiscard]] result<void> pass_back(const Answer& from, const std::vector<std::string>& names, Pass pass) {
     if (names.empty()) return {};
     metadata_room room;
-    const auto got = from.metadata(room);
+    const result<std::span<const metadata_entry>, status> got = from.metadata(room);
     if (got.code() == status::protocol_error)
         return error{status::protocol_error, 0, "the metadata of the model's answer is malformed"};
     if (!got) return {};
