@@ -66,7 +66,7 @@ void add_choices(CLI::App& app, reach_settings& out) {
         ->check(CLI::IsMember({"round-robin", "least-loaded", "sticky"}));
     app.add_option_function<std::string>(
            "--key", [&out](const std::string& text) { (void)read_sticky_key(text, out); },
-           "What sticky goes by: session (the client's connection, default), trace (the request's trace id; not with "
+           "The key of sticky: session (the client's connection, default), trace (the request's trace id; not with "
            "--model) or metadata:NAME (a value in the request's metadata; with --model also --pass-header NAME)")
         ->check(CLI::Validator(check_key, "KEY"));
 }

@@ -22,7 +22,7 @@ enum class balance : std::uint8_t {
 /// A number for a text, the same in all processes.
 [[nodiscard]] std::uint64_t number_of(std::string_view text) noexcept;
 
-/// What `balance::sticky` goes by.
+/// The key of `balance::sticky`.
 enum class sticky_key : std::uint8_t { session, trace, metadata };
 
 struct reach_settings;

@@ -42,7 +42,7 @@ struct server_name {
     call_sizes needs{};
 };
 
-/// True of a URI that is one.
+/// Whether the URI has `dns+`.
 [[nodiscard]] inline bool is_name(std::string_view uri) noexcept {
     return uri.starts_with("dns+");
 }
@@ -137,8 +137,8 @@ inline void unlist(std::list<upstream>& servers, const server_name& of, std::str
     std::ranges::find_if(servers, is_it)->unlist();
 }
 
-/// Those that their names do not have any more begin to leave, and `then(server)` is called for each: not before
-/// another one of the name is connected.
+/// Servers that were removed from their name begin to leave, and `then(server)` is called for each: not before another
+/// one of the name is connected.
 template <typename Then>
 void leave_unlisted(std::list<upstream>& servers, Then then) {
     for (upstream& each : servers) {

@@ -76,7 +76,7 @@ TEST(doors_passed_names, of_messages_connections_and_access_belong_to_the_doors)
     EXPECT_TRUE(names.empty());
 }
 
-TEST(doors_passed_names, are_as_many_as_metadata_may_have) {
+TEST(doors_passed_names, limits_the_number_of_passed_names) {
     std::vector<std::string> names;
     for (std::size_t i = 0; i < max_metadata_entries; ++i) EXPECT_TRUE(add_passed_name("n" + std::to_string(i), names));
     EXPECT_TRUE(add_passed_name("N0", names)) << "it is there already";

@@ -64,7 +64,7 @@ TEST_F(gateway_names, requests_go_in_turn_to_the_servers_that_a_name_has) {
     EXPECT_EQ(between.stop().at("errors"), nlohmann::json::object());
 }
 
-TEST_F(gateway_names, a_call_ends_at_a_server_that_its_name_does_not_have_any_more) {
+TEST_F(gateway_names, removed_server_finishes_its_calls) {
     held_exchanges held;  // the first; others are answered
     behind_.start(0, [&](exchange one) {
         if (seen_[0]++ == 0) return held.keep(std::move(one));
@@ -134,9 +134,9 @@ TEST_F(gateway_names, silent_server_delays_no_lookup) {
     start(1);
     const auto silence = behind_.silence(2);
     behind_.name({2, 0});
-    gateway_process between(
-        {"--listen", any_uri("tcp"), "--to", behind_.uri() + "&connect_retry=1h", "--dns-refresh", "20ms"},
-        ACCEL_TEST_GATEWAY_OF_NAMES);
+    gateway_process between({"--listen", any_uri("tcp"), "--to", behind_.uri() + "&connect_retry=1h", "--dns-refresh",
+                             "20ms", "--patience", "4s"},
+                            ACCEL_TEST_GATEWAY_OF_NAMES);
     channel to = connect(ctx_, between.uri());
     ASSERT_TRUE(are_used(to, {0}));
     ASSERT_TRUE(eventually([&] { return silence->is_asked(); }));

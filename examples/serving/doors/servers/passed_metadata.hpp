@@ -38,7 +38,7 @@ class passed_metadata {
 /// Null: there is none.
 using shared_metadata = std::shared_ptr<const passed_metadata>;
 
-/// None of no metadata.
+/// Empty if there is no metadata.
 [[nodiscard]] inline std::span<const metadata_entry> entries_of(const shared_metadata& from) noexcept {
     return from ? from->entries() : std::span<const metadata_entry>{};
 }
@@ -53,7 +53,7 @@ template <typename Fields, typename ValueOf>
         const auto [first, end] = fields(each);
         if (first == end) continue;
         if (std::next(first) != end)
-            return error{status::invalid_argument, 0, "the header '" + each + "' is there twice"};
+            return error{status::invalid_argument, 0, "the header '" + each + "' is given twice"};
         auto value = value_of(each, *first);
         if (!value) return value.error();
         if (!out) out = std::make_shared<passed_metadata>();
