@@ -17,40 +17,46 @@ namespace {
 
 constexpr const char* already = "this exchange was answered before: answer each request once";
 
-std::span<std::byte> request_of(served& of) {
-    const auto bytes = of.open().request();
+/// The exchange, whose memory may be used at once.
+exchange& on_host(const py_exchange& self) {
+    exchange& own = self.own->open();
+    if (own.memory() != memory_kind::host())
+        raise(status::unsupported, "this server's memory is on a GPU, whose streams this module does not order yet");
+    return own;
+}
+
+std::span<std::byte> request_of(const exchange& of) {
+    const auto bytes = of.request();
     return {const_cast<std::byte*>(bytes.data()), bytes.size()};
 }
 
 array request_array(const py_exchange& self) {
-    return bytes_array(request_of(*self.own), true, self.own->open().memory(), pin(self.own));
+    return bytes_array(request_of(on_host(self)), true, {}, pin(self.own));
 }
 
 array room_array(const py_exchange& self) {
-    exchange& own = self.own->open();
-    return bytes_array(own.response(), false, own.memory(), pin(self.own));
+    return bytes_array(on_host(self).response(), false, {}, pin(self.own));
 }
 
 array place(const py_exchange& self, nb::handle shape, nb::handle type) {
-    exchange& own = self.own->open();
+    exchange& own = on_host(self);
     const auto [one, length] = place_one(shape, type);
     if (length > own.response().size())
         raise(status::message_too_large,
               "the client takes responses of up to " + std::to_string(own.response().size()) + " bytes");
     self.own->placed = one;
     self.own->placed_bytes = length;
-    return tensor_array(one, own.response(), false, own.memory(), pin(self.own));
+    return tensor_array(one, own.response(), false, {}, pin(self.own));
 }
 
 nb::list tensors_of(const py_exchange& self) {
     std::array<tensor, max_tensors> room;
-    exchange& own = self.own->open();
+    exchange& own = on_host(self);
     const auto found = own.tensors(room);
     nb::list out;
     if (!found && found.code() == status::not_found) return out;
     if (!found) raise(found.code(), "the tensors of this request cannot be read");
-    for (const tensor& one : *found)
-        out.append(nb::cast(tensor_array(one, request_of(*self.own), true, own.memory(), pin(self.own))));
+    for (const tensor& one : *found) out.append(nb::cast(tensor_array(one, request_of(own), true, {}, pin(self.own))));
     return out;
 }
 
@@ -155,7 +161,7 @@ void served::unpinned() noexcept {
 }
 
 void reply_with(const py_exchange& self, nb::handle data, nb::handle metadata) {
-    exchange& own = self.own->open();
+    exchange& own = on_host(self);
     served::answer what;
     const metadata_input entries(metadata);
     for (const auto& [key, value] : entries.list()) what.metadata.emplace_back(key, value);
@@ -177,10 +183,6 @@ void reply_with(const py_exchange& self, nb::handle data, nb::handle metadata) {
         what.length = static_cast<std::size_t>(length);
         check_size(what.length);
     } else {
-        if (own.memory() != memory_kind::host())
-            raise(status::unsupported,
-                  "this server's memory is on a GPU: write the response there, with "
-                  "`response_tensor`, and reply without data");
         const payload_input input(data);
         what.length = input.size();
         check_size(what.length);

@@ -8,6 +8,7 @@ import collections
 import contextlib
 import signal
 import time
+import weakref
 from typing import TYPE_CHECKING, Any, cast
 
 from . import _core
@@ -37,7 +38,9 @@ class Channel:
         self._pump_is_due = False
         self._closed = False
         loop.add_reader(self._fd, self._pump)
-        connected._on_slot(self._slot_is_free)
+        # The channel must not keep this object, which has it.
+        wake = weakref.WeakMethod(self._slot_is_free)
+        connected._on_slot(lambda: (found := wake()) and found())
         self._arm()
 
     async def call(
@@ -65,8 +68,9 @@ class Channel:
             )
         if begun is None:
             start = time.monotonic()
+            turn = None
             while begun is None:
-                await self._slot(None if timeout is None else start + timeout - time.monotonic())
+                turn = await self._slot(turn, None if timeout is None else start + timeout - time.monotonic())
                 left = None if timeout is None else max(0.0, start + timeout - time.monotonic())
                 begun = self._core._submit_for(
                     future,
@@ -134,20 +138,27 @@ class Channel:
     def max_response_bytes(self) -> int:
         return self._core.max_response_bytes
 
-    async def _slot(self, left: float | None) -> None:
-        """Waits, in line, until a slot may be free."""
+    async def _slot(self, again: asyncio.Future[None] | None, left: float | None) -> asyncio.Future[None]:
+        """Waits in line until a slot may be free; who had no luck waits `again`, in front."""
         turn: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append(turn)
+        if again is None:
+            self._waiting.append(turn)
+        else:
+            self._waiting.appendleft(turn)
         self._core._want_slot(True)
         try:
             async with asyncio.timeout(left):
                 await turn
-        except TimeoutError:
-            raise TimedOut("no slot was free before the deadline: connect with more slots") from None
-        finally:
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(turn)
-            self._core._want_slot(bool(self._waiting))
+        except BaseException as failed:
+            self._waiting.remove(turn)
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self._next_in_line()  # the slot is for another
+            if isinstance(failed, TimeoutError):
+                raise TimedOut("no slot was free before the deadline: connect with more slots") from None
+            raise
+        self._waiting.remove(turn)
+        self._core._want_slot(bool(self._waiting))
+        return turn
 
     def _slot_is_free(self) -> None:
         # A response was dropped, on any thread.
@@ -184,7 +195,7 @@ class Channel:
                 future.set_exception(outcome)
             else:
                 future.set_result(outcome)
-        if ended and self._waiting:
+        if self._waiting:  # a late answer may have freed a slot
             self._next_in_line()
 
 
@@ -232,16 +243,16 @@ class LoopServer:
         core = self._core
         if core is None or core._stopped:
             return
-        core._drain(0.0)
         deadline = self._loop.time() + drain_timeout
-        while self._tasks and self._loop.time() < deadline:
-            await asyncio.wait(self._tasks, timeout=deadline - self._loop.time())
+        while not core._drain(0.0) and self._loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=drain_timeout)
         self._loop.remove_reader(core._fd)
-        core.stop()
+        # It waits for exchanges that somebody keeps; no request reaches a handler any more.
+        await self._loop.run_in_executor(None, core.stop)
 
     async def _answer(self, function: Any, request: _core.Exchange) -> None:
         try:
