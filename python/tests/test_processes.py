@@ -20,7 +20,10 @@ def connect(server, **o): return at.Channel(server.endpoints[0], **o)
 
 def run(script: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", BEGIN + textwrap.dedent(script)], capture_output=True, text=True, timeout=PATIENCE
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", BEGIN + textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
     )
     said = [line for line in done.stderr.splitlines() if "[accel] warning" not in line]
     assert (done.returncode, said) == (0, [])
