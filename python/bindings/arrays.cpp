@@ -289,10 +289,12 @@ void add_arrays(nb::module_& module) {
             "The element's type by numpy's name, such as float32; also bfloat16 and the float8 types.")
         .def_prop_ro("nbytes", [](const array& self) { return self.size_bytes(); })
         .def_prop_ro("readonly", [](const array& self) { return self.read_only; })
-        .def("__dlpack__", &export_dlpack, nb::kw_only(), nb::arg("stream") = nb::none(),
-             nb::arg("max_version") = nb::none(), nb::arg("dl_device") = nb::none(), nb::arg("copy") = nb::none(),
-             nb::sig("def __dlpack__(self, *, stream: object = None, max_version: tuple[int, int] | None = None, "
-                     "dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> object"))
+        .def(
+            "__dlpack__", &export_dlpack, nb::kw_only(), nb::arg("stream") = nb::none(),
+            nb::arg("max_version") = nb::none(), nb::arg("dl_device") = nb::none(), nb::arg("copy") = nb::none(),
+            nb::sig(
+                "def __dlpack__(self, *, stream: object = None, max_version: tuple[int, int] | None = None, "
+                "dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> typing_extensions.CapsuleType"))
         .def("__dlpack_device__", &device_of)
         .def("__repr__", [](const array& self) {
             return nb::str("Tensor(shape={}, dtype={})").format(shape_of(self), name_of(self.type));

@@ -185,7 +185,10 @@ void connection::poll() {
         deliver(std::span(arrived).first(count));
         if (count == 0) break;
     }
-    while (own.take_event() != channel_event::none) {
+    while (own.take_event() != channel_event::none) freed_slots = true;
+    if (const auto stale = own.statistics().stale; stale_ != stale) {
+        stale_ = stale;
+        freed_slots = true;
     }
 }
 

@@ -96,6 +96,7 @@ class connection final : public closable, public std::enable_shared_from_this<co
     reference wake;                                    ///< called when a slot has come free elsewhere than in `poll`
     std::atomic<bool> slot_wanted{false};
     bool closed = false;
+    bool freed_slots = false;  ///< `poll` has taken late answers, or another session
 
   private:
     void leave() noexcept;
@@ -110,6 +111,7 @@ class connection final : public closable, public std::enable_shared_from_this<co
     unsigned generation_ = fork_generation();
     std::atomic<bool> busy_{false};
     std::uint32_t in_flight_ = 0;
+    std::uint64_t stale_ = 0;  ///< late answers that `poll` has seen
     std::mutex given_back_lock_;
     std::vector<std::pair<call_id, completion>> given_back_;
     std::atomic<bool> has_given_back_{false};

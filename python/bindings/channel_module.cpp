@@ -143,6 +143,7 @@ nb::list poll(py_channel& self) {
             const std::string_view text(reinterpret_cast<const char*>(outcome.response.data()),
                                         outcome.response.size());
             out.append(nb::make_tuple(future, exception_of(outcome.status, text, outcome.code)));
+            self.own->give_back(*call);  // its `Call` may be kept, by a traceback for one
         }
     }
     return out;
@@ -162,6 +163,18 @@ void close(py_channel& self) {
     if (self.own->closed || self.own->inherited()) return;
     const connection::use used(*self.own);
     self.own->close();
+}
+
+nb::dict statistics(const py_channel& self) {
+    const connection::use used(*self.own);
+    const channel_statistics now = self.own->own.statistics();
+    nb::dict out;
+    out["submitted"] = now.submitted;
+    out["completed"] = now.completed;
+    out["stale"] = now.stale;
+    out["reconnects"] = now.reconnects;
+    out["quarantined"] = now.quarantined;
+    return out;
 }
 
 channel_call& open(const py_call& self) {
@@ -287,6 +300,11 @@ void add_channel(nb::module_& module) {
              nb::sig("def _submit_for(self, future: object, data: object, " CALL_SIGNATURE ") -> Call | None"))
         .def("_poll", &poll, nb::sig("def _poll(self) -> list[tuple[object, object]]"))
         .def("_arm", &arm)
+        .def(
+            "_freed_slots", [](const py_channel& self) { return std::exchange(self.own->freed_slots, false); },
+            "Whether `_poll` has seen that slots came free, since this was last asked.")
+        .def_prop_ro("_call_timeout",
+                     [](const py_channel& self) { return static_cast<double>(self.call_timeout.count()) * 1e-9; })
         .def_prop_ro("_fd", [](const py_channel& self) { return self.own->own.event_fd(); })
         .def(
             "_want_slot", [](const py_channel& self, bool wanted) { self.own->slot_wanted = wanted; },
@@ -333,6 +351,8 @@ void add_channel(nb::module_& module) {
             "why", [](const py_channel& self) { return std::string(self.own->own.why()); },
             "Why auto:// chose this scheme.")
         .def_prop_ro("endpoint", [](const py_channel& self) { return self.own->own.endpoint(); })
+        .def_prop_ro("statistics", &statistics, nb::sig("def statistics(self) -> dict[str, int]"),
+                     "Counters since the channel was made; `quarantined`: slots that wait for a late answer now.")
         .def_prop_ro("slots", [](const py_channel& self) { return self.own->own.slots(); })
         .def_prop_ro("max_request_bytes", [](const py_channel& self) { return self.own->own.max_request_bytes(); })
         .def_prop_ro("max_response_bytes", [](const py_channel& self) { return self.own->own.max_response_bytes(); });

@@ -119,8 +119,7 @@ void add_context(nb::module_& module) {
         .def("metrics", &metrics_text, "The counts in Prometheus's text format; empty without `metrics=True`.")
         .def("allocate", &allocate, nb::arg("bytes"), nb::arg("memory") = "host",
              "New registered memory, zeroed; memory: host or cuda:N.")
-        .def("register", &register_memory, nb::arg("memory"),
-             nb::sig("def register(self, memory: typing_extensions.Buffer) -> Region"),
+        .def("register", &register_memory, nb::arg("memory"), nb::sig("def register(self, memory: object) -> Region"),
              "Registers writable memory of another object, such as a numpy array, and keeps the object.");
 }
 

@@ -132,8 +132,9 @@ void add_response(nb::module_& module) {
             [](const response& self, const nb::kwargs& arguments) {
                 return tensor_at(self, 0).attr("__dlpack__")(**arguments);
             },
-            nb::sig("def __dlpack__(self, *, stream: object = None, max_version: tuple[int, int] | None = None, "
-                    "dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> object"),
+            nb::sig(
+                "def __dlpack__(self, *, stream: object = None, max_version: tuple[int, int] | None = None, "
+                "dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> typing_extensions.CapsuleType"),
             "That of the first tensor.")
         .def(
             "__dlpack_device__", [](const response& self) { return tensor_at(self, 0).attr("__dlpack_device__")(); },

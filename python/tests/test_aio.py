@@ -106,6 +106,28 @@ async def test_handler_that_is_late(uri: str) -> None:
 
 
 @run
+async def test_failed_calls_do_not_keep_their_slots(uri: str) -> None:
+    leave = asyncio.Event()
+
+    async def handler(request: at.Exchange) -> object:
+        await leave.wait()
+        return request.data
+
+    async with at.Server(uri, handler) as server, connect(server, slots=2) as channel:
+        failures = []
+        for _ in range(2):
+            try:
+                await channel(b"late", timeout=0.01)
+            except at.TimedOut as failed:
+                failures.append(failed)
+        waiting = asyncio.create_task(_bytes(channel, b"next"))  # for a late answer to free a slot
+        await asyncio.sleep(0)
+        leave.set()
+        assert await waiting == b"next"
+        assert len(failures) == 2
+
+
+@run
 async def test_cancelled_task_cancels_its_call(uri: str) -> None:
     entered, cancelled = asyncio.Event(), asyncio.Event()
 

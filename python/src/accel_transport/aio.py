@@ -7,7 +7,6 @@ import asyncio
 import collections
 import contextlib
 import signal
-import time
 import weakref
 from typing import TYPE_CHECKING, Any, cast
 
@@ -41,7 +40,7 @@ class Channel:
         # The channel must not keep this object, which has it.
         wake = weakref.WeakMethod(self._slot_is_free)
         connected._on_slot(lambda: (found := wake()) and found())
-        self._arm()
+        self._pump()
 
     async def call(
         self,
@@ -60,6 +59,7 @@ class Channel:
         """
         if self._closed:
             raise Closed("this channel was closed: connect another one")
+        limit = self._core._call_timeout if timeout is None else timeout
         future: asyncio.Future[Response] = self._loop.create_future()
         begun = None
         if not self._waiting:  # others came first
@@ -67,21 +67,25 @@ class Channel:
                 future, data, timeout=timeout, target=target, metadata=metadata, trace=trace, baggage=baggage, into=into
             )
         if begun is None:
-            start = time.monotonic()
+            deadline = self._loop.time() + limit
             turn = None
             while begun is None:
-                turn = await self._slot(turn, None if timeout is None else start + timeout - time.monotonic())
-                left = None if timeout is None else max(0.0, start + timeout - time.monotonic())
-                begun = self._core._submit_for(
-                    future,
-                    data,
-                    timeout=left,
-                    target=target,
-                    metadata=metadata,
-                    trace=trace,
-                    baggage=baggage,
-                    into=into,
-                )
+                self._pump_soon()  # looking for a slot may have found other arrivals
+                turn = await self._slot(turn, deadline)
+                try:
+                    begun = self._core._submit_for(
+                        future,
+                        data,
+                        timeout=max(0.0, deadline - self._loop.time()),
+                        target=target,
+                        metadata=metadata,
+                        trace=trace,
+                        baggage=baggage,
+                        into=into,
+                    )
+                except BaseException:
+                    self._next_in_line()
+                    raise
         self._pump_soon()
         try:
             return await future
@@ -89,6 +93,8 @@ class Channel:
             begun.cancel()
             self._pump_soon()
             raise
+        finally:
+            del future  # its exception's traceback has this frame
 
     __call__ = call
 
@@ -138,7 +144,7 @@ class Channel:
     def max_response_bytes(self) -> int:
         return self._core.max_response_bytes
 
-    async def _slot(self, again: asyncio.Future[None] | None, left: float | None) -> asyncio.Future[None]:
+    async def _slot(self, again: asyncio.Future[None] | None, deadline: float) -> asyncio.Future[None]:
         """Waits in line until a slot may be free; who had no luck waits `again`, in front."""
         turn: asyncio.Future[None] = self._loop.create_future()
         if again is None:
@@ -147,7 +153,7 @@ class Channel:
             self._waiting.appendleft(turn)
         self._core._want_slot(True)
         try:
-            async with asyncio.timeout(left):
+            async with asyncio.timeout_at(deadline):
                 await turn
         except BaseException as failed:
             self._waiting.remove(turn)
@@ -180,11 +186,10 @@ class Channel:
         if self._closed:
             return
         self._deliver()
-        self._arm()
-
-    def _arm(self) -> None:
         while not self._core._arm():
             self._deliver()
+        if self._core._freed_slots():
+            self._next_in_line()
 
     def _deliver(self) -> None:
         ended = cast("list[tuple[asyncio.Future[Response], Response | Error]]", self._core._poll())
@@ -195,8 +200,6 @@ class Channel:
                 future.set_exception(outcome)
             else:
                 future.set_result(outcome)
-        if self._waiting:  # a late answer may have freed a slot
-            self._next_in_line()
 
 
 async def forever() -> None:
