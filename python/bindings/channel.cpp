@@ -159,6 +159,10 @@ void connection::deliver(std::span<completion> arrived) {
         const std::shared_ptr<channel_call> call = std::move(at->self);
         call->done = std::move(one);
         call->now = channel_call::stage::ended;
+        if (call->done.status != status::ok && own.scheme() == "local") {
+            keep_for_local(call->lent);
+            keep_for_local(call->into);
+        }
         call->lent.reset();
         if (call->into) {
             call->where = call->into->whole.kind();

@@ -6,7 +6,9 @@
 
 #include <accel_transport/metrics.hpp>
 
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include <nanobind/stl/string.h>
 
@@ -78,7 +80,39 @@ lent_memory part(const lent_memory& self, std::size_t offset, std::size_t length
     return {self.of, take(self.range.part(offset, length))};
 }
 
+struct local_exchanges {
+    std::mutex lock;
+    std::size_t count = 0;
+    std::vector<std::shared_ptr<region_owner>> kept;
+};
+/// Never destroyed: threads may still come at the process's end.
+local_exchanges& all_local() {
+    static auto* const made = new local_exchanges;
+    return *made;
+}
+
 }  // namespace
+
+local_exchange::local_exchange(bool is_local) noexcept : counted_(is_local) {
+    if (!counted_) return;
+    const std::lock_guard held(all_local().lock);
+    ++all_local().count;
+}
+
+local_exchange::~local_exchange() {
+    if (!counted_) return;
+    std::vector<std::shared_ptr<region_owner>> free_now;  // ends after the lock: it may need the GIL
+    {
+        const std::lock_guard held(all_local().lock);
+        if (--all_local().count == 0) free_now.swap(all_local().kept);
+    }
+}
+
+void keep_for_local(std::shared_ptr<region_owner> memory) {
+    if (!memory) return;
+    const std::lock_guard held(all_local().lock);
+    if (all_local().count != 0) all_local().kept.push_back(std::move(memory));
+}
 
 const shared_context& context_of(nb::handle context) {
     return nb::cast<py_context&>(context).own;

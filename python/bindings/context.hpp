@@ -33,6 +33,21 @@ struct lent_memory {
     slice range;
 };
 
+/// Over `local` a handler sees the client's lent memory itself, and its arrays of it may outlive a call that ends
+/// early. While this process serves exchanges of `local`, such memory is kept.
+class local_exchange {
+  public:
+    explicit local_exchange(bool is_local) noexcept;
+    local_exchange(const local_exchange&) = delete;
+    local_exchange& operator=(const local_exchange&) = delete;
+    ~local_exchange();
+
+  private:
+    bool counted_;
+};
+/// Keeps the region until no exchange of `local` is left.
+void keep_for_local(std::shared_ptr<region_owner> memory);
+
 void add_context(nb::module_& module);
 
 }  // namespace accel::python

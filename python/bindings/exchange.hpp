@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "context.hpp"
 #include "lifetime.hpp"
 
 #include <accel_transport/server.hpp>
@@ -23,7 +24,7 @@ namespace accel::python {
 /// leaves when the last view has gone: usually at once, or when the handler returns.
 class served final : public owner {
   public:
-    explicit served(exchange&& one) noexcept : own_(std::move(one)) {}
+    explicit served(exchange&& one) noexcept : local_(one.scheme() == "local"), own_(std::move(one)) {}
 
     /// The answer that will leave: `length` bytes of the room, or a failure.
     struct answer {
@@ -50,6 +51,7 @@ class served final : public owner {
   private:
     void unpinned() noexcept override;
     [[nodiscard]] status send();  ///< with `lock_`
+    local_exchange local_;
     mutable std::recursive_mutex lock_;
     std::optional<exchange> own_;
     std::optional<answer> waiting_;

@@ -100,7 +100,7 @@ def test_answer_waits_for_views_of_the_request(uri: str, rig: Rig) -> None:
     call = channel.submit(b"request")
     view = held.get(timeout=PATIENCE)
     assert not call.done
-    assert view == b"request"
+    assert view.tobytes() == b"request"
     view.release()
     del view
     assert bytes(call.wait()) == b"done"

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -105,12 +106,7 @@ def test_read_only_is_said_and_a_legacy_capsule_refused(uri: str, rig: Rig) -> N
         tensor.__dlpack__(max_version=(1, 1), copy=True)
     with pytest.raises(BufferError, match="stream"):
         tensor.__dlpack__(max_version=(1, 1), stream=2)
-    with pytest.raises(BufferError):
-        memoryview(tensor).cast("B")[0] = 1 if not memoryview(tensor).readonly else _refused()
-
-
-def _refused() -> int:
-    raise BufferError("read-only")
+    assert memoryview(tensor).readonly
 
 
 def test_unused_capsule_lets_its_slot_go(uri: str, rig: Rig) -> None:
@@ -129,7 +125,7 @@ class OnlyDlpack:
         self._array = array
         self._versioned = versioned
 
-    def __dlpack__(self, **arguments: object) -> object:
+    def __dlpack__(self, **arguments: Any) -> object:
         if not self._versioned and arguments:
             raise TypeError("no arguments")
         return self._array.__dlpack__(**arguments)
