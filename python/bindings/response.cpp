@@ -24,7 +24,8 @@ std::span<std::byte> bytes_of(const answer& of) noexcept {
 }
 
 array whole(const response& self) {
-    return bytes_array(bytes_of(open(self)), true, self.of->where, pin(self.of));
+    const answer& of = open(self);
+    return bytes_array(bytes_of(of), true, of.where, pin(self.of));
 }
 
 nb::list tensors_of(const response& self) {
