@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -306,12 +305,10 @@ class ACCEL_API channel {
 
 /// The servers behind a client's URI, as URIs with the same options: one for each address of a `dns+` host, in the
 /// resolver's order, and the hosts without `dns+` as they are. Each is there once; at most 64 addresses of a host. For
-/// programs that choose among servers themselves; ask again to notice changes. Waits up to `timeout` for the resolver,
-/// and not after a stop was requested: `closed`. A server's certificate must still have the host's name: the URIs of
-/// addresses say `server_name`, unless the URI did. Fails as `channel::connect` does if the URI is not valid, or a name
-/// cannot be resolved.
+/// programs that choose among servers themselves; ask again to notice changes. Waits up to `timeout` for the resolver.
+/// A server's certificate must still have the host's name: the URIs of addresses say `server_name`, unless the URI did.
+/// Fails as `channel::connect` does if the URI is not valid, or a name cannot be resolved.
 [[nodiscard]] ACCEL_API result<std::vector<std::string>> resolve_servers(std::string_view uri,
-                                                                         std::chrono::nanoseconds timeout,
-                                                                         const std::stop_token& stopped = {});
+                                                                         std::chrono::nanoseconds timeout);
 
 }  // namespace accel

@@ -125,8 +125,6 @@ class connection final : public caller,
     /// What its client says; not valid: nothing.
     [[nodiscard]] trace_context trace() const;
     [[nodiscard]] std::string_view baggage() const;
-    /// Whether the client's `Connection` names this header.
-    [[nodiscard]] bool is_of_connection(std::string_view name) const;
     /// Takes the headers that are metadata. False: answered, because one is no good.
     [[nodiscard]] bool take_metadata();
     [[nodiscard]] result<oip::infer_request> read_request();

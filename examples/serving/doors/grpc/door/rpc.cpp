@@ -60,8 +60,7 @@ void rpc::start() {
     counted().begin(door_.metrics());
     expect_within(body_patience(door_.message_limit(), door_.settings()));
     door_.call_began(*this);
-    if (!inference_ || inference_->client().metadata) return StartRead(&message_);
-    asio::post(door_.loop(), [self = self_] { self->begin(self->inference_->client().metadata.error()); });
+    StartRead(&message_);
 }
 
 void rpc::OnReadDone(bool ok) {
