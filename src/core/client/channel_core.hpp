@@ -264,7 +264,7 @@ class channel_core {
     /// The same for the usual reason of this status.
     status fail(status code) noexcept;
     /// Its completion has been handed out.
-    void count(const channel_slot& slot, const call_outcome& out) noexcept {
+    [[gnu::always_inline]] void count(const channel_slot& slot, const call_outcome& out) noexcept {
         if (metrics_ != nullptr) metrics_->count(out, slot.asked);
         if (intercepted_ && !out.more) [[unlikely]]
             tell_interceptors(out);
