@@ -303,11 +303,12 @@ class ACCEL_API channel {
     core::channel_core* core_;  ///< its owner, with its completions; null: moved from
 };
 
-/// The servers behind a client's URI, as URIs with the same options: one for each address of a `dns+` host, in the
-/// resolver's order, and the hosts without `dns+` as they are. Each is there once; at most 64 addresses of a host. For
-/// programs that choose among servers themselves; ask again to notice changes. Waits up to `timeout` for the resolver.
-/// A server's certificate must still have the host's name: the URIs of addresses say `server_name`, unless the URI did.
-/// Fails as `channel::connect` does if the URI is not valid, or a name cannot be resolved.
+/// Resolves the names in a client's URI, for programs that choose among servers themselves. Returns one URI for each
+/// server, none twice, with the same options: a `dns+` host becomes one URI for each of its addresses, in the
+/// resolver's order; other hosts stay as they are. Of more than 64 addresses of a host, always the same 64 are
+/// returned. Call it again to notice changes. Waits up to `timeout` for the resolver. A server's certificate must still
+/// have the host's name: the new URIs have `server_name`, unless the URI had it. Fails as `channel::connect` does if
+/// the URI is not valid, or a name cannot be resolved.
 [[nodiscard]] ACCEL_API result<std::vector<std::string>> resolve_servers(std::string_view uri,
                                                                          std::chrono::nanoseconds timeout);
 

@@ -371,7 +371,7 @@ inline operation::operation(stream& of, std::span<const std::byte> part, bool la
     options_.continues = !last;
 }
 
-/// Sends the call first, if nobody has. What waits for that is behind the call.
+/// Sends the call first, unless it was sent before. While the call waits for a slot, the part waits behind it.
 inline operation::state operation::start_part() noexcept {
     operation& call = of_->call_;
     if (call.state_ == state::fresh) {

@@ -11,8 +11,9 @@
 
 namespace accel::core {
 
-/// The servers behind a `dns+` URI, by address, in the resolver's order: at least one, at most `max_hosts`, each once.
-/// Certificates still have to have the name. Waits for the resolver until `deadline`.
+/// Resolves the host of a `dns+` URI to servers, one for each address: at least one, none twice. In the resolver's
+/// order; of more than `max_hosts` addresses, always the same ones. A server's certificate must still have the name.
+/// Waits for the resolver until `deadline`.
 [[nodiscard]] result<std::vector<uri>> servers_of(const uri& named, nanoseconds deadline,
                                                   const std::stop_token& stopped = {});
 

@@ -18,7 +18,8 @@ class part_await {
         if (ready()) return true;
         exchange::part_waiter* seen = nullptr;
         if (!waiter_.compare_exchange_strong(seen, &arming, std::memory_order_seq_cst)) return false;
-        // `wake` takes this mark away and calls nobody: until `who` stands there the exchange is still this thread's.
+        // `wake` may remove this mark, without calling anybody. So until `who` is stored, only this thread has the
+        // exchange.
         if (ready() || over()) {
             waiter_.store(nullptr, std::memory_order_seq_cst);
             return true;

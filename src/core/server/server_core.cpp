@@ -56,7 +56,7 @@ result<std::shared_ptr<server_core>> server_core::listen(std::shared_ptr<context
     if (!services.unnamed && services.named.empty()) return no_handler();
     if (maker != nullptr && !options.interceptors.empty())
         return error{status::unsupported, 0,
-                     "kernels answer these requests, so there is no thread to run options.interceptors on"};
+                     "kernels answer the requests of a gpu_service, so no thread can run options.interceptors"};
     std::vector<uri> parsed;
     for (const std::string& text : uris) {
         auto each = parse_uri(text);

@@ -33,7 +33,7 @@ TEST(doors_passed_names, are_keys_of_metadata_in_lower_case) {
         EXPECT_EQ(add_passed_name(each, names).code(), status::invalid_argument) << each;
 }
 
-TEST(doors_passed_names, of_messages_connections_and_access_belong_to_the_doors) {
+TEST(doors_passed_names, refuse_headers_for_framing_connections_and_access) {
     std::vector<std::string> names;
     for (const char* each :
          {"Authorization", "Cookie", "Set-Cookie", "Connection", "Keep-Alive", "TE", "Trailer", "Transfer-Encoding",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Servers of a name (`dns+`) behind the doors.
+// The doors in front of servers that share a name (`dns+`).
 #include "doors/backend_rig.hpp"
 #include "held_exchanges.hpp"
 #include "named_servers.hpp"

@@ -12,11 +12,14 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -42,6 +45,30 @@ inline void echo_back(exchange one) {
         (void)one.reply(name.size());
     };
 }
+
+/// Keeps exchanges; the test answers them.
+class shelf {
+  public:
+    [[nodiscard]] handler keeper() {
+        return [this](exchange one) {
+            const std::lock_guard lock(mutex_);
+            kept_.push_back(std::move(one));
+        };
+    }
+    [[nodiscard]] std::size_t size() {
+        const std::lock_guard lock(mutex_);
+        return kept_.size();
+    }
+    void answer_all(void (*answer)(exchange) = echo_back) {
+        const std::lock_guard lock(mutex_);
+        for (exchange& each : kept_) answer(std::move(each));
+        kept_.clear();
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<exchange> kept_;
+};
 
 /// Servers and clients of this process, without keys.
 class client_rig : public ::testing::TestWithParam<std::string> {

@@ -180,16 +180,8 @@ TEST_P(named_servers, pool_spreads_its_channels_and_moves_them_when_servers_come
 }
 
 TEST_P(named_servers, calls_to_a_server_that_the_name_has_no_more_end_there) {
-    std::mutex mutex;
-    std::vector<exchange> kept;
-    const auto count = [&] {
-        const std::lock_guard lock(mutex);
-        return kept.size();
-    };
-    start(0, [&](exchange one) {
-        const std::lock_guard lock(mutex);
-        kept.push_back(std::move(one));
-    });
+    shelf kept;
+    start(0, kept.keeper());
     start(1);
     name({0});
     channel_options options = client_options();
@@ -200,25 +192,17 @@ TEST_P(named_servers, calls_to_a_server_that_the_name_has_no_more_end_there) {
         const auto answer = some.call(bytes_of("late"));
         said = answer ? text_of(answer->response) : answer.error().message;
     });
-    ASSERT_TRUE(eventually([&] { return count() == 1; }));
+    ASSERT_TRUE(eventually([&] { return kept.size() == 1; }));
     name({1});
     EXPECT_TRUE(eventually([&] { return some.statistics().moved == 1; }));
     EXPECT_EQ(some.close(1ms), status::timed_out) << "it waits for calls on channels that have moved";
-    {
-        const std::lock_guard lock(mutex);
-        for (exchange& each : kept) echo_back(std::move(each));
-        kept.clear();
-    }
+    kept.answer_all();
     user.join();
 }
 
 TEST_P(named_servers, call_to_a_moved_channel_is_answered) {
-    std::mutex mutex;
-    std::optional<exchange> kept;
-    start(0, [&](exchange one) {
-        const std::lock_guard lock(mutex);
-        kept.emplace(std::move(one));
-    });
+    shelf kept;
+    start(0, kept.keeper());
     start(1);
     name({0});
     channel_options options = client_options();
@@ -229,13 +213,10 @@ TEST_P(named_servers, call_to_a_moved_channel_is_answered) {
         const auto answer = some.call(bytes_of("late"));
         said = answer ? text_of(answer->response) : answer.error().message;
     });
-    EXPECT_TRUE(eventually([&] {
-        const std::lock_guard lock(mutex);
-        return kept.has_value();
-    }));
+    EXPECT_TRUE(eventually([&] { return kept.size() == 1; }));
     name({1});
     EXPECT_TRUE(eventually([&] { return some.statistics().moved == 1; }));
-    echo_back(std::move(*kept));
+    kept.answer_all();
     user.join();
     EXPECT_EQ(said, "late");
     EXPECT_TRUE(eventually([&] { return sessions(0) == 0; })) << "the old channel is closed after its last call";
@@ -244,18 +225,9 @@ TEST_P(named_servers, call_to_a_moved_channel_is_answered) {
 
 TEST_P(named_servers, failures_on_a_moved_channel_do_not_count_against_the_new_host) {
     constexpr std::size_t eject_after = 3;
-    std::mutex mutex;
-    std::vector<exchange> kept;
-    const auto keep = [&](exchange one) {
-        const std::lock_guard lock(mutex);
-        kept.push_back(std::move(one));
-    };
-    const auto count = [&] {
-        const std::lock_guard lock(mutex);
-        return kept.size();
-    };
+    shelf kept;
     const auto fail = [](exchange one) { (void)one.fail(status::peer_lost, 0, "its own server is away"); };
-    start(0, keep);
+    start(0, kept.keeper());
     start(1, fail);
     start(2);
     name({0});
@@ -266,12 +238,12 @@ TEST_P(named_servers, failures_on_a_moved_channel_do_not_count_against_the_new_h
         pool({.max_channels = 1, .host_pause = 1h, .dns_refresh = 10ms, .eject_after = eject_after}, options);
     std::vector<std::thread> users;
     for (std::size_t i = 0; i < eject_after + 1; ++i) users.emplace_back([&] { (void)some.call({}); });
-    EXPECT_TRUE(eventually([&] { return count() == users.size(); }));
+    EXPECT_TRUE(eventually([&] { return kept.size() == users.size(); }));
     name({1});
     EXPECT_TRUE(eventually([&] { return some.statistics().moved == 1; }));
     name({1, 2});
     EXPECT_TRUE(eventually([&] { return some.statistics().hosts == 2; }));
-    for (exchange& each : kept) fail(std::move(each));
+    kept.answer_all(fail);
     for (std::thread& each : users) each.join();
     EXPECT_EQ(some.statistics().ejected, 0U) << "they failed at the old host";
     for (std::size_t i = 0; i < eject_after; ++i) {

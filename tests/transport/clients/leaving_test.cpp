@@ -3,35 +3,10 @@
 #include "client_rig.hpp"
 
 #include <atomic>
-#include <mutex>
 #include <vector>
 
 namespace accel::tests {
 namespace {
-
-/// Keeps exchanges; the test answers them.
-class shelf {
-  public:
-    [[nodiscard]] handler keeper() {
-        return [this](exchange one) {
-            const std::lock_guard lock(mutex_);
-            kept_.push_back(std::move(one));
-        };
-    }
-    [[nodiscard]] std::size_t size() {
-        const std::lock_guard lock(mutex_);
-        return kept_.size();
-    }
-    void answer_all() {
-        const std::lock_guard lock(mutex_);
-        for (exchange& each : kept_) echo_back(std::move(each));
-        kept_.clear();
-    }
-
-  private:
-    std::mutex mutex_;
-    std::vector<exchange> kept_;
-};
 
 class leaving : public client_rig {
   protected:

@@ -125,7 +125,7 @@ class connection final : public caller,
     /// What its client says; not valid: nothing.
     [[nodiscard]] trace_context trace() const;
     [[nodiscard]] std::string_view baggage() const;
-    /// Takes the headers that are metadata. False: answered, because one is no good.
+    /// Reads the headers that are passed on as metadata. False: one was refused, and the client has its answer.
     [[nodiscard]] bool take_metadata();
     [[nodiscard]] result<oip::infer_request> read_request();
     /// How many unread parts the answer may have.
