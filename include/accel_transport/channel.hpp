@@ -16,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -306,10 +307,11 @@ class ACCEL_API channel {
 /// Resolves the names in a client's URI, for programs that choose among servers themselves. Returns one URI for each
 /// server, none twice, with the same options: a `dns+` host becomes one URI for each of its addresses, in the
 /// resolver's order; other hosts stay as they are. Of more than 64 addresses of a host, always the same 64 are
-/// returned. Call it again to notice changes. Waits up to `timeout` for the resolver. A server's certificate must still
-/// have the host's name: the new URIs have `server_name`, unless the URI had it. Fails as `channel::connect` does if
-/// the URI is not valid, or a name cannot be resolved.
+/// returned. Call it again to notice changes. Waits up to `timeout` for the resolver; `closed` once a stop is
+/// requested. A server's certificate must still have the host's name: the new URIs have `server_name`, unless the URI
+/// had it. Fails as `channel::connect` does if the URI is not valid, or a name cannot be resolved.
 [[nodiscard]] ACCEL_API result<std::vector<std::string>> resolve_servers(std::string_view uri,
-                                                                         std::chrono::nanoseconds timeout);
+                                                                         std::chrono::nanoseconds timeout,
+                                                                         const std::stop_token& stopped = {});
 
 }  // namespace accel

@@ -66,7 +66,7 @@ void add_choices(CLI::App& app, reach_settings& out) {
         ->check(CLI::IsMember({"round-robin", "least-loaded", "sticky"}));
     app.add_option_function<std::string>(
            "--key", [&out](const std::string& text) { (void)read_sticky_key(text, out); },
-           "What sticky goes by: session (the client's connection, default), trace (the request's trace id; not with "
+           "The key of sticky: session (the client's connection, default), trace (the request's trace id; not with "
            "--model) or metadata:NAME (a value in the request's metadata; with --model also --pass-header NAME)")
         ->check(CLI::Validator(check_key, "KEY"));
 }
@@ -106,6 +106,8 @@ std::optional<int> parse(int argc, char** argv, door_words& from, command& to) {
     } catch (const CLI::ParseError& failure) {
         return app.exit(failure);
     }
+    if (app.count("--key") > 0 && to.doors.reach.balance != balance::sticky)
+        return report::complain(program, "--key needs --balance sticky");
     to.passing.reach = to.doors.reach;
     if (app.count("--channels") == 0) to.passing.reach.channels = settings{}.reach.channels;
     to.passing.metrics = to.doors.metrics;
@@ -150,6 +152,8 @@ std::optional<int> read_doors(int argc, char** argv, door_words& words, command&
     const std::string& key = to.doors.reach.key_name;
     if (!key.empty() && std::ranges::find(passed, key) == passed.end())
         return report::complain(program, fmt::format("--key metadata:{0} needs --pass-header {0}", key));
+    if (to.doors.reach.key == sticky_key::trace)
+        return report::complain(program, "--key trace is not for --model: give session or metadata:NAME");
     if (to.doors.http.empty() && to.doors.grpc.empty()) to.doors.http = "127.0.0.1:8000";
     to.opens_doors = true;
     return std::nullopt;

@@ -59,7 +59,7 @@ void forwarder::take(route& way, exchange one) noexcept {
     taken->way = &way;
     taken->one.emplace(std::move(one));
     // Those that wait are older. But where all of them have come back from a server, that one may have free slots.
-    const bool may_pass = way.oldest == nullptr || way.youngest->past.last != nullptr;
+    const bool may_pass = way.oldest == nullptr || way.youngest->past.last != 0;
     const sending done = may_pass ? send(*taken) : sending::full;
     if (done == sending::full) wait(*taken);
 }
@@ -227,7 +227,7 @@ void forwarder::finish(line& on, completion& c) noexcept {
 /// The request lies where the client's request has come in, until it is answered.
 bool forwarder::offer_again(passage& one, line& on, completion& c) noexcept {
     if (!c.unseen() || one.one->cancelled()) return false;
-    one.past = {one.past.losses + 1, on.to, c.status};
+    one.past = {one.past.losses + 1, on.to->serial(), c.status};
     if (!one.way->has_other(one.past)) return false;
     c.release();
     one.on = nullptr;
@@ -293,7 +293,7 @@ void forwarder::send_waiting(route& way) noexcept {
             --waiting_;
             continue;
         }
-        if (one.past.last == nullptr) return;
+        if (one.past.last == 0) return;
         before = &one;
         at = &one.next;
     }

@@ -22,13 +22,11 @@ enum class offer : std::uint8_t {
     return why == status::peer_lost || why == status::closed || why == status::device_lost;
 }
 
-class upstream;
-
 /// What a request remembers of servers that did not take it.
 struct past_offers {
-    std::uint32_t losses = 0;        ///< servers that were lost, or gave it back unseen
-    const upstream* last = nullptr;  ///< the one that gave it back last
-    status said = status::ok;        ///< what that one said
+    std::uint32_t losses = 0;  ///< servers that were lost, or gave it back unseen
+    std::uint64_t last = 0;    ///< `upstream::serial` of the one that gave it back last, which may be gone; 0: none
+    status said = status::ok;  ///< what that one said
 };
 
 struct offered {

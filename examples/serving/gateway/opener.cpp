@@ -4,6 +4,8 @@
 #include "serving/models/loaded_models.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <cstddef>
 #include <cstdint>
 #include <iterator>
 #include <string_view>
@@ -18,12 +20,31 @@ namespace {
 
 constexpr std::chrono::milliseconds between_tries{250};
 constexpr std::chrono::nanoseconds shortest_connect = std::chrono::seconds{2};
-constexpr std::chrono::seconds lookup_patience{5};
 /// Between two lookups of a name while one of its servers is away, and at least.
 constexpr std::chrono::nanoseconds soon = std::chrono::seconds{1};
 constexpr std::chrono::nanoseconds at_once = std::chrono::milliseconds{50};
 
-/// Without `connect_retry`: the opener tries again itself, and has other servers and names meanwhile.
+/// As URIs encode keys and values.
+std::string decoded(std::string_view text) {
+    std::string out;
+    while (!text.empty()) {
+        unsigned value = 0;
+        const bool is_code = text.size() > 2 && text.front() == '%' &&
+                             std::from_chars(text.data() + 1, text.data() + 3, value, 16).ptr == text.data() + 3;
+        out += is_code ? static_cast<char>(value) : text.front();
+        text.remove_prefix(is_code ? 3 : 1);
+    }
+    return out;
+}
+
+/// A valid `connect_retry`.
+bool is_retry(std::string_view option) {
+    const std::size_t equals = std::min(option.find('='), option.size() - 1);
+    return decoded(option.substr(0, equals)) == "connect_retry" &&
+           parse_duration(decoded(option.substr(equals + 1))).ok();
+}
+
+/// Without `connect_retry`: the opener tries again itself, and has other servers meanwhile.
 std::string for_one_try(std::string_view uri) {
     const std::size_t question = std::min(uri.find('?'), uri.size());
     std::string out{uri.substr(0, question)};
@@ -32,9 +53,23 @@ std::string for_one_try(std::string_view uri) {
         rest.remove_prefix(1);
         const std::string_view option = rest.substr(0, rest.find('&'));
         rest.remove_prefix(option.size());
-        if (option.starts_with("connect_retry=")) continue;
+        if (!option.empty() && is_retry(option)) continue;
         out += std::exchange(mark, '&');
         out += option;
+    }
+    return out;
+}
+
+/// A URI for each host of its list.
+std::vector<std::string> hosts_of(const std::string& uri) {
+    const std::size_t slashes = uri.find("://");
+    const std::size_t begin = slashes == std::string::npos ? uri.size() : slashes + 3;
+    const std::size_t end = std::min(uri.find('?', begin), uri.size());
+    std::vector<std::string> out;
+    for (std::size_t at = begin; at <= end;) {
+        const std::size_t comma = std::min(uri.find(',', at), end);
+        out.push_back(uri.substr(0, begin) + uri.substr(at, comma - at) + uri.substr(end));
+        at = comma + 1;
     }
     return out;
 }
@@ -43,22 +78,22 @@ std::string for_one_try(std::string_view uri) {
 
 opener::opener(context& ctx, const reach_settings& chosen, std::list<upstream>& servers,
                const std::list<server_name>& names)
-    : context_(ctx),
-      chosen_(chosen),
-      signal_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      untried_(servers.size() + names.size()) {
+    : context_(ctx), chosen_(chosen), signal_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     for (upstream& each : servers) left_.push_back({&each, nullptr, each.uri()});
-    for (const server_name& each : names) names_.push_back({.name = &each});
-    thread_ = std::thread([this] { run(); });
+    for (const server_name& each : names)
+        for (std::string& host : hosts_of(each.uri)) names_.push_back({.name = &each, .uri = std::move(host)});
+    connecting_ = std::thread([this] { run(); });
+    for (known_name& each : names_) resolving_.emplace_back([this, &each] { follow(each); });
 }
 
 opener::~opener() {
     {
         const std::lock_guard lock(mutex_);
-        stopping_ = true;
+        stop_.request_stop();
     }
     changed_.notify_all();
-    thread_.join();
+    connecting_.join();
+    for (std::thread& each : resolving_) each.join();
     ::close(signal_);
 }
 
@@ -71,7 +106,7 @@ std::vector<opener::change> opener::take() {
 
 result<void> opener::wait_for_servers(std::chrono::nanoseconds patience) {
     std::unique_lock lock(mutex_);
-    if (changed_.wait_for(lock, patience, [this] { return reached_ > 0 && untried_ == 0; })) return {};
+    if (changed_.wait_for(lock, patience, [this] { return reached_ > 0 && all_tried(); })) return {};
     if (reached_ > 0) return {};
     if (last_.code != status::ok) return last_;
     return error{status::timed_out, 0, "no server has answered in time; see --patience"};
@@ -90,21 +125,32 @@ void opener::close(std::vector<channel> channels) {
     changed_.notify_all();
 }
 
-result<opener::change> opener::open(const wanted& what) const {
-    const server_name* const name = what.of != nullptr ? what.of->name : nullptr;
-    const call_sizes& needs = name != nullptr ? name->needs : what.to->needs();
+/// Room for metadata is asked for besides. A server that grants too little is reached without.
+result<channel> opener::connect(const std::string& uri, const call_sizes& needs, bool& takes_metadata) const {
     channel_options options;
     options.slots = std::max(chosen_.slots, needs.slots);
-    if (needs.request_bytes > 0) options.request_bytes = needs.request_bytes + needs.metadata_bytes;
-    if (needs.response_bytes > 0) options.response_bytes = needs.response_bytes + needs.metadata_bytes;
     options.reconnect = true;
     options.backoff_max = std::chrono::milliseconds{500};
     options.peer_timeout = chosen_.hold;
     options.connect_timeout = std::max(shortest_connect, chosen_.patience / 2);
+    const std::size_t besides = takes_metadata ? needs.metadata_bytes : 0;
+    if (needs.request_bytes > 0) options.request_bytes = needs.request_bytes + besides;
+    if (needs.response_bytes > 0) options.response_bytes = needs.response_bytes + besides;
+    auto made = channel::connect(context_, uri, options);
+    if (made.code() != status::message_too_large || besides == 0) return made;
+    takes_metadata = false;
+    return connect(uri, needs, takes_metadata);
+}
+
+result<opener::change> opener::open(const wanted& what) const {
+    const server_name* const name = what.of != nullptr ? what.of->name : nullptr;
+    const call_sizes& needs = name != nullptr ? name->needs : what.to->needs();
     change out{what.to, name, what.uri, {}, false};
-    const std::string uri = name != nullptr ? for_one_try(what.uri) : what.uri;
+    const std::string uri = for_one_try(what.uri);
+    bool takes_metadata = true;
     for (std::uint32_t i = 0; i < chosen_.channels; ++i) {
-        auto made = channel::connect(context_, uri, options);
+        if (stop_.stop_requested()) return error{status::closed, 0, "the gateway ends"};
+        auto made = connect(uri, needs, takes_metadata);
         if (!made) return made.error();
         if (made->max_request_bytes() < needs.request_bytes)
             return error{status::message_too_large, 0,
@@ -124,26 +170,28 @@ result<opener::change> opener::open(const wanted& what) const {
 
 void opener::run() {
     std::unique_lock lock(mutex_);
-    while (!stopping_) {
+    while (!stop_.stop_requested()) {
+        const clock::time_point now = clock::now();
         if (auto ended = std::exchange(closing_, {}); !ended.empty()) {
             lock.unlock();
             ended.clear();
             lock.lock();
-            continue;
-        }
-        const clock::time_point now = clock::now();
-        const auto by_time = [this](const known_name& each) { return next_lookup(each); };
-        const auto next = std::ranges::min_element(names_, {}, by_time);
-        if (next != names_.end() && next_lookup(*next) <= now) {
-            look_up(*next, lock);
-        } else if (!left_.empty() && next_try_ <= now) {
+        } else if (!left_.empty() && (!left_.front().tried || next_try_ <= now)) {
             connect_next(lock);
         } else {
-            clock::time_point until = now + std::chrono::hours{1};
-            if (next != names_.end()) until = std::min(until, next_lookup(*next));
-            if (!left_.empty()) until = std::min(until, next_try_);
-            changed_.wait_until(lock, until);
+            changed_.wait_until(lock, left_.empty() ? now + std::chrono::hours{1} : next_try_);
         }
+    }
+}
+
+void opener::follow(known_name& of) {
+    std::unique_lock lock(mutex_);
+    while (!stop_.stop_requested()) {
+        const clock::time_point at = next_lookup(of);
+        if (at <= clock::now())
+            look_up(of, lock);
+        else
+            changed_.wait_until(lock, at);
     }
 }
 
@@ -157,53 +205,79 @@ opener::clock::time_point opener::next_lookup(const known_name& of) const {
 
 /// A name that cannot be resolved now keeps its servers.
 void opener::look_up(known_name& of, std::unique_lock<std::mutex>& lock) {
-    of.looked_up = clock::now();
     of.due = false;
     lock.unlock();
-    const auto found = resolve_servers(of.name->uri, lookup_patience);
+    const auto found = resolve_servers(of.uri, chosen_.lookup, stop_.get_token());
     lock.lock();
+    of.looked_up = clock::now();
     of.fails = !found;
     if (found)
         list(of, *found);
     else
         last_ = found.error();
-    if (!std::exchange(of.tried, true)) --untried_;
+    of.tried = true;
     changed_.notify_all();
 }
 
 void opener::list(known_name& of, const std::vector<std::string>& found) {
     std::erase_if(of.servers, [&](const known_server& each) {
         if (std::ranges::find(found, each.uri) != found.end()) return false;
-        if (each.reached) report({nullptr, of.name, each.uri, {}, false});
-        std::erase_if(left_, [&](const wanted& one) { return one.of == &of && one.uri == each.uri; });
+        const auto is_it = [&](const wanted& one) { return one.of == &of && one.uri == each.uri; };
+        if (each.reached) of.old.push_back(each.uri);
+        if (now_ && is_it(*now_)) now_->dropped = true;
+        std::erase_if(left_, is_it);
         return true;
     });
     for (const std::string& each : found) {
         if (std::ranges::find(of.servers, each, &known_server::uri) != of.servers.end()) continue;
-        of.servers.push_back({each});
-        left_.push_front({nullptr, &of, each});
-        if (!of.tried) ++untried_;
-        next_try_ = {};
+        const bool stayed = std::erase(of.old, each) > 0;
+        of.servers.push_back({each, stayed, stayed});
+        if (!stayed) left_.push_front({nullptr, &of, each});
     }
+    let_go(of, 0);
+}
+
+/// Old servers, `most` of them unless all others were tried: a single new one would get the calls of all.
+void opener::let_go(known_name& of, std::size_t most) {
+    if (std::ranges::all_of(of.servers, &known_server::tried)) most = of.old.size();
+    const auto end = of.old.begin() + static_cast<std::ptrdiff_t>(std::min(most, of.old.size()));
+    for (auto each = of.old.begin(); each != end; ++each) report({nullptr, of.name, *each, {}, false});
+    of.old.erase(of.old.begin(), end);
 }
 
 void opener::connect_next(std::unique_lock<std::mutex>& lock) {
-    wanted next = std::move(left_.front());
+    now_ = std::move(left_.front());
     left_.pop_front();
     lock.unlock();
-    auto made = open(next);
+    auto made = open(*now_);
     lock.lock();
-    if (untried_ > 0) --untried_;
-    if (made) {
+    wanted next = *std::exchange(now_, std::nullopt);
+    next.tried = true;
+    changed_.notify_all();
+    if (next.dropped) {
+        if (made) std::ranges::move(made->channels, std::back_inserter(closing_));
+        return;
+    }
+    const bool reached = made.ok();
+    if (reached) {
         ++reached_;
         report(std::move(made).value());
-        if (next.of != nullptr) std::ranges::find(next.of->servers, next.uri, &known_server::uri)->reached = true;
     } else {
         last_ = made.error();
-        left_.push_back(std::move(next));
         next_try_ = clock::now() + between_tries;
     }
-    changed_.notify_all();
+    if (next.of != nullptr) {
+        known_server& server = *std::ranges::find(next.of->servers, next.uri, &known_server::uri);
+        server.tried = true;
+        server.reached = reached;
+        let_go(*next.of, reached ? 1 : 0);
+    }
+    if (!reached) left_.push_back(std::move(next));
+}
+
+bool opener::all_tried() const {
+    return std::ranges::all_of(names_, &known_name::tried) && (!now_ || now_->tried) &&
+           std::ranges::all_of(left_, &wanted::tried);
 }
 
 void opener::report(change what) {

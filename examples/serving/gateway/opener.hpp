@@ -12,17 +12,21 @@
 #include <deque>
 #include <list>
 #include <mutex>
+#include <optional>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
 
 namespace accel::examples::gateway {
 
-/// Resolves names and connects to servers, on a thread of its own because that takes time, and tries again where it
-/// fails. Channels connect again by themselves.
+/// Resolves names and connects to servers, and tries again where it fails. Both take time, so each name has a thread,
+/// and connecting another one: a silent name server delays no connect and no other name. Channels connect again by
+/// themselves.
 class opener {
   public:
-    /// A server was reached, or its name does not have it any more.
+    /// A server was reached, or its name does not have it any more. Then it leaves after another one was reached, one
+    /// for each, or after all that the name has were tried.
     struct change {
         upstream* to = nullptr;  ///< null: one of a name
         const server_name* of = nullptr;
@@ -55,13 +59,17 @@ class opener {
 
     struct known_server {
         std::string uri;
+        bool tried = false;
         bool reached = false;
     };
+    /// One host of a `server_name`.
     struct known_name {
         const server_name* name;
+        std::string uri;
         std::vector<known_server> servers{};  ///< that it has
-        clock::time_point looked_up{};
-        bool fails = false;  ///< the last lookup did
+        std::vector<std::string> old{};       ///< reached ones that it does not have any more, and that have not left
+        clock::time_point looked_up{};        ///< when the last lookup has ended
+        bool fails = false;                   ///< the last lookup did
         bool tried = false;
         bool due = true;  ///< as soon as possible
     };
@@ -69,13 +77,19 @@ class opener {
         upstream* to = nullptr;
         known_name* of = nullptr;
         std::string uri;
+        bool tried = false;
+        bool dropped = false;  ///< its name does not have it any more
     };
 
+    [[nodiscard]] result<channel> connect(const std::string& uri, const call_sizes& needs, bool& takes_metadata) const;
     [[nodiscard]] result<change> open(const wanted& what) const;
     void run();
+    void follow(known_name& of);
     void look_up(known_name& of, std::unique_lock<std::mutex>& lock);
     void list(known_name& of, const std::vector<std::string>& found);
+    void let_go(known_name& of, std::size_t most);
     void connect_next(std::unique_lock<std::mutex>& lock);
+    [[nodiscard]] bool all_tried() const;
     void report(change what);
     [[nodiscard]] clock::time_point next_lookup(const known_name& of) const;
 
@@ -84,17 +98,18 @@ class opener {
     const int signal_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
-    std::list<known_name> names_;  ///< of its thread, as the next
-    std::deque<wanted> left_;
+    std::list<known_name> names_;
+    std::deque<wanted> left_;    ///< those not tried yet first
+    std::optional<wanted> now_;  ///< is being connected to
     clock::time_point next_try_{};
     std::vector<change> done_;
     std::vector<channel> closing_;
-    std::size_t untried_;
     std::size_t reached_ = 0;
     error last_;
     bool missed_ = false;
-    bool stopping_ = false;
-    std::thread thread_;
+    std::stop_source stop_;
+    std::thread connecting_;
+    std::vector<std::thread> resolving_;  ///< one for each name
 };
 
 }  // namespace accel::examples::gateway

@@ -4,6 +4,8 @@
 #include "serving/gateway/metadata_keys.hpp"
 
 #include <algorithm>
+#include <cctype>
+#include <utility>
 
 namespace accel::examples::gateway {
 
@@ -23,7 +25,8 @@ std::uint64_t number_of(std::string_view text) noexcept {
 
 bool read_sticky_key(std::string_view text, reach_settings& to) {
     constexpr std::string_view named = "metadata:";
-    const std::string_view name = text.substr(std::min(named.size(), text.size()));
+    std::string name{text.substr(std::min(named.size(), text.size()))};
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     if (text == "session")
         to.key = sticky_key::session;
     else if (text == "trace")
@@ -32,7 +35,7 @@ bool read_sticky_key(std::string_view text, reach_settings& to) {
         to.key = sticky_key::metadata;
     else
         return false;
-    to.key_name = to.key == sticky_key::metadata ? name : std::string_view{};
+    to.key_name = to.key == sticky_key::metadata ? std::move(name) : std::string{};
     return true;
 }
 

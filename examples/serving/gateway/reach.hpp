@@ -22,11 +22,11 @@ enum class balance : std::uint8_t {
 /// A number for a text, the same in all processes.
 [[nodiscard]] std::uint64_t number_of(std::string_view text) noexcept;
 
-/// What `balance::sticky` goes by.
+/// The key of `balance::sticky`.
 enum class sticky_key : std::uint8_t { session, trace, metadata };
 
 struct reach_settings;
-/// From "session", "trace" or "metadata:NAME". False: the text is none of them.
+/// From "session", "trace" or "metadata:NAME", whose key is NAME in lower case. False: the text is none of them.
 [[nodiscard]] bool read_sticky_key(std::string_view text, reach_settings& to);
 
 /// How servers are reached and chosen.
@@ -39,6 +39,7 @@ struct reach_settings {
     std::chrono::nanoseconds patience = std::chrono::seconds{5};      ///< for the first server, at the start
     std::chrono::nanoseconds hold = std::chrono::seconds{2};          ///< `peer_timeout` of the outgoing channels
     std::chrono::nanoseconds dns_refresh = std::chrono::seconds{30};  ///< how often names are resolved again
+    std::chrono::nanoseconds lookup = std::chrono::seconds{5};        ///< how long one lookup of a name may take
 };
 
 }  // namespace accel::examples::gateway

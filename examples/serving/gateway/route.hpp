@@ -27,7 +27,7 @@ class route : public server_choice {
 
     [[nodiscard]] const std::string& model() const noexcept { return model_; }
     [[nodiscard]] accel::target target() const noexcept { return target_; }
-    /// What sticky goes by for this request, which has this metadata.
+    /// The key of sticky for this request, which has this metadata.
     [[nodiscard]] std::uint64_t key_of(const exchange& one, std::span<const metadata_entry> metadata) const noexcept {
         if (key_ == sticky_key::trace && one.trace_id() != 0) return one.trace_id();
         if (key_ == sticky_key::metadata)

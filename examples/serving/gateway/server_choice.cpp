@@ -78,7 +78,7 @@ std::size_t server_choice::least_loaded(std::size_t turn) const noexcept {
 
 bool server_choice::may_ask(std::size_t i, const past_offers& of, bool last_resort) const noexcept {
     const place& one = at(i);
-    if (one.server == of.last && (of.said == status::not_found || !last_resort)) return false;
+    if (one.server->serial() == of.last && (of.said == status::not_found || !last_resort)) return false;
     return !one.lacks || last_resort || std::chrono::steady_clock::now() >= one.ask_again;
 }
 
@@ -89,7 +89,7 @@ void server_choice::asked(std::size_t i) noexcept {
 
 bool server_choice::has_other(const past_offers& of) const noexcept {
     return of.losses <= servers_.size() && std::ranges::any_of(servers_, [&](const place& each) {
-               const bool gave_it_back = each.server == of.last && of.said == status::not_found;
+               const bool gave_it_back = each.server->serial() == of.last && of.said == status::not_found;
                return !gave_it_back && !each.lacks && each.server->connected();
            });
 }

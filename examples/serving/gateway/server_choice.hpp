@@ -23,8 +23,8 @@ class server_choice {
     void remove(const upstream& server) noexcept;
     [[nodiscard]] std::size_t size() const noexcept { return servers_.size(); }
     [[nodiscard]] upstream& server(std::size_t i) const noexcept { return *at(i).server; }
-    /// The server that a request is meant for, and then the others, in the order to ask them. `key`: what sticky goes
-    /// by. Until the next call.
+    /// The server that a request is meant for, and then the others, in the order to ask them. `key`: that of
+    /// sticky. Until the next call.
     [[nodiscard]] std::span<const std::size_t> order_for(std::uint64_t key) noexcept;
 
     /// Whether the server at `i` may be given the request. At first not the one that gave it back, and none that lacks

@@ -4,6 +4,7 @@
 #include <accel_transport/channel.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -31,7 +32,7 @@ struct call_sizes {
     std::size_t request_bytes = 0;
     std::size_t response_bytes = 0;
     std::uint32_t slots = 0;
-    std::size_t metadata_bytes = 0;  ///< besides, of a request and of an answer; the server may grant fewer
+    std::size_t metadata_bytes = 0;  ///< besides, of a request and of an answer, if the server accepts that
 };
 
 /// A `dns+` URI: each address of its host is a server. They may change.
@@ -41,7 +42,7 @@ struct server_name {
     call_sizes needs{};
 };
 
-/// True of a URI that is one.
+/// Whether the URI has `dns+`.
 [[nodiscard]] inline bool is_name(std::string_view uri) noexcept {
     return uri.starts_with("dns+");
 }
@@ -53,6 +54,8 @@ class upstream {
     upstream(std::string uri, std::vector<std::string> models, call_sizes needs = {}, const server_name* name = nullptr)
         : uri_(std::move(uri)), models_(std::move(models)), needs_(needs), name_(name) {}
 
+    /// Of no other server of this process, also of one that is gone. Not 0.
+    [[nodiscard]] std::uint64_t serial() const noexcept { return serial_; }
     [[nodiscard]] const std::string& uri() const noexcept { return uri_; }
     /// "tcp", as the URI says.
     [[nodiscard]] std::string_view scheme() const noexcept { return std::string_view{uri_}.substr(0, uri_.find(':')); }
@@ -115,6 +118,9 @@ class upstream {
     }
 
   private:
+    static inline std::atomic<std::uint64_t> last_serial{0};
+
+    std::uint64_t serial_ = ++last_serial;
     std::string uri_;
     std::vector<std::string> models_;
     call_sizes needs_;
@@ -131,8 +137,8 @@ inline void unlist(std::list<upstream>& servers, const server_name& of, std::str
     std::ranges::find_if(servers, is_it)->unlist();
 }
 
-/// Those that their names do not have any more begin to leave, and `then(server)` is called for each: not before
-/// another one of the name is connected.
+/// Servers that were removed from their name begin to leave, and `then(server)` is called for each: not before another
+/// one of the name is connected.
 template <typename Then>
 void leave_unlisted(std::list<upstream>& servers, Then then) {
     for (upstream& each : servers) {

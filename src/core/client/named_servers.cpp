@@ -39,7 +39,8 @@ std::string text_of(const uri& server, std::string_view named) {
     return out;
 }
 
-result<std::vector<std::string>> texts_of_servers(std::string_view text, nanoseconds deadline) {
+result<std::vector<std::string>> texts_of_servers(std::string_view text, nanoseconds deadline,
+                                                  const std::stop_token& stopped) {
     const auto hosts = parse_client_uris(text);
     if (!hosts) return hosts.error();
     const auto texts = one_host_each(text);
@@ -55,7 +56,7 @@ result<std::vector<std::string>> texts_of_servers(std::string_view text, nanosec
             add((*texts)[i]);
             continue;
         }
-        const auto found = servers_of(host, now() + share_of(deadline, left--));
+        const auto found = servers_of(host, now() + share_of(deadline, left--), stopped);
         if (!found) return found.error();
         for (const uri& each : *found) add(text_of(each, (*texts)[i]));
     }
@@ -105,8 +106,9 @@ std::vector<uri> resolve_names(const std::vector<uri>& hosts, nanoseconds deadli
 
 namespace accel {
 
-result<std::vector<std::string>> resolve_servers(std::string_view uri, std::chrono::nanoseconds timeout) {
-    return core::guarded([&] { return core::texts_of_servers(uri, core::deadline_after(timeout)); });
+result<std::vector<std::string>> resolve_servers(std::string_view uri, std::chrono::nanoseconds timeout,
+                                                 const std::stop_token& stopped) {
+    return core::guarded([&] { return core::texts_of_servers(uri, core::deadline_after(timeout), stopped); });
 }
 
 }  // namespace accel

@@ -135,7 +135,8 @@ result<std::vector<socket_address>> look_up(const std::string& host, nanoseconds
                                             const std::stop_token& stopped) {
     bool busy = false;
     const auto found = all_lookups.get().finish(host, deadline, stopped, busy);
-    if (found == nullptr && stopped.stop_requested()) return error{status::closed, 0, "the channel is closed"};
+    if (found == nullptr && stopped.stop_requested())
+        return error{status::closed, 0, fmt::format("the lookup of host '{}' was stopped", host)};
     if (found == nullptr)
         return error{status::timed_out, 0,
                      fmt::format("host '{}' was not resolved in time: {}; try again, or give an address", host,

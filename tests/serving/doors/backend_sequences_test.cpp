@@ -122,7 +122,7 @@ class crowd {
         const std::uint32_t share = std::max(1U, slots_ / 2);
         for (const std::uint32_t each : bodies) EXPECT_LE(each, share) << "bodies that are not complete";
         for (const auto& each : all_) {
-            if (!each->waits() || parts_ || each->wish().past.last != nullptr) continue;
+            if (!each->waits() || parts_ || each->wish().past.last != 0) continue;
             for (std::size_t i = 0; i < servers_; ++i)
                 EXPECT_TRUE(used[i] == slots_ || (each->wish().body_follows && bodies[i] == share)) << "server " << i;
         }

@@ -5,9 +5,12 @@
 #include "serving/doors/configuration/passed_names.hpp"
 #include "serving/doors/shared_memory/base64.hpp"
 
+#include <array>
 #include <cstddef>
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -35,15 +38,45 @@ TEST(doors_passed_names, are_keys_of_metadata_in_lower_case) {
 
 TEST(doors_passed_names, refuse_headers_for_framing_connections_and_access) {
     std::vector<std::string> names;
-    for (const char* each :
-         {"Authorization", "Cookie", "Set-Cookie", "Connection", "Keep-Alive", "TE", "Trailer", "Transfer-Encoding",
-          "Upgrade", "Proxy-Authorization", "Host", "Content-Length", "Content-Type", "traceparent", "baggage",
-          "grpc-timeout", "Inference-Header-Content-Length", "WWW-Authenticate", "Sec-Fetch-Mode"})
+    for (const char* each : {"Authorization",
+                             "Cookie",
+                             "Set-Cookie",
+                             "Connection",
+                             "Keep-Alive",
+                             "TE",
+                             "Trailer",
+                             "Transfer-Encoding",
+                             "Upgrade",
+                             "Proxy-Authorization",
+                             "Host",
+                             "Content-Length",
+                             "Content-Type",
+                             "traceparent",
+                             "baggage",
+                             "grpc-timeout",
+                             "Inference-Header-Content-Length",
+                             "WWW-Authenticate",
+                             "Sec-Fetch-Mode",
+                             "Age",
+                             "Vary",
+                             "ETag",
+                             "Expires",
+                             "Pragma",
+                             "Range",
+                             "If-Match",
+                             "If-Modified-Since",
+                             "Link",
+                             "Refresh",
+                             "Alt-Svc",
+                             "Clear-Site-Data",
+                             "Max-Forwards",
+                             "HTTP2-Settings",
+                             "X-Real-IP"})
         EXPECT_EQ(add_passed_name(each, names).code(), status::invalid_argument) << each;
     EXPECT_TRUE(names.empty());
 }
 
-TEST(doors_passed_names, are_as_many_as_metadata_may_have) {
+TEST(doors_passed_names, limits_the_number_of_passed_names) {
     std::vector<std::string> names;
     for (std::size_t i = 0; i < max_metadata_entries; ++i) EXPECT_TRUE(add_passed_name("n" + std::to_string(i), names));
     EXPECT_TRUE(add_passed_name("N0", names)) << "it is there already";
@@ -69,6 +102,28 @@ TEST(doors_passed_metadata, values_are_checked) {
     for (const char* each : {"\x1f", "\x7f", "caf\xc3\xa9", "a\tb"})
         EXPECT_EQ(read(names, {{"a", each}}).code(), status::invalid_argument) << each;
     EXPECT_TRUE(read(names, {{"a", " ~"}, {"b-bin", std::string{"\0\x1f\xff", 3}}}));
+}
+
+/// What an answer says of its metadata.
+struct answer_that_says {
+    result<std::span<const metadata_entry>, status> said;
+    [[nodiscard]] auto metadata(metadata_room& /*room*/) const { return said; }
+};
+
+TEST(doors_passed_metadata, malformed_metadata_of_an_answer_is_an_error) {
+    const std::vector<std::string> names{"a"};
+    std::string passed;
+    const auto pass = [&](std::string_view key, std::string_view value) {
+        passed += std::string{key} + '=' + std::string{value};
+    };
+    EXPECT_EQ(pass_back(answer_that_says{status::protocol_error}, names, pass).code(), status::protocol_error);
+    EXPECT_TRUE(pass_back(answer_that_says{status::protocol_error}, {}, pass)) << "nobody reads it";
+    for (const status none : {status::not_found, status::unsupported})
+        EXPECT_TRUE(pass_back(answer_that_says{none}, names, pass));
+    EXPECT_EQ(passed, "");
+    const std::array sent{metadata_entry{"a", "1"}, metadata_entry{"b", "2"}};
+    EXPECT_TRUE(pass_back(answer_that_says{std::span<const metadata_entry>{sent}}, names, pass));
+    EXPECT_EQ(passed, "a=1");
 }
 
 TEST(doors_passed_metadata, bytes_are_bounded) {

@@ -27,6 +27,7 @@ using values = std::map<std::string, std::string>;
 
 const words ends{"--listen", "tcp://a:1", "--to", "m=tcp://b:2"};
 const words doors{"--model", "m=tcp://a:1"};
+const words sticky{"--balance", "sticky"};
 
 std::optional<int> parse(words said, gateway::command& out) {
     said.insert(said.begin(), "gateway");
@@ -159,17 +160,19 @@ TEST(gateway_command_line, each_option_of_both_kinds_sets_its_own_value) {
         expect_duration(beside, "--dns-refresh");
         for (const auto& [name, held] : {std::pair{"round-robin", "0"}, {"least-loaded", "1"}, {"sticky", "2"}})
             expect_only(beside, "--balance", {name}, held);
-        expect_only(beside, "--key", {"session"}, "0");
-        expect_only(beside, "--key", {"trace"}, "1");
-        for (const char* wrong : {"metadata", "metadata:", "metadata:User", "session:a"})
+        expect_only(joined(beside, sticky), "--key", {"session"}, "0");
+        for (const char* wrong : {"metadata", "metadata:", "metadata:a b", "session:a"})
             EXPECT_NE(refused(joined(beside, {"--key", wrong})).find("is not a valid key"), std::string::npos) << wrong;
         expect_only(beside, "--metrics", {"*:9100"}, "*:9100");
         expect_only(beside, "--json", {}, "1");
         for (const char* option : {"--balance", "--key", "--metrics"})
             EXPECT_NE(refused(joined(beside, {option, "nothing"})).find(option), std::string::npos) << option;
     }
-    expect_only(ends, "--key", {"metadata:user-id"}, "2user-id");
-    expect_only(joined(doors, {"--pass-header", "User-Id"}), "--key", {"metadata:user-id"}, "2user-id");
+    expect_only(joined(ends, sticky), "--key", {"trace"}, "1");
+    for (const char* key : {"metadata:user-id", "metadata:User-Id"}) {
+        expect_only(joined(ends, sticky), "--key", {key}, "2user-id");
+        expect_only(joined(joined(doors, sticky), {"--pass-header", "User-Id"}), "--key", {key}, "2user-id");
+    }
     EXPECT_EQ(values_of(read(ends)).at("--channels"), "2");
     EXPECT_EQ(values_of(read(doors)).at("--channels"), "1");
 }
@@ -241,7 +244,13 @@ TEST(gateway_command_line, options_that_do_not_go_together_are_refused) {
              {joined(doors, {"--shared-memory", "gpu"}), "--shared-memory"},
              {joined(doors, {"--pass-header", "a b"}), "'a b' is not a valid name of a header to pass"},
              {joined(doors, {"--pass-header", "Authorization"}), "'authorization' cannot be passed"},
-             {joined(doors, {"--key", "metadata:a"}), "--key metadata:a needs --pass-header a"},
+             {joined(joined(doors, sticky), {"--key", "metadata:a"}), "--key metadata:a needs --pass-header a"},
+             {joined(joined(doors, sticky), {"--key", "trace"}), "--key trace is not for --model"},
+             {joined(ends, {"--key", "session"}), "--key needs --balance sticky"},
+             {joined(doors, {"--key", "session", "--balance", "least-loaded"}), "--key needs --balance sticky"},
+             {joined(ends, {"--dns-refresh", "0s"}),
+              "--dns-refresh: '0s' is not a valid duration: expected more than 0"},
+             {joined(doors, {"--dns-refresh", "2562047h"}), "--dns-refresh: '2562047h' is not a valid duration"},
              {joined(doors, {"--http", "nowhere"}), "--http"},
              {joined(doors, {"--grpc", "nowhere"}), "--grpc"}}) {
         const std::string seen = refused(said);

@@ -64,7 +64,7 @@ TEST_F(door_names, a_model_has_the_servers_of_its_name) {
     EXPECT_GT(behind_.sessions(2), 0U);
 }
 
-TEST_F(door_names, a_call_ends_at_a_server_that_its_name_does_not_have_any_more) {
+TEST_F(door_names, removed_server_finishes_its_calls) {
     held_exchanges held;
     start(0, held.keeper());
     start(1, answer_changed);

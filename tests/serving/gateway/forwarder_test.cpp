@@ -13,6 +13,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -76,6 +77,19 @@ class choice_of_a_server : public ::testing::Test {
         return out;
     }();
 };
+
+TEST_F(choice_of_a_server, new_server_in_the_memory_of_an_old_one_is_asked) {
+    std::optional<gateway::upstream> place;
+    place.emplace("tcp://10.0.0.8:1", std::vector{std::string{}});
+    const gateway::past_offers gave_back{1, place->serial(), status::not_found};
+    gateway::server_choice choice(gateway::balance::round_robin);
+    choice.add(*place);
+    EXPECT_FALSE(choice.may_ask(0, gave_back, true));
+    choice.remove(*place);
+    place.emplace("tcp://10.0.0.9:1", std::vector{std::string{}});
+    choice.add(*place);
+    EXPECT_TRUE(choice.may_ask(0, gave_back, true));
+}
 
 TEST_F(choice_of_a_server, sticky_spreads_keys_alike) {
     auto five = sticky({0, 1, 2, 3, 4});

@@ -8,15 +8,46 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 namespace accel::tests {
+
+/// Accepts connections at a server's place, and says nothing.
+class silent_place {
+  public:
+    silent_place(const std::string& address, int port) {
+        sockaddr_in place{};
+        place.sin_family = AF_INET;
+        place.sin_port = htons(static_cast<std::uint16_t>(port));
+        const bool listens = ::inet_pton(AF_INET, address.c_str(), &place.sin_addr) == 1 &&
+                             ::bind(fd_, reinterpret_cast<const sockaddr*>(&place), sizeof place) == 0 &&
+                             ::listen(fd_, 8) == 0;
+        if (!listens) throw std::runtime_error("cannot listen at " + address);
+    }
+    ~silent_place() { ::close(fd_); }
+    silent_place(const silent_place&) = delete;
+    silent_place& operator=(const silent_place&) = delete;
+
+    /// Somebody has connected.
+    [[nodiscard]] bool is_asked() const {
+        pollfd knock{fd_, POLLIN, 0};
+        return ::poll(&knock, 1, 0) == 1;
+    }
+
+  private:
+    int fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+};
 
 /// Servers of this process at one port of several addresses, some of which a name has.
 class named_servers {
@@ -43,6 +74,16 @@ class named_servers {
         servers_.at(i).reset();
     }
     [[nodiscard]] bool runs(std::size_t i) const { return servers_.at(i).has_value(); }
+    [[nodiscard]] std::unique_ptr<silent_place> silence(std::size_t i) const {
+        return std::make_unique<silent_place>(addresses_.at(i), port_);
+    }
+    /// What a gateway connects to.
+    [[nodiscard]] std::string at(std::size_t i) const {
+        return "tcp://" + addresses_[i] + ":" + std::to_string(port_) + options;
+    }
+    /// As the name says it.
+    [[nodiscard]] std::string named(std::size_t i) const { return at(i) + "&server_name=" + name_; }
+    [[nodiscard]] const std::string& name() const { return name_; }
     /// From now on the name has these.
     void name(const std::vector<std::size_t>& which) const {
         std::vector<std::string> addresses;
@@ -58,9 +99,6 @@ class named_servers {
   private:
     static constexpr const char* options = "?insecure=true&peer_timeout=5s";
 
-    [[nodiscard]] std::string at(std::size_t i) const {
-        return "tcp://" + addresses_[i] + ":" + std::to_string(port_) + options;
-    }
     [[nodiscard]] bool take_port() {
         port_ = 0;
         std::vector<server> taken;

@@ -64,7 +64,7 @@ TEST_F(gateway_names, requests_go_in_turn_to_the_servers_that_a_name_has) {
     EXPECT_EQ(between.stop().at("errors"), nlohmann::json::object());
 }
 
-TEST_F(gateway_names, a_call_ends_at_a_server_that_its_name_does_not_have_any_more) {
+TEST_F(gateway_names, removed_server_finishes_its_calls) {
     held_exchanges held;  // the first; others are answered
     behind_.start(0, [&](exchange one) {
         if (seen_[0]++ == 0) return held.keep(std::move(one));
@@ -100,10 +100,11 @@ TEST_F(gateway_names, a_name_that_cannot_be_resolved_keeps_its_servers) {
     channel to = connect(ctx_, between.uri());
     const std::uint64_t opened = behind_.opened(0);
     behind_.name({});
-    for (int i = 0; i < 20; ++i) {
-        ASSERT_EQ(call_once(to, 1), status::ok);
-        std::this_thread::sleep_for(10ms);  // for some lookups: the test holds anyway
-    }
+    const std::size_t before = lookups_of(behind_.name());
+    EXPECT_TRUE(eventually([&] {
+        EXPECT_EQ(call_once(to, 1), status::ok);
+        return lookups_of(behind_.name()) >= before + 3;
+    })) << "two have ended";
     behind_.name({0, 1});
     EXPECT_TRUE(are_used(to, {0, 1}));
     EXPECT_EQ(behind_.opened(0), opened) << "it was left";
@@ -128,15 +129,19 @@ TEST_F(gateway_names, a_name_may_be_unknown_at_the_start) {
     }));
 }
 
-TEST_F(gateway_names, a_server_that_is_not_there_delays_no_lookup) {
+TEST_F(gateway_names, silent_server_delays_no_lookup) {
     start(0);
     start(1);
+    const auto silence = behind_.silence(2);
     behind_.name({2, 0});
-    gateway_process between(
-        {"--listen", any_uri("tcp"), "--to", behind_.uri() + "&connect_retry=1h", "--dns-refresh", "20ms"},
-        ACCEL_TEST_GATEWAY_OF_NAMES);
+    gateway_process between({"--listen", any_uri("tcp"), "--to", behind_.uri() + "&connect_retry=1h", "--dns-refresh",
+                             "20ms", "--patience", "4s"},
+                            ACCEL_TEST_GATEWAY_OF_NAMES);
     channel to = connect(ctx_, between.uri());
     ASSERT_TRUE(are_used(to, {0}));
+    ASSERT_TRUE(eventually([&] { return silence->is_asked(); }));
+    const std::size_t before = lookups_of(behind_.name());
+    EXPECT_TRUE(eventually([&] { return lookups_of(behind_.name()) >= before + 3; }));
     behind_.name({2, 1});
     EXPECT_TRUE(are_used(to, {1}));
 }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <mutex>
 #include <random>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -463,6 +464,25 @@ TEST(dns_uris, are_for_clients_of_schemes_with_hosts) {
     ASSERT_FALSE(served);
     EXPECT_EQ(served.code(), status::invalid_argument);
     EXPECT_NE(served.error().message.find("dns+ is for channels"), std::string::npos) << served.error().message;
+}
+
+TEST(dns_uris, lookup_ends_when_it_is_stopped) {
+    const std::string name = "stopped-" + std::to_string(::getpid()) + ".test";
+    let_name_have(name, {"127.1.2.3"});
+    hold_lookups_of(name, true);
+    std::stop_source stop;
+    std::atomic<bool> ended{false};
+    std::thread user([&] {
+        EXPECT_EQ(resolve_servers("dns+tcp://" + name + ":5", 4 * until_hung(), stop.get_token()).code(),
+                  status::closed);
+        ended = true;
+    });
+    EXPECT_TRUE(eventually([&] { return lookups_of(name) > 0; }));
+    EXPECT_FALSE(ended);
+    stop.request_stop();
+    EXPECT_TRUE(eventually([&] { return ended.load(); }));
+    hold_lookups_of(name, false);
+    user.join();
 }
 
 }  // namespace

@@ -12,41 +12,54 @@
 namespace accel::examples::serving::doors {
 namespace {
 
-/// What HTTP, gRPC and the doors use themselves (RFC 9110, RFC 9112).
+/// What HTTP, caches, gRPC and the doors use themselves (RFC 9110 to 9112), and what proxies say of a client.
 constexpr std::string_view kept_names[] = {"accept",
                                            "accept-encoding",
+                                           "age",
                                            "allow",
+                                           "alt-svc",
                                            "authentication-info",
                                            "authorization",
                                            "baggage",
+                                           "cache-control",
+                                           "clear-site-data",
                                            "connection",
                                            "cookie",
                                            "cookie2",
                                            "date",
+                                           "etag",
                                            "expect",
+                                           "expires",
                                            "forwarded",
                                            "host",
+                                           "http2-settings",
+                                           "inference-header-content-length",
                                            "keep-alive",
+                                           "link",
+                                           "location",
+                                           "max-forwards",
+                                           "origin",
+                                           "pragma",
+                                           "range",
+                                           "refresh",
+                                           "retry-after",
                                            "server",
                                            "set-cookie",
                                            "set-cookie2",
                                            "strict-transport-security",
                                            "te",
-                                           "trailer",
                                            "traceparent",
                                            "tracestate",
+                                           "trailer",
                                            "transfer-encoding",
                                            "upgrade",
-                                           "retry-after",
                                            "user-agent",
+                                           "vary",
                                            "via",
                                            "www-authenticate",
-                                           "inference-header-content-length",
-                                           "origin",
-                                           "location",
                                            "x-api-key",
-                                           "cache-control"};
-constexpr std::string_view kept_beginnings[] = {"access-control-", "content-", "cross-origin-", "grpc-",
+                                           "x-real-ip"};
+constexpr std::string_view kept_beginnings[] = {"access-control-", "content-", "cross-origin-", "grpc-", "if-",
                                                 "proxy-",          "sec-",     "x-forwarded-"};
 
 }  // namespace
@@ -62,11 +75,11 @@ result<void> add_passed_name(std::string_view name, std::vector<std::string>& to
     const auto begins = [&key](std::string_view each) { return key.starts_with(each); };
     if (std::ranges::find(kept_names, key) != std::end(kept_names) || std::ranges::any_of(kept_beginnings, begins))
         return oip::refusal(status::invalid_argument,
-                            "the header " + oip::in_quotes(key) + " cannot be passed: it is for the doors alone");
+                            "the header " + oip::in_quotes(key) + " cannot be passed: the doors use it themselves");
     if (std::ranges::find(to, key) != to.end()) return {};
     if (to.size() == max_metadata_entries)
         return oip::refusal(status::invalid_argument,
-                            fmt::format("more than {} headers to pass are named", max_metadata_entries));
+                            fmt::format("--pass-header names more than {} headers", max_metadata_entries));
     to.push_back(std::move(key));
     return {};
 }

@@ -125,6 +125,8 @@ class connection final : public caller,
     /// What its client says; not valid: nothing.
     [[nodiscard]] trace_context trace() const;
     [[nodiscard]] std::string_view baggage() const;
+    /// Whether the client's `Connection` names this header.
+    [[nodiscard]] bool is_of_connection(std::string_view name) const;
     /// Reads the headers that are passed on as metadata. False: one was refused, and the client has its answer.
     [[nodiscard]] bool take_metadata();
     [[nodiscard]] result<oip::infer_request> read_request();

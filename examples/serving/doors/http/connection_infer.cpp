@@ -16,6 +16,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
+#include <boost/beast/http/rfc7230.hpp>
 
 namespace accel::examples::serving::doors {
 
@@ -251,8 +252,20 @@ std::string_view connection::baggage() const {
     return passed_baggage(view_of(parser_->get()["baggage"]));
 }
 
+/// The client means it for the next hop alone (RFC 9110, 7.6.1).
+bool connection::is_of_connection(std::string_view name) const {
+    const auto [first, end] = parser_->get().equal_range(boost::beast::http::field::connection);
+    for (auto each = first; each != end; ++each)
+        for (const auto option : boost::beast::http::token_list{each->value()})
+            if (is_text(option, {name.data(), name.size()})) return true;
+    return false;
+}
+
 bool connection::take_metadata() {
-    const auto fields = [this](const std::string& name) { return parser_->get().equal_range(name); };
+    const auto fields = [this](const std::string& name) {
+        const auto found = parser_->get().equal_range(name);
+        return is_of_connection(name) ? std::pair{found.second, found.second} : found;
+    };
     const auto value_of = [](const std::string& name, const auto& field) -> result<std::string> {
         std::string text{view_of(field.value())};
         if (!is_binary(name)) return text;
@@ -286,6 +299,7 @@ void connection::submit() {
     if (sent) return;
     if (model_->to->take_back_unsent(sent.code(), *slot_, request_.payload.bytes(), returned_)) return offer_again();
     abandon();
+    if (sent.code() == status::message_too_large && !metadata().empty()) return reply(431, sent.error().message);
     refuse(sent.error());
 }
 

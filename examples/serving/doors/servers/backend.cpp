@@ -27,7 +27,7 @@ door_channel& channel_of(const gateway::line& one) {
 
 /// It waits for another server than that which it comes from.
 bool came_back(const slot_wish& wish) {
-    return wish.past.last != nullptr;
+    return wish.past.last != 0;
 }
 
 /// As `backend::begin`, at this server.
@@ -122,7 +122,7 @@ bool backend::take_back(const completion& end, const call_slot& slot, std::size_
 }
 
 bool backend::keep(status why, const call_slot& slot, std::size_t length, returned_request& to) {
-    to.past() = {to.past().losses + 1, &slot.on->server(), why};
+    to.past() = {to.past().losses + 1, slot.on->server().serial(), why};
     if (!servers_.has_other(to.past())) return false;
     if (!to.keep(slot, length, all_.kept())) return false;
     all_.count_taken_back();
@@ -159,7 +159,7 @@ void backend::serve_waiting() {
 bool backend::serve_next() {
     bool parts_left = true;
     bool bodies_left = true;
-    const gateway::upstream* full_but = nullptr;
+    std::uint64_t full_but = 0;
     for (auto next = waiting_.begin(); next != waiting_.end(); ++next) {
         const slot_wish wish = next->wish;
         if ((wish.parts > 0 && !parts_left) || (wish.body_follows && !bodies_left)) continue;

@@ -116,7 +116,7 @@ class backends {
     [[nodiscard]] std::uint64_t taken_back() const noexcept { return taken_back_; }
     [[nodiscard]] const std::shared_ptr<memory_budget>& kept() const noexcept { return kept_; }
     void count_taken_back() noexcept { ++taken_back_; }
-    /// What sticky goes by.
+    /// The key of sticky.
     [[nodiscard]] std::uint64_t key_of(const caller& who) const;
     /// A channel was lost, or has come back.
     void look_for_missed();

@@ -50,7 +50,7 @@ class caller {
     virtual void on_slot(status got, const call_slot& slot) = 0;
     /// The caller has to release `answer.id` of `on`. Others follow while it says `more`.
     virtual void on_answer(door_channel& on, const completion& answer) = 0;
-    /// What `balance::sticky` goes by: the same for all calls of a client's connection.
+    /// The key of `balance::sticky`: the same for all calls of a client's connection.
     [[nodiscard]] virtual std::uint64_t sticky_key() const { return 0; }
     /// Of its request.
     [[nodiscard]] virtual std::span<const metadata_entry> metadata() const { return {}; }

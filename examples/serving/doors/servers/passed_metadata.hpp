@@ -38,7 +38,7 @@ class passed_metadata {
 /// Null: there is none.
 using shared_metadata = std::shared_ptr<const passed_metadata>;
 
-/// None of no metadata.
+/// Empty if there is no metadata.
 [[nodiscard]] inline std::span<const metadata_entry> entries_of(const shared_metadata& from) noexcept {
     return from ? from->entries() : std::span<const metadata_entry>{};
 }
@@ -53,7 +53,7 @@ template <typename Fields, typename ValueOf>
         const auto [first, end] = fields(each);
         if (first == end) continue;
         if (std::next(first) != end)
-            return error{status::invalid_argument, 0, "the header '" + each + "' is there twice"};
+            return error{status::invalid_argument, 0, "the header '" + each + "' is given twice"};
         auto value = value_of(each, *first);
         if (!value) return value.error();
         if (!out) out = std::make_shared<passed_metadata>();
@@ -62,13 +62,13 @@ template <typename Fields, typename ValueOf>
     return shared_metadata{std::move(out)};
 }
 
-/// Calls `pass(key, value)` for the metadata of an answer that has one of these names. `protocol_error`: the server's
-/// metadata is malformed.
-template <typename Pass>
-[[nodiscard]] result<void> pass_back(const completion& from, const std::vector<std::string>& names, Pass pass) {
+/// Calls `pass(key, value)` for the metadata of an answer (`completion`) that has one of these names. `protocol_error`:
+/// the server's metadata is malformed.
+template <typename Answer, typename Pass>
+[[nodiscard]] result<void> pass_back(const Answer& from, const std::vector<std::string>& names, Pass pass) {
     if (names.empty()) return {};
     metadata_room room;
-    const auto got = from.metadata(room);
+    const result<std::span<const metadata_entry>, status> got = from.metadata(room);
     if (got.code() == status::protocol_error)
         return error{status::protocol_error, 0, "the metadata of the model's answer is malformed"};
     if (!got) return {};

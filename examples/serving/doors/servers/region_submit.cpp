@@ -11,8 +11,11 @@
 namespace accel::examples::serving::doors {
 namespace {
 
-result<void> as_result(status sent) {
+result<void> as_result(status sent, const submit_options& options) {
     if (sent == status::ok) return {};
+    // The payload has a slot, which is long enough for it.
+    if (sent == status::message_too_large && !options.metadata.empty())
+        return oip::refusal(sent, "the model's server accepts no longer requests, so the headers to pass do not fit");
     return oip::refusal(sent, "the call failed: " + std::string{to_string(sent)});
 }
 
@@ -62,11 +65,11 @@ result<void> submit_request(const served_model& model, const oip::request_payloa
     if (options.timeout.count() == 0) options.response_into = regions.place_of_response(model.description);
     if (regions.has_inputs()) {
         const status sent = payload.has_strings() ? status::unsupported : lend_request(slot, options, regions, who);
-        if (sent != status::unsupported) return as_result(sent);
+        if (sent != status::unsupported) return as_result(sent, options);
         if (auto copied = regions.copy_in(options.tensors, slot.request.first(bytes)); !copied) return copied;
     }
     if (auto good = payload.check_strings(model.description, slot.request.first(bytes)); !good) return good;
-    return as_result(slot.on->submit(slot.id, bytes, options, who));
+    return as_result(slot.on->submit(slot.id, bytes, options, who), options);
 }
 
 }  // namespace accel::examples::serving::doors

@@ -3,12 +3,14 @@
 out where PyPI is out of reach. With `grpc` as the third argument, the gRPC door too."""
 import base64
 import json
+import os
 import struct
 import subprocess
 import sys
+import threading
 
 from client_environment import SKIPPED, client_python
-from pair import Pair, binary_request, binary_values, expect, post
+from pair import PATIENT, Connection, Pair, binary_request, binary_values, expect, first_line, post
 
 VALUES = [0.0] * 8
 PASSED = ["X-Tenant", "key-bin", "long"]
@@ -40,6 +42,8 @@ def check_passed(pair):
         for said in (key, key.rstrip("=")):
             expect_passed(one, [f"key-bin: {said}", "x-tenant: a b"], (2, 7), {"key-bin": key, "x-tenant": "a b"})
         expect_passed(one, ["long: " + "v" * 4000], (1, 4000), {"long": "v" * 4000})
+        expect_passed(one, ["x-tenant: blue", "long: v", "Connection: keep-alive, X-Tenant"], (1, 1), {"long": "v"})
+        expect_passed(one, ["x-tenant: blue", "Connection: long", "Connection: x-tenant"], (0, 0), {})
         body = json.dumps({"x": VALUES}).encode()
         status, headers, _ = one.ask(post("passing", body, ["X-Tenant: green"], what="generate"))
         expect(status == 200 and headers.get("x-tenant") == "green", f"generate: {status} {headers}")
@@ -55,11 +59,44 @@ def check_refused(pair):
             expect("x-tenant" not in headers and "long" not in headers, f"a refusal has none: {headers}")
 
 
+def check_without_room(pair, uri):
+    """Behind a door, a server that accepts no longer requests than the model's input."""
+    shapes = os.path.join(pair.folder.name, "passing")
+    where = ["--http", "127.0.0.1:0", "--model", "passing=" + uri, "--shapes", shapes, *options(PASSED)]
+    with pair.another(*where) as url, Connection(int(url.rsplit(":", 1)[1])) as one:
+        expect_passed(one, ["x-tenant: blue"], (1, 4), {"x-tenant": "blue"})
+        status, _, body = asked(one, "long: " + "v" * 400)
+        expect(status == 431 and b"headers" in body, f"no room: {status} {body}")
+        expect_passed(one, [], (0, 0), {})
+
+
+def check_limited_server(pair, server):
+    listens = f"tcp://127.0.0.1:0?insecure=true&{PATIENT}&max_request_bytes=32"
+    process = subprocess.Popen([server, listens], stdout=subprocess.PIPE, text=True)
+    try:
+        at = first_line(process).split()[1]
+        check_without_room(pair, f"{at}?insecure=true&{PATIENT}")
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
 def check_names(pair):
     for name in ("Authorization", "cookie", "Connection", "TE", "content-length", "Content-Encoding", "traceparent",
-                 "proxy-authorization", "grpc-timeout", "sec-fetch-mode", "a b", "x:", "", "x" * 65):
+                 "proxy-authorization", "If-None-Match", "Vary", "grpc-timeout", "sec-fetch-mode", "a b", "x:", "",
+                 "x" * 65):
         said = pair.refusal("--pass-header", name)
         expect("--pass-header" in said, f"{name}: {said}")
+
+
+def check_early_end(channel, grpc):
+    """Calls with wrong metadata end before they have sent a message."""
+    for method in ("ModelInfer", "ModelStreamInfer"):
+        never = threading.Event()
+        call = channel.stream_stream("/inference.GRPCInferenceService/" + method)(
+            iter(never.wait, None), timeout=60, metadata=[("x-tenant", "a"), ("x-tenant", "a")])
+        expect(call.code() == grpc.StatusCode.INVALID_ARGUMENT and "twice" in call.details(), f"{method}: {call}")
+        never.set()
 
 
 def talk_grpc(address):
@@ -88,6 +125,7 @@ def talk_grpc(address):
                 expect(False, f"refused: {code}")
             except grpc.RpcError as failure:
                 expect(failure.code() == code, f"{code}: {failure}")
+        check_early_end(channel, grpc)
         coders["response_deserializer"] = service_pb2.ModelStreamInferResponse.FromString
         stream = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer", **coders)
         for answer in stream(iter([request, request]), timeout=60, metadata=[("x-tenant", "blue")]):
@@ -121,6 +159,8 @@ def main():
     with Pair(*sys.argv[1:3], *options(PASSED), doors=doors, models=["passing"]) as pair:
         check_passed(pair)
         check_refused(pair)
+        check_without_room(pair, pair.uri + "&request_bytes=32")
+        check_limited_server(pair, sys.argv[2])
         python = client_python()
         if python is None:
             print("skipped in part: PyPI is out of reach, and tritonclient comes from there")

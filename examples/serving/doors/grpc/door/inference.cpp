@@ -68,7 +68,6 @@ inference::inference(grpc_door& door, client_call of, std::shared_ptr<inference_
     : door_(door), client_(std::move(of)), owner_(std::move(owner)), timer_(door.loop()) {}
 
 result<void> inference::read(const ::grpc::ByteBuffer& message) {
-    if (!client_.metadata) return client_.metadata.error();
     auto slices = slices_of(message, door_.message_limit(), door_.metrics().memory);
     if (!slices) return slices.error();
     coded_ = slices->coded;

@@ -60,7 +60,8 @@ void rpc::start() {
     counted().begin(door_.metrics());
     expect_within(body_patience(door_.message_limit(), door_.settings()));
     door_.call_began(*this);
-    StartRead(&message_);
+    if (!inference_ || inference_->client().metadata) return StartRead(&message_);
+    asio::post(door_.loop(), [self = self_] { self->begin(self->inference_->client().metadata.error()); });
 }
 
 void rpc::OnReadDone(bool ok) {

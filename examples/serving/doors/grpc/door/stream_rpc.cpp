@@ -26,6 +26,9 @@ void stream_rpc::start() {
     door_.calls().begin(port_);
     asio::post(door_.loop(), [self = self_] {
         self->door_.add_stream(self);
+        if (const auto& metadata = self->client_.metadata; !metadata)
+            return self->end(
+                {static_cast<::grpc::StatusCode>(wire::grpc_status_of(metadata.code())), metadata.error().message});
         self->read_next();
         self->look_further();
     });

@@ -1,0 +1,3 @@
+# What nanobind's stubgen does not see: the buffer protocol.
+_core\.(Response|Tensor)\.__suffix__:
+    def __buffer__(self, flags: int, /) -> memoryview: ...
