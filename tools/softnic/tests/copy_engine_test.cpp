@@ -95,14 +95,16 @@ class stand_in final : public server {
 
 struct copies : ::testing::Test {
     static constexpr std::size_t device_bytes = 3 << 20;
-    lane_memory memories[2];
+    lane_memory memories[3];
     std::vector<std::byte> staging = std::vector<std::byte>(copy_engine::staging_bytes + 64);
     std::vector<std::byte> device = std::vector<std::byte>(device_bytes);
     stand_in writer;
     stand_in reader;
+    stand_in last_writer;
     lane writes{memories[0], writer, patience()};
     lane reads{memories[1], reader, patience()};
-    copy_engine engine{writes, reads, aligned(), true};
+    lane urgent{memories[2], last_writer, patience()};
+    copy_engine engine{writes, reads, urgent, aligned(), true};
 
     static std::chrono::nanoseconds patience() { return 5s; }
     std::byte* aligned() { return staging.data() + (-reinterpret_cast<std::uintptr_t>(staging.data()) & 63); }
@@ -142,10 +144,13 @@ class copy_world {
             SCOPED_TRACE(round);
             const std::size_t size = any_size();
             const std::size_t at = below(half - size);
-            switch (below(8)) {
+            switch (below(9)) {
                 case 0:
                 case 1:
                     write(at, size);
+                    break;
+                case 8:
+                    write_message(at, size);
                     break;
                 case 2:
                     read(at, size);
@@ -167,6 +172,7 @@ class copy_world {
 
   private:
     static constexpr std::size_t half = copies::device_bytes / 2;
+    static constexpr std::size_t packet = 4096;
     struct message {
         std::size_t begin, size, done;
         std::uint64_t number;
@@ -181,6 +187,26 @@ class copy_world {
         const auto bytes = copies::pattern(size, static_cast<unsigned>(random_()));
         ASSERT_TRUE(on_.engine.write(on_.at(at), bytes.data(), size));
         std::copy(bytes.begin(), bytes.end(), model_.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    /// Early, in packets, and its last piece when the others have begun; then nothing of it is missing.
+    void write_message(std::size_t at, std::size_t size) {
+        if (size == 0) return;
+        const auto bytes = copies::pattern(size, static_cast<unsigned>(random_()));
+        std::uint64_t mark = copy_engine::everything;
+        const std::size_t last = (size - 1) / packet * packet;
+        for (std::size_t done = 0; done < last;) {
+            const auto begun = on_.engine.write_early(on_.at(at + done), bytes.data() + done, packet, false, mark);
+            ASSERT_NE(begun, copy_engine::start::refused);
+            if (begun == copy_engine::start::begun) done += packet;
+            if (begun == copy_engine::start::later) std::this_thread::yield();
+        }
+        ASSERT_TRUE(on_.engine.write_last(on_.at(at + last), bytes.data() + last, size - last, mark, mark));
+        std::copy(bytes.begin(), bytes.end(), model_.begin() + static_cast<std::ptrdiff_t>(at));
+        for (auto state = copy_engine::state::under_way; state != copy_engine::state::in_memory;) {
+            std::this_thread::yield();
+            ASSERT_NE(state = on_.engine.state_of(mark), copy_engine::state::lost);
+        }
+        ASSERT_EQ(std::memcmp(on_.device.data() + at, bytes.data(), size), 0);
     }
     void read(std::size_t at, std::size_t size) {
         std::vector<std::byte> back(size);
@@ -217,6 +243,7 @@ class copy_world {
         if (one.done == one.size || below(60) == 0) open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(which));
         if (!open_.empty() && below(40) != 0) return;
         open_.clear();
+        ASSERT_TRUE(on_.engine.flush());  // nothing is fetched ahead any more
         const auto fresh = copies::pattern(half, static_cast<unsigned>(random_()));
         std::copy(fresh.begin(), fresh.end(), model_.begin() + half);
         std::copy(fresh.begin(), fresh.end(), on_.device.begin() + half);
@@ -244,6 +271,50 @@ TEST_F(copies, a_single_message_takes_few_jobs) {
     for (std::size_t done = 0; done < size; done += 4096)
         ASSERT_TRUE(engine.read_part(back.data() + done, at(done), 4096, 5, size - done - 4096));
     EXPECT_LE(reader.jobs, 8);
+}
+
+TEST_F(copies, a_last_piece_overtakes_the_writes_of_others_and_not_its_own) {
+    writer.deaf = true;
+    const auto bytes = pattern(8192, 3);
+    std::uint64_t others = 0;
+    std::uint64_t mark = 0;
+    ASSERT_EQ(engine.write_early(at(0), bytes.data(), 4096, false, others), copy_engine::start::begun);
+    ASSERT_EQ(engine.state_of(others), copy_engine::state::under_way);
+    ASSERT_TRUE(engine.write_last(at(9000), bytes.data(), 100, 0, mark));
+    while (engine.state_of(mark) == copy_engine::state::under_way) std::this_thread::yield();
+    EXPECT_EQ(std::memcmp(device.data() + 9000, bytes.data(), 100), 0);
+    ASSERT_TRUE(engine.write_last(at(4096), bytes.data() + 4096, 4096, others, mark));
+    EXPECT_EQ(engine.state_of(mark), copy_engine::state::under_way);
+    EXPECT_EQ(last_writer.jobs, 1) << "behind the others, in their lane";
+    writer.deaf = false;
+    while (engine.state_of(mark) == copy_engine::state::under_way) std::this_thread::yield();
+    EXPECT_EQ(std::memcmp(device.data(), bytes.data(), bytes.size()), 0);
+}
+
+TEST_F(copies, early_writes_never_wait) {
+    writer.deaf = true;
+    const auto bytes = pattern(4096, 3);
+    std::uint64_t mark = 0;
+    std::size_t begun = 0;
+    while (engine.write_early(at(begun * 4096), bytes.data(), 4096, false, mark) == copy_engine::start::begun) ++begun;
+    EXPECT_GT(begun, 1U);
+    EXPECT_LT(begun * 4096, 512U << 10) << "a last piece would wait for all of them";
+    writer.deaf = false;
+    while (engine.state_of(mark) == copy_engine::state::under_way) std::this_thread::yield();
+    EXPECT_EQ(std::memcmp(device.data() + (begun - 1) * 4096, bytes.data(), 4096), 0);
+}
+
+TEST_F(copies, an_early_write_that_nobody_does_is_lost_after_the_lanes_patience) {
+    lane_memory memory;
+    lane hasty(memory, writer, 30ms);
+    writer.deaf = true;
+    copy_engine engine_of_hasty(hasty, reads, urgent, aligned(), true);
+    const std::uint64_t word = 1;
+    std::uint64_t mark = 0;
+    ASSERT_EQ(engine_of_hasty.write_early(at(0), &word, 8, false, mark), copy_engine::start::begun);
+    while (engine_of_hasty.state_of(mark) == copy_engine::state::under_way) std::this_thread::yield();
+    EXPECT_EQ(engine_of_hasty.state_of(mark), copy_engine::state::lost);
+    EXPECT_FALSE(engine_of_hasty.flush());
 }
 
 TEST_F(copies, a_server_that_left_is_called_again) {
@@ -291,6 +362,36 @@ TEST(lane, a_lane_gives_up_after_its_patience_and_leaves_no_job_behind) {
     EXPECT_GE(steady::now() - start, 30ms);
     EXPECT_TRUE(only.broken());
     EXPECT_FALSE(only.has_work()) << "a server that comes late would write to memory that may be gone";
+}
+
+TEST(lane, a_kernel_serves_once_the_host_has_let_it) {
+    lane_memory memory;
+    stand_in nobody;
+    nobody.deaf = true;
+    lane only(memory, nobody, 5s);
+    const std::uint32_t service = only.begin_kernel();
+    EXPECT_TRUE(only.unserved()) << "the host does its jobs until then";
+    EXPECT_TRUE(only.expects_kernel());
+    EXPECT_FALSE(only.kernel_waits());
+    job what;
+    std::uint64_t target = 0;
+    what.size = 8;
+    what.memory = reinterpret_cast<std::uint64_t>(&target);
+    what.payload = &target;
+    static_cast<void>(only.submit(what));
+    finish_job(memory, 1);
+    memory.begun = service;
+    EXPECT_TRUE(only.kernel_waits());
+    only.grant();
+    EXPECT_EQ(memory.granted, service);
+    EXPECT_EQ(memory.first, 2U);
+    EXPECT_FALSE(only.unserved());
+    EXPECT_FALSE(only.expects_kernel());
+    leave(memory, service);
+    EXPECT_TRUE(only.unserved());
+    static_cast<void>(only.begin_kernel());
+    leave(memory, service + 1);
+    EXPECT_FALSE(only.expects_kernel()) << "it has left because nothing came";
 }
 
 TEST(lane, the_ring_of_a_lane_is_reused) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // libsoftnic_cuda.so on a driver that is none (fake_cuda.cpp): how it is loaded, claims, copies by the
-// driver, failures. Run under `softnic run --cuda-dma memcpy`, with the file of the fake as argument.
+// driver and by the kernel, failures. Run under `softnic run --cuda-dma memcpy` (`cuda_kernel`: `kernel`), with the
+// file of the fake as argument.
 #include "devx_in_memory.hpp"
 #include "fake_cuda.hpp"
 #include "softnic/softnic.h"
@@ -159,6 +160,67 @@ TEST_F(cuda_plugin, work_on_a_device_that_failed_ends_with_an_error) {
     ASSERT_EQ(run(IBV_WR_RDMA_WRITE, 1000, *source, *target).status, IBV_WC_SUCCESS);
     in_driver<decltype(fake_cuda_fail)>("fake_cuda_fail")();
     EXPECT_EQ(run(IBV_WR_RDMA_WRITE, 1000, *source, *target).status, IBV_WC_LOC_PROT_ERR);
+}
+
+struct cuda_kernel : cuda_plugin {
+    struct counts {
+        std::size_t by_driver, by_kernels;
+    };
+    static counts count() {
+        counts made{};
+        in_driver<decltype(fake_cuda_count)>("fake_cuda_count")(&made.by_driver, &made.by_kernels);
+        return made;
+    }
+    static void fill(bool now) { in_driver<decltype(fake_cuda_fill)>("fake_cuda_fill")(now); }
+    void write(const ibv_mr& source, const ibv_mr& target, std::uint8_t value) const {
+        constexpr std::uint32_t size = 300'000;
+        std::memset(in(from) + 5, value, size);
+        ASSERT_EQ(run(IBV_WR_RDMA_WRITE, size, source, target).status, IBV_WC_SUCCESS);
+        ASSERT_EQ(std::memcmp(in(to) + 3, in(from) + 5, size), 0);
+    }
+};
+
+TEST_F(cuda_kernel, the_driver_copies_until_the_gpu_has_room_for_the_kernel) {
+    fill(true);
+    const auto source = enrol(from);
+    const auto target = enrol(to);
+    ASSERT_TRUE(source != nullptr && target != nullptr) << std::strerror(errno);
+    for (std::uint8_t round = 1; round < 20; ++round) write(*source, *target, round);
+    EXPECT_EQ(count().by_kernels, 0U);
+    EXPECT_GT(count().by_driver, 0U);
+    fill(false);
+    const auto until = steady::now() + std::chrono::seconds(60);
+    counts before{};
+    do {
+        ASSERT_LT(steady::now(), until) << "the kernels do not take over";
+        before = count();
+        ASSERT_NO_FATAL_FAILURE(write(*source, *target, 77));
+    } while (count().by_driver != before.by_driver);
+    EXPECT_GT(count().by_kernels, before.by_kernels);
+}
+
+TEST_F(cuda_kernel, an_atomic_waits_for_the_kernel) {
+    fill(true);
+    const auto source = enrol(from);
+    const auto target = enrol(to);
+    ASSERT_TRUE(source != nullptr && target != nullptr) << std::strerror(errno);
+    ASSERT_NO_FATAL_FAILURE(write(*source, *target, 5));
+    ibv_sge piece{from.address, 8, source->lkey};
+    ibv_send_wr what{};
+    ibv_send_wr* bad = nullptr;
+    what.sg_list = &piece;
+    what.num_sge = 1;
+    what.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+    what.send_flags = IBV_SEND_SIGNALED;
+    what.wr.atomic = {to.address + 8, 3, 0, target->rkey};
+    fill(false);
+    ASSERT_EQ(ibv_post_send(qp.get(), &what, &bad), 0);
+    ibv_wc done{};
+    const auto until = steady::now() + std::chrono::seconds(60);
+    while (ibv_poll_cq(cq.get(), 1, &done) == 0) ASSERT_LT(steady::now(), until);
+    ASSERT_EQ(done.status, IBV_WC_SUCCESS);
+    EXPECT_EQ(in(to)[8], 8);
+    EXPECT_EQ(in(from)[0], 5);
 }
 
 /// UCX and NCCL look for it before they register GPU memory.

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // In the place of libcuda.so.1, for machines without a GPU: "device memory" is memory whose addresses the
-// program cannot use, and copies are done at once. Only what libsoftnic_cuda.so calls; it cannot run kernels.
+// program cannot use, and copies are done at once. Only what libsoftnic_cuda.so calls; a thread does what its copy
+// kernel does, when the GPU has room for it.
 #include "fake_cuda.hpp"
+
+#include "gpu/lane.hpp"
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
+#include <utility>
 
 #include <cuda.h>
 #include <sys/mman.h>
@@ -37,10 +43,60 @@ const allocation* find(CUdeviceptr at) {
     return nullptr;
 }
 
+std::atomic<bool> full{false};
+std::atomic<std::size_t> copies{0};
+std::atomic<std::size_t> kernel_jobs{0};
+
 CUresult copy(void* to, const void* from, std::size_t size) {
     if (failed || to == nullptr || from == nullptr) return CUDA_ERROR_ILLEGAL_ADDRESS;
     std::memcpy(to, from, size);
+    ++copies;
     return CUDA_SUCCESS;
+}
+
+namespace gpu = accel::softnic::gpu;
+using job_content = std::array<std::uint32_t, gpu::content_words>;
+
+void do_job(gpu::lane_memory& lane, const job_content& content) {
+    const auto pair = [&](std::size_t at) { return content[at] | std::uint64_t{content[at + 1]} << 32; };
+    const std::size_t size = content[0] >> 4;
+    char* const there = real_memory(pair(1), size);
+    auto* const here = reinterpret_cast<void*>(pair(3));
+    std::uint64_t word = 0;
+    switch (static_cast<gpu::action>(content[0] & 7)) {
+        case gpu::action::write:
+            std::memcpy(there, (content[0] & 8) != 0 ? &content[3] : here, size);
+            break;
+        case gpu::action::read:
+            std::memcpy(here, there, size);
+            break;
+        default:  // fetch and add
+            std::memcpy(&word, there, sizeof word);
+            lane.previous = std::exchange(word, word + pair(3));
+            std::memcpy(there, &word, sizeof word);
+    }
+    ++kernel_jobs;
+}
+
+/// As softnic_copy of copy_kernel.cu.
+void run_kernel(gpu::lane_memory& lane, std::uint32_t service, std::chrono::nanoseconds idle) {
+    const auto wait = [&](const auto& until) {
+        const auto end = std::chrono::steady_clock::now() + idle;
+        while (!until() && std::chrono::steady_clock::now() < end)
+            std::this_thread::sleep_for(std::chrono::microseconds(20));
+        return until();
+    };
+    while (full) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::atomic_ref(lane.begun).store(service, std::memory_order_release);
+    if (wait([&] { return std::atomic_ref(lane.granted).load(std::memory_order_acquire) == service; })) {
+        std::uint32_t number = std::atomic_ref(lane.first).load(std::memory_order_relaxed);
+        job_content content{};
+        for (; wait([&] { return gpu::take_job(lane, number, content); }); ++number) {
+            do_job(lane, content);
+            gpu::finish_job(lane, number);
+        }
+    }
+    gpu::leave(lane, service);
 }
 
 template <class T>
@@ -67,6 +123,13 @@ void fake_cuda_allocate(std::size_t size, allocation* result) {
 
 void fake_cuda_fail() {
     failed = true;
+}
+void fake_cuda_fill(bool now) {
+    full = now;
+}
+void fake_cuda_count(std::size_t* by_driver, std::size_t* by_kernels) {
+    *by_driver = copies;
+    *by_kernels = kernel_jobs;
 }
 
 CUresult cuGetErrorName(CUresult, const char** name) {
@@ -124,18 +187,25 @@ CUresult cuCtxGetStreamPriorityRange(int* lowest, int* highest) {
     *lowest = *highest = 0;
     return CUDA_SUCCESS;
 }
-CUresult cuModuleLoadData(CUmodule*, const void*) {
-    return CUDA_ERROR_NOT_SUPPORTED;
+CUresult cuModuleLoadData(CUmodule* module, const void*) {
+    *module = handle<CUmodule>();
+    return CUDA_SUCCESS;
 }
-CUresult cuModuleGetFunction(CUfunction*, CUmodule, const char*) {
-    return CUDA_ERROR_NOT_SUPPORTED;
+CUresult cuModuleGetFunction(CUfunction* function, CUmodule, const char*) {
+    *function = handle<CUfunction>();
+    return CUDA_SUCCESS;
 }
-CUresult cuFuncGetAttribute(int*, CUfunction_attribute, CUfunction) {
-    return CUDA_ERROR_NOT_SUPPORTED;
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute, CUfunction) {
+    *value = 1024;
+    return CUDA_SUCCESS;
 }
 CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream,
-                        void**, void**) {
-    return CUDA_ERROR_NOT_SUPPORTED;
+                        void** arguments, void**) {
+    auto* const lane = *static_cast<gpu::lane_memory**>(arguments[0]);
+    const auto service = *static_cast<std::uint32_t*>(arguments[1]);
+    const std::chrono::nanoseconds idle(*static_cast<unsigned long long*>(arguments[2]));
+    std::thread([lane, service, idle] { run_kernel(*lane, service, idle); }).detach();
+    return CUDA_SUCCESS;
 }
 CUresult cuMemHostAlloc(void** memory, std::size_t size, unsigned) {
     *memory = std::aligned_alloc(4096, (size + 4095) / 4096 * 4096);

@@ -19,4 +19,8 @@ extern "C" {
 __attribute__((visibility("default"))) void fake_cuda_allocate(std::size_t size, fake_cuda::allocation* made);
 /// From now on every copy fails.
 __attribute__((visibility("default"))) void fake_cuda_fail();
+/// While it is full, no kernel begins.
+__attribute__((visibility("default"))) void fake_cuda_fill(bool now);
+/// Copies by calls of the driver, and jobs of the copy kernel.
+__attribute__((visibility("default"))) void fake_cuda_count(std::size_t* by_driver, std::size_t* by_kernels);
 }

@@ -3,7 +3,9 @@
 
 #include "dma/engine.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <span>
 #include <vector>
@@ -15,7 +17,8 @@
 namespace accel::softnic::testing {
 
 /// Memory as a GPU's: its addresses are taken, but only its engine gets at the bytes. Writes are kept back
-/// until flush(), or for ever; what is read ahead is as old as it may be.
+/// until flush(), or for ever, but for those that somebody looks after; what is read ahead is as old as
+/// it may be.
 class hidden_memory final : public dma_engine {
   public:
     explicit hidden_memory(std::size_t size) : size_(size) {
@@ -64,9 +67,37 @@ class hidden_memory final : public dma_engine {
     }
     bool write(std::uint64_t to, const void* from, std::size_t size) override {
         if (!contains(to, size)) return false;
-        const auto* first = static_cast<const std::uint8_t*>(from);
-        posted_.push_back({offset(to), {first, first + size}});
+        post(to, from, size);
         return true;
+    }
+    write_start write_early(std::uint64_t to, const void* from, std::size_t size, bool due,
+                            std::uint64_t& mark) override {
+        if (!contains(to, size)) return write_start::refused;
+        if (!due && ++early_writes_ % 4 == 0) return write_start::later;
+        mark = post(to, from, size);
+        return write_start::begun;
+    }
+    bool write_last(std::uint64_t to, const void* from, std::size_t size, std::uint64_t after,
+                    std::uint64_t& mark) override {
+        if (!contains(to, size)) return false;
+        mark = post(to, from, size);
+        last_pieces_.push_back({std::move(posted_.back()), after == everything ? mark : after});
+        posted_.pop_back();
+        return true;
+    }
+    write_state state_of(std::uint64_t mark) override {
+        const auto waits = [&](const last_piece& one) { return one.what.mark == mark; };
+        const bool urgent = std::any_of(last_pieces_.begin(), last_pieces_.end(), waits);
+        if (urgent && ++looks_ % 3 == 0) {
+            apply_until(last_pieces_.front().after);
+            put(last_pieces_.front().what);
+            last_pieces_.pop_front();
+        }
+        if (!urgent && ++looks_ % 5 == 0) apply_until(mark);
+        const bool on_its_way =
+            std::any_of(last_pieces_.begin(), last_pieces_.end(), waits) ||
+            std::any_of(posted_.begin(), posted_.end(), [&](const piece& one) { return !urgent && one.mark <= mark; });
+        return on_its_way ? write_state::under_way : write_state::in_memory;
     }
     [[nodiscard]] bool defers() const override { return true; }
     bool flush() override {
@@ -95,6 +126,11 @@ class hidden_memory final : public dma_engine {
     struct piece {
         std::size_t at;
         std::vector<std::uint8_t> bytes;
+        std::uint64_t mark;
+    };
+    struct last_piece {
+        piece what;
+        std::uint64_t after;
     };
     struct fetched {
         std::uint64_t start = 0;
@@ -105,16 +141,32 @@ class hidden_memory final : public dma_engine {
     [[nodiscard]] bool contains(std::uint64_t at, std::size_t size) const {
         return at >= reinterpret_cast<std::uint64_t>(outside_) && offset(at) + size <= size_;
     }
+    std::uint64_t post(std::uint64_t to, const void* from, std::size_t size) {
+        const auto* first = static_cast<const std::uint8_t*>(from);
+        posted_.push_back({offset(to), {first, first + size}, ++marks_});
+        return marks_;
+    }
+    void put(const piece& one) const {
+        std::copy(one.bytes.begin(), one.bytes.end(), bytes().begin() + static_cast<std::ptrdiff_t>(one.at));
+    }
+    void apply_until(std::uint64_t mark) {
+        while (!posted_.empty() && posted_.front().mark <= mark) {
+            put(posted_.front());
+            posted_.pop_front();
+        }
+    }
     void apply() {
-        for (const piece& one : posted_)
-            std::copy(one.bytes.begin(), one.bytes.end(), bytes().begin() + static_cast<std::ptrdiff_t>(one.at));
-        posted_.clear();
+        apply_until(marks_);
+        for (; !last_pieces_.empty(); last_pieces_.pop_front()) put(last_pieces_.front().what);
     }
 
     std::size_t size_;
     void* outside_;
     void* inside_;
-    std::vector<piece> posted_;
+    std::deque<piece> posted_;
+    std::deque<last_piece> last_pieces_;
+    std::uint64_t marks_ = 0;
+    int early_writes_ = 0, looks_ = 0;
     std::map<std::uint64_t, fetched> ahead_;
 };
 

@@ -1,135 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // A modelled link on virtual time, between devices that share a fabric as processes do: what arrives when.
 #include "counting_new.hpp"
-#include "rig.hpp"
+#include "link_rig.hpp"
 
-#include <array>
-#include <cmath>
-#include <functional>
-
-#include <gtest/gtest.h>
-#include <infiniband/mlx5dv.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 namespace accel::softnic {
 namespace {
 
+using testing::allocations;
 using testing::connect;
+using testing::connect_pair;
+using testing::delay_ns;
+using testing::each_packet;
+using testing::expect_time;
+using testing::gigabits;
+using testing::host;
+using testing::link_options;
+using testing::linked;
+using testing::linked_hosts;
+using testing::mtu;
+using testing::one_ack;
 using testing::piece;
 using testing::rig;
 using testing::seen_completion;
 using testing::test_cq;
 using testing::test_qp;
+using testing::transfer_ns;
 using testing::work;
-
-constexpr double gigabits = 25;  // bits a nanosecond
-constexpr double delay_ns = 1'000;
-constexpr double each_packet = 8 + 14 + 20 + 8 + 12 + 4 + 4 + 12;
-constexpr double mtu = 1024;
-constexpr double one_ack = (each_packet + 4) * 8 / gigabits + delay_ns;
-
-settings linked(bool strict = false, const char* faults = "") {
-    settings chosen;
-    chosen.link = parse_link("25Gb/s,1us");
-    chosen.strict = strict;
-    chosen.faults = faults;
-    return chosen;
-}
-
-/// Bytes in packets of an MTU, with an extended header in the first one.
-double transfer_ns(double bytes, double extended) {
-    const double packets = std::max(1.0, std::ceil(bytes / mtu));
-    return (bytes + packets * each_packet + extended) * 8 / gigabits;
-}
-
-/// A device with a queue pair and memory.
-struct host {
-    explicit host(const settings& chosen, const rig* first = nullptr)
-        : on(chosen, first == nullptr ? fabric::create_private() : fabric::join_peer(*first->adapter.state.net)) {}
-
-    static constexpr std::size_t bytes = 2'000'000;
-    rig on;
-    test_cq cq{on.adapter, 256};
-    test_qp qp{on.adapter, cq, cq, 1};
-    std::vector<std::uint8_t> memory = std::vector<std::uint8_t>(bytes);
-    std::uint32_t key = on.add_region(memory);
-    seen_completion seen;
-
-    work operation(std::uint8_t opcode, std::uint32_t length, const host& to) {
-        work what;
-        what.opcode = opcode;
-        if (length != 0) what.pieces = {piece(memory.data(), length, key)};
-        what.remote = reinterpret_cast<std::uint64_t>(to.memory.data());
-        what.rkey = to.key;
-        return what;
-    }
-};
-
-struct world {
-    std::vector<host*> hosts;
-    std::uint64_t now = 1;
-
-    /// One round each, then the clock goes to the next event.
-    void step() {
-        std::uint64_t next = now + 1'000;
-        for (host* each : hosts) {
-            each->on.adapter.progress(now);
-            const std::uint64_t due = each->on.adapter.state.next_due;
-            if (due > now) next = std::min(next, due);
-        }
-        now = next;
-    }
-    /// The time when it became true, or 0.
-    std::uint64_t when(const std::function<bool()>& true_now, std::uint64_t longest_ns = 1'000'000'000) {
-        for (const std::uint64_t end = now + longest_ns; now < end;) {
-            const std::uint64_t before = now;
-            step();
-            if (true_now()) return before;
-        }
-        return 0;
-    }
-    std::uint64_t when_completed(host& of) {
-        return when([&] { return of.cq.poll(of.seen); });
-    }
-};
-
-void pair_up(host& one, host& other) {
-    const testing::link_options how{.mtu = 3};
-    connect(one.on.adapter, *one.qp.qp, other.qp.qp->number, how);
-    connect(other.on.adapter, *other.qp.qp, one.qp.qp->number, how);
-}
-
-/// Not earlier, and at most 2 % later.
-void expect_time(std::uint64_t seen, std::uint64_t from, double formula) {
-    ASSERT_NE(seen, 0u) << "never";
-    EXPECT_GE(static_cast<double>(seen - from), formula - 1);
-    EXPECT_LE(static_cast<double>(seen - from), formula * 1.02 + 2);
-}
-
-struct linked_hosts {
-    explicit linked_hosts(const settings& chosen = linked()) : one(chosen), two(chosen, &one.on) {
-        for (std::size_t at = 0; at < one.memory.size(); ++at)
-            one.memory[at] = static_cast<std::uint8_t>(1 + at % 251);  // never 0, and not the same in each packet
-        pair_up(one, two);
-        time.hosts = {&one, &two};
-        time.step();
-    }
-    std::uint64_t post(host& by, const work& what) {
-        for (host* each : time.hosts) each->on.adapter.progress(time.now);
-        by.qp.post(what);
-        by.qp.ring();
-        return time.now;
-    }
-    void expect_completion(host& of, std::uint64_t from, double formula) {
-        expect_time(time.when_completed(of), from, formula);
-        EXPECT_EQ(of.seen.kind, MLX5_CQE_REQ);
-    }
-
-    host one;
-    host two;
-    world time;
-};
 
 struct link_rate : ::testing::Test, linked_hosts {};
 
@@ -178,12 +77,32 @@ TEST_F(link_rate, messages_of_one_port_reach_its_rate) {
     }
 }
 
-TEST_F(link_rate, data_is_invisible_before_its_packet_arrives) {
+/// Also of a message that is one of several.
+TEST_F(link_rate, the_last_packet_is_invisible_before_it_arrives) {
+    constexpr std::uint32_t length = 602'112;
+    one.qp.post(one.operation(MLX5_OPCODE_RDMA_WRITE, length, two));
+    work other = one.operation(MLX5_OPCODE_RDMA_WRITE, length, two);
+    other.remote += length;
+    const std::uint64_t from = post(one, other);
+    const double last = std::fmod(length - 1, mtu) + 1;
+    for (const double end : {1.0 * length, 2.0 * length}) {
+        const auto at = static_cast<std::size_t>(end);
+        const std::uint64_t seen = time.when([&] { return two.memory[at - static_cast<std::size_t>(last)] != 0; });
+        EXPECT_NE(two.memory[at - 1], 0) << "its packet is in memory as a whole";
+        expect_time(seen, from, end / length * transfer_ns(length, 16) + delay_ns);
+    }
+}
+
+TEST_F(link_rate, other_packets_are_in_memory_while_their_message_arrives) {
     constexpr std::uint32_t length = 602'112;
     const std::uint64_t from = post(one, one.operation(MLX5_OPCODE_RDMA_WRITE, length, two));
-    expect_time(time.when([&] { return two.memory[0] != 0; }), from, transfer_ns(mtu, 16) + delay_ns);
-    expect_time(time.when([&] { return two.memory[length / 2] != 0; }), from, transfer_ns(length / 2, 16) + delay_ns);
-    expect_time(time.when([&] { return two.memory[length - 1] != 0; }), from, transfer_ns(length, 16) + delay_ns);
+    for (const std::uint32_t at : {0U, length / 2, length - 2 * static_cast<std::uint32_t>(mtu)}) {
+        const std::uint64_t seen = time.when([&] { return two.memory[at] != 0; });
+        EXPECT_LT(static_cast<double>(seen - from), transfer_ns(at + mtu, 16)) << at;
+    }
+    EXPECT_EQ(two.memory[length - 1], 0);
+    EXPECT_NE(time.when_completed(one), 0u);
+    EXPECT_EQ(two.on.adapter.state.count.early_packets, length / 1024 - 1);
 }
 
 TEST_F(link_rate, both_directions_are_independent) {
@@ -221,7 +140,7 @@ TEST_F(link_rate, an_acknowledgement_does_not_wait_for_data_in_its_way) {
 TEST_F(link_rate, two_senders_share_the_receivers_port) {
     host three(linked(), &one.on);
     test_qp second(two.on.adapter, two.cq, two.cq, 1);
-    const testing::link_options how{.mtu = 3};
+    const link_options how{.mtu = 3};
     connect(three.on.adapter, *three.qp.qp, second.qp->number, how);
     connect(two.on.adapter, *second.qp, three.qp.qp->number, how);
     time.hosts.push_back(&three);
@@ -293,9 +212,9 @@ TEST_F(link_rate, a_large_message_in_flight_takes_no_more_memory_than_a_byte) {
         what.rkey = target;
         const std::uint64_t from = post(one, what);
         const std::function<bool()> done = [&] { return one.cq.poll(one.seen); };
-        const std::uint64_t before = testing::allocations();
+        const std::uint64_t before = allocations();
         const std::uint64_t end = time.when(done);
-        const std::uint64_t taken = testing::allocations() - before;
+        const std::uint64_t taken = allocations() - before;
         expect_time(end, from, transfer_ns((length + 3u) & ~3u, 16) + delay_ns + one_ack);
         return taken;
     };
@@ -338,7 +257,7 @@ TEST(link_loopback, loopback_messages_take_the_time_of_the_port) {
     test_cq cq(on.adapter, 256);
     test_qp one(on.adapter, cq, cq, 1);
     test_qp two(on.adapter, cq, cq, 1);
-    testing::connect_pair(on.adapter, one, two, {.mtu = 3});
+    connect_pair(on.adapter, one, two, {.mtu = 3});
     std::vector<std::uint8_t> from(602'112, 9);
     std::vector<std::uint8_t> to(602'112);
     work what;

@@ -214,7 +214,7 @@ bool settle(std::span<rig* const> all, std::uint64_t longest_ns) {
     };
     const auto rests = [&](const rig* each) {
         const auto& all_scheduled = each->adapter.state.scheduled;
-        return each->adapter.state.held.empty() &&
+        return each->adapter.state.held.empty() && each->adapter.state.early.empty() &&
                std::all_of(all_scheduled.begin(), all_scheduled.end(), waits_for_program);
     };
     for (const std::uint64_t end = all[0]->now + longest_ns; all[0]->now < end;) {

@@ -67,6 +67,19 @@ struct softnic_dma_ops {
      * ahead, and kept for this message only. No number comes twice. Or NULL. */
     int (*read_part)(void* self, uint64_t space, void* to, uint64_t from, size_t size, uint64_t message,
                      uint64_t following);
+    /** Of a message that still arrives over a modelled link: write() that does not wait. 1; 0: not now, because a last
+     * piece would wait for it, but not if it is `due`; -1. `mark` names what was written so far. This and the next
+     * three: all, or NULL. */
+    int (*write_early)(void* self, uint64_t space, uint64_t to, const void* from, size_t size, int due,
+                       uint64_t* mark);
+    /** A message's last piece, behind what `after` names (~0: all so far) and in front of other early writes. -1: it
+     * was not written. Begins at state_of() of a last piece. */
+    int (*write_last)(void* self, uint64_t space, uint64_t to, const void* from, size_t size, uint64_t after,
+                      uint64_t* mark);
+    /** Called until it is not 0, and does not wait. 1: what `mark` names is in memory; -1: it is lost. */
+    int (*state_of)(void* self, uint64_t space, uint64_t mark);
+    /** 1: early and last writes to both spaces are done in the order of the calls. */
+    int (*keeps_order)(void* self, uint64_t space, uint64_t other);
     /** No call with this space will follow. Or NULL. */
     void (*release)(void* self, uint64_t space);
 };

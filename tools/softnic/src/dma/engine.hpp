@@ -9,6 +9,10 @@
 
 namespace accel::softnic {
 
+/// What became of a write that does not wait, and where it is later.
+enum class write_start : std::uint8_t { begun, later, refused };
+enum class write_state : std::uint8_t { under_way, in_memory, lost };
+
 /// Moves bytes between the device and one kind of memory: host here, GPU memory by a plugin. Addresses are
 /// those of the memory's own world. Calls are serialised. Each returns false when the memory cannot be
 /// reached, and the work request completes with a protection error.
@@ -29,6 +33,25 @@ class dma_engine {
     [[nodiscard]] virtual bool defers() const { return false; }
     /// Waits until nothing reads or writes memory any more. False: a write since the last flush() was lost.
     [[nodiscard]] virtual bool flush() { return true; }
+
+    // Writes that nothing waits for (transport/ahead.hpp). An engine that defers may refuse them.
+    /// Of a message that still arrives. `later`: so much is under way that a message's last piece would wait for it;
+    /// not if `due`, which may wait for room instead. `mark` names what was written so far.
+    [[nodiscard]] virtual write_start write_early(std::uint64_t to, const void* from, std::size_t size_bytes, bool,
+                                                  std::uint64_t& mark) {
+        mark = 0;
+        return !defers() && write(to, from, size_bytes) ? write_start::begun : write_start::refused;
+    }
+    /// A message's last piece: behind what `after` names, and in front of other early writes. Begins at
+    /// state_of() of a last piece. Engines that defer only.
+    [[nodiscard]] virtual bool write_last(std::uint64_t, const void*, std::size_t, std::uint64_t, std::uint64_t&) {
+        return false;
+    }
+    static constexpr std::uint64_t everything = ~std::uint64_t{0};  ///< an `after`: all writes so far
+    [[nodiscard]] virtual write_state state_of(std::uint64_t) { return write_state::in_memory; }
+    /// Are early and last writes of both done in the order of the calls?
+    [[nodiscard]] virtual bool keeps_order_with(const dma_engine& other) const { return this == &other; }
+
     [[nodiscard]] virtual bool fetch_add(std::uint64_t at, std::uint64_t add, std::uint64_t& previous) = 0;
     [[nodiscard]] virtual bool compare_swap(std::uint64_t at, std::uint64_t expected, std::uint64_t desired,
                                             std::uint64_t& previous) = 0;

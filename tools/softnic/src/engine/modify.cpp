@@ -73,6 +73,7 @@ void nic::apply_values(queue_pair& qp, const qp_modification& change) {
 }
 
 void nic::reset(queue_pair& qp) {
+    memory::drain(state, qp);
     state.unschedule(qp);
     dynamic::forget_connections(state, qp);
     qp.dynamic = dynamic_state{};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/nic.hpp"
 
+#include "transport/ahead.hpp"
 #include "transport/completions.hpp"
 #include "transport/datagram.hpp"
 #include "transport/dynamic.hpp"
@@ -20,6 +21,7 @@ namespace {
 constexpr int rounds_per_progress = 8;
 constexpr int steps_per_round = 16;
 constexpr int packets_per_round = 256;
+constexpr int early_packets_per_round = 8;  ///< so that no packet that is due waits long for those that are not
 constexpr std::uint64_t reap_interval_ns = 100'000'000;
 
 }  // namespace
@@ -41,7 +43,11 @@ bool nic::progress(std::uint64_t now_ns) {
         moved |= again;
         if (!again) break;
     }
-    if (!moved && !state.deferring.empty()) static_cast<void>(memory::settle(state));
+    if (state.link.on())
+        moved |= place_ahead();
+    else if (!moved && !state.deferring.empty())
+        static_cast<void>(memory::settle(state));
+    ahead::push(state);
     if (now_ns >= state.port_up_at) restore_ports();
     if (now_ns >= reap_at_) reap_sometimes();
     return moved;
@@ -49,7 +55,7 @@ bool nic::progress(std::uint64_t now_ns) {
 
 bool nic::has_something_to_do() {
     if (busy() || look_at_doorbells()) return true;
-    return state.link.on() ? state.net->earliest() != nullptr : state.net->receive() != nullptr;
+    return state.link.on() ? !arrived_.empty() || state.net->earliest() != nullptr : state.net->receive() != nullptr;
 }
 
 /// By index: running one may schedule another.
@@ -70,7 +76,7 @@ bool nic::run_queue_pairs() {
 bool nic::run(queue_pair& qp) {
     bool moved = false;
     for (int step = 0; step < steps_per_round && responder::advance(state, qp); ++step) moved = true;
-    if (!qp.responder.posted.empty() && state.now >= qp.responder.post_by) memory::flush_posted(state, qp);
+    if (!qp.responder.posted.empty() && state.now >= qp.responder.post_by) memory::write_posted(state, qp);
     if (qp.state == qp_state::error) return run_error_state(qp) || moved;
     for (int step = 0; step < steps_per_round; ++step) {
         if (!(qp.is_datagram() ? datagram::advance(state, qp) : requester::advance(state, qp))) break;
@@ -115,24 +121,80 @@ inbox::entry* nic::next_arrival() {
     return nullptr;
 }
 
-/// As receive_packets(), but nothing is looked at before the link has brought it.
+/// As receive_packets(), but nothing is delivered before the link has brought it. True also while memory takes time.
 bool nic::receive_over_link() {
     if (state.wire_clock != nullptr) state.wire_now = state.wire_clock();
     bool moved = false;
     for (int count = 0; count < packets_per_round; ++count) {
-        const inbox::entry* const next = next_arrival();
-        if (next == nullptr) break;
-        ++state.count.packets_received;
-        state.arrived_ns = next->due_ns;
-        const packet& in = state.net->waiting_packet(*next);
-        const packet_header copy = in.header;
-        if (copy.payload_bytes <= max_mtu && copy.to.device < state.devices.size())
-            deliver({copy, std::span(in.payload).first(copy.payload_bytes)});
-        state.net->release_waiting();
-        judge(copy);
+        take_arrivals();
+        if (arrived_.empty()) break;
+        place_due(arrived_.front());
+        if (waits_for_more(arrived_.front())) break;
+        if (!ahead::is_in_memory(arrived_.front().placed)) return true;
+        deliver_arrival(arrived_.front());
+        arrived_.front() = {};
+        arrived_.pop_front();
         moved = true;
     }
     return moved;
+}
+
+/// A last piece waits a little for the next one, such as the header behind a payload: then one look of the copy kernel
+/// finds both.
+bool nic::waits_for_more(const inbox::entry& next) const {
+    constexpr std::uint64_t together_ns = 1'500;
+    const std::uint64_t until = next.due_ns + together_ns;
+    return next.placed.awaited && state.wire_now < until && state.next_due <= until;
+}
+
+/// Takes in what is due, and begins to write what takes time.
+void nic::take_arrivals() {
+    while (!arrived_.full() && next_arrival() != nullptr) {
+        arrived_.push_back(state.net->take_waiting());
+        place_due(arrived_.back());
+    }
+}
+
+/// Once more in front of all others, if something was in the way before.
+void nic::place_due(inbox::entry& next) {
+    packet_header copy;
+    if (next.placed.engine != nullptr || !state.defers) return;
+    if (const auto good = examine_waiting(state.net->waiting_packet(next), copy))
+        ahead::place_due(state, *good, next.placed);
+}
+
+void nic::deliver_arrival(const inbox::entry& next) {
+    ++state.count.packets_received;
+    state.arrived_ns = next.due_ns;
+    packet_header copy;
+    const auto good = examine_waiting(state.net->waiting_packet(next), copy);
+    const bool lost = next.placed.awaited && next.placed.engine->state_of(next.placed.mark) == write_state::lost;
+    state.placed = next.placed.engine == nullptr || lost ? nullptr : &next.placed;
+    if (good) deliver(*good);
+    state.placed = nullptr;
+    state.net->release_waiting(next, copy.has(packet_flag::first) || copy.has(packet_flag::last));
+    judge(copy);
+}
+
+/// Once a call of progress(), behind all that is due.
+bool nic::place_ahead() {
+    int left = early_packets_per_round;
+    state.net->look_ahead([&](inbox::entry& next) {
+        if (left == 0) return inbox::look::later;
+        packet_header copy;
+        const auto good = examine_waiting(state.net->waiting_packet(next), copy);
+        const inbox::look seen = good ? ahead::place(state, *good, next.placed) : inbox::look::done;
+        if (next.placed.engine != nullptr) --left;
+        return seen;
+    });
+    return left != early_packets_per_round;
+}
+
+/// As examine(), each time anew: the header must not change while it is looked at.
+std::optional<arrival> nic::examine_waiting(const packet& in, packet_header& copy) const {
+    copy = in.header;
+    if (copy.payload_bytes > max_mtu || copy.to.device >= state.devices.size()) return std::nullopt;
+    return arrival{copy, std::span(in.payload).first(copy.payload_bytes)};
 }
 
 /// Was the message in memory when the link says, and how long after that? Only its last packet tells.
@@ -164,10 +226,8 @@ std::optional<arrival> nic::examine(const packet& in, packet_header& copy) {
 
 void nic::deliver(const arrival& in) {
     const packet_header& header = in.header;
-    device& to = state.devices[header.to.device];
-    const port* at = to.find_port(header.to.port);
-    queue_pair* qp = to.find_queue_pair(header.to_qpn);
-    if (at == nullptr || !at->up || qp == nullptr || qp->attributes.port != header.to.port) {
+    queue_pair* qp = state.find_receiver(header);
+    if (qp == nullptr) {
         ++state.count.packets_dropped;
         return;
     }
@@ -238,7 +298,7 @@ queue_pair* nic::create_qp(int device, queue_pair_options options) {
 }
 
 void nic::destroy_qp(queue_pair& qp) {
-    memory::flush_posted(state, qp);
+    memory::drain(state, qp);
     dynamic::forget_connections(state, qp);
     state.unschedule(qp);
     if (uar_page* page = find_uar(qp.options.uar_page)) page->remove(qp);

@@ -71,8 +71,14 @@ class nic {
     bool receive_packets();
     bool receive_over_link();
     [[nodiscard]] inbox::entry* next_arrival();
+    [[nodiscard]] bool waits_for_more(const inbox::entry& next) const;
+    void take_arrivals();
+    void place_due(inbox::entry& next);
+    void deliver_arrival(const inbox::entry& next);
+    bool place_ahead();
     void judge(const packet_header& header);
     [[nodiscard]] std::optional<arrival> examine(const packet& in, packet_header& copy);
+    [[nodiscard]] std::optional<arrival> examine_waiting(const packet& in, packet_header& copy) const;
     void deliver(const arrival& in);
     void restore_ports();
     void reap_sometimes();
@@ -91,6 +97,7 @@ class nic {
     std::uint32_t last_number_ = 0;
     std::uint32_t last_uar_ = device_clock::pages_end;
     std::uint64_t reap_at_ = 0;
+    bounded_queue<inbox::entry, ring_slots> arrived_;  ///< over a modelled link: due, and not yet delivered
 };
 
 }  // namespace accel::softnic

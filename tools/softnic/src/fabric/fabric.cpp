@@ -91,7 +91,7 @@ inbox::entry* fabric::earliest() {
         packet_ring* ring = inbound(from);
         if (ring == nullptr) continue;
         auto& box = inboxes_[static_cast<std::size_t>(from)];
-        if (box == nullptr) box = std::make_unique<inbox>(ring->tail.load(std::memory_order_relaxed));
+        if (box == nullptr) box = std::make_unique<inbox>(ring->tail.load(std::memory_order_relaxed), from);
         box->take_in(*ring, slots_to(from));
         inbox::entry* const candidate = box->earliest();
         if (candidate == nullptr || (found != nullptr && found->due_ns <= candidate->due_ns)) continue;
@@ -101,13 +101,8 @@ inbox::entry* fabric::earliest() {
     return found;
 }
 
-const packet& fabric::waiting_packet(const inbox::entry& which) {
-    return inbound_[static_cast<std::size_t>(receiving_from_)]->slots[which.position % slots_to(receiving_from_)];
-}
-
-void fabric::release_waiting() {
-    const auto from = static_cast<std::size_t>(receiving_from_);
-    inbound_[from]->tail.store(inboxes_[from]->release(), std::memory_order_release);
+void fabric::release_waiting(const inbox::entry& which, bool at_edge) {
+    inbound_[which.sender]->tail.store(inboxes_[which.sender]->release(which, at_edge), std::memory_order_release);
 }
 
 std::uint32_t fabric::count_nodes() const {

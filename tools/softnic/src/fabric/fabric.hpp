@@ -51,11 +51,23 @@ class fabric {
     [[nodiscard]] bool receiving_from_self() const { return receiving_from_ == node_; }
 
     /// With a modelled link, in place of receive() and release(): the packet that is due first, or nothing. Its
-    /// contents are looked at by waiting_packet(), which stay valid until release_waiting(). Before first use:
-    /// deepen_loopback().
+    /// contents are looked at by waiting_packet(), also after take_waiting(), which takes it out of the line, until
+    /// release_waiting(). Before first use: deepen_loopback().
     [[nodiscard]] inbox::entry* earliest();
-    [[nodiscard]] const packet& waiting_packet(const inbox::entry& which);
-    void release_waiting();
+    [[nodiscard]] const packet& waiting_packet(const inbox::entry& which) const {
+        return inbound_[which.sender]->slots[which.position % slots_to(which.sender)];
+    }
+    [[nodiscard]] inbox::entry take_waiting() { return inboxes_[static_cast<std::size_t>(receiving_from_)]->take(); }
+    void release_waiting(const inbox::entry& which, bool at_edge);
+    /// inbox::look_ahead() of all senders, first of that behind the last one to which visit() was called before.
+    template <class Visit>
+    void look_ahead(Visit visit) {
+        const std::size_t from = looked_at_ + 1;
+        for (std::size_t count = 0; count < max_nodes; ++count) {
+            const std::size_t at = (from + count) % max_nodes;
+            if (inboxes_[at] != nullptr && inboxes_[at]->look_ahead(visit)) looked_at_ = at;
+        }
+    }
     /// The ring to this node itself is as long as the others from now on. Only while it is empty.
     void deepen_loopback() { own_slots_ = ring_slots; }
     /// Places of this fabric that somebody has.
@@ -113,6 +125,7 @@ class fabric {
     std::uint32_t own_slots_ = loopback_slots;
     int receiving_from_ = -1;
     int next_sender_ = 0;
+    std::size_t looked_at_ = 0;
 };
 
 }  // namespace accel::softnic

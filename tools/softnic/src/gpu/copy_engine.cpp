@@ -4,12 +4,28 @@
 #include <algorithm>
 
 namespace accel::softnic::gpu {
+namespace {
 
-copy_engine::copy_engine(lane& writes, lane& reads, std::byte* staging, bool atomics)
+/// Marks: the number of a job, and whether it is an urgent one.
+std::uint64_t mark_of(std::uint32_t job, bool urgent) {
+    return std::uint64_t{job} << 1 | (urgent ? 1 : 0);
+}
+bool is_urgent(std::uint64_t mark) {
+    return (mark & 1) != 0;
+}
+std::uint32_t job_of(std::uint64_t mark) {
+    return static_cast<std::uint32_t>(mark >> 1);
+}
+
+}  // namespace
+
+copy_engine::copy_engine(lane& writes, lane& reads, lane& urgent, std::byte* staging, bool atomics)
     : writes_(writes),
       reads_(reads),
+      urgent_(urgent),
       combiner_(writes, staging),
-      ahead_(reads, staging + write_combiner::staging_bytes),
+      last_pieces_(urgent, staging + write_combiner::staging_bytes),
+      ahead_(reads, staging + write_combiner::staging_bytes + last_pieces::staging_bytes),
       atomics_(atomics) {}
 
 bool copy_engine::read(void* to, std::uint64_t from, std::size_t size) {
@@ -23,26 +39,69 @@ bool copy_engine::read_part(void* to, std::uint64_t from, std::size_t size, std:
 }
 
 bool copy_engine::write(std::uint64_t to, const void* from, std::size_t size) {
-    if (!combiner_.pending()) {
+    note_range(to, size, pending());
+    return combiner_.write(to, static_cast<const std::byte*>(from), size);
+}
+
+void copy_engine::note_range(std::uint64_t to, std::size_t size, bool pending) {
+    if (!pending) {
         first_ = to;
         end_ = to;
     }
     wrote_ = true;
     first_ = std::min(first_, to);
     end_ = std::max(end_, to + size);
-    return combiner_.write(to, static_cast<const std::byte*>(from), size);
+}
+
+copy_engine::start copy_engine::write_early(std::uint64_t to, const void* from, std::size_t size, bool due,
+                                            std::uint64_t& mark) {
+    constexpr std::uint32_t enough_jobs = 2;  // one is done, the next follows at once
+    if (!due && writes_.outstanding() >= enough_jobs && !writes_.look(writes_.last()) && !broken()) return start::later;
+    if (broken() || !write(to, from, size)) return start::refused;
+    mark = mark_of(combiner_.last(), false);
+    return start::begun;
+}
+
+bool copy_engine::write_last(std::uint64_t to, const void* from, std::size_t size, std::uint64_t after,
+                             std::uint64_t& mark) {
+    if (broken()) return false;
+    const auto* bytes = static_cast<const std::byte*>(from);
+    const bool all_there = !combiner_.pending();
+    if (after == everything && !all_there && !urgent_.idle()) return false;  // two lanes have no order
+    const bool overtakes = after == everything ? all_there : is_urgent(after) || writes_.is_done(job_of(after));
+    const bool was_pending = pending();
+    if (overtakes && !last_pieces_.write(to, bytes, size)) return false;
+    note_range(to, size, was_pending);
+    if (!overtakes && !combiner_.write(to, bytes, size)) return false;
+    if (!overtakes) combiner_.submit();
+    mark = overtakes ? mark_of(urgent_.last(), true) : mark_of(combiner_.last(), false);
+    return true;
+}
+
+copy_engine::state copy_engine::state_of(std::uint64_t mark) {
+    if (is_urgent(mark)) last_pieces_.push();
+    if (writes_.idle()) combiner_.submit();
+    lane& by = is_urgent(mark) ? urgent_ : writes_;
+    if (by.look(job_of(mark))) return state::in_memory;
+    return broken() ? state::lost : state::under_way;
 }
 
 bool copy_engine::flush() {
     ahead_.settle();
     if (!wrote_) return true;
     wrote_ = false;
-    return combiner_.flush();
+    return flush_writes();
+}
+
+bool copy_engine::flush_writes() {
+    last_pieces_.push();
+    const bool there = combiner_.flush();
+    return urgent_.wait(urgent_.last()) && !urgent_.broken() && there;
 }
 
 bool copy_engine::before_read(std::uint64_t from, std::uint64_t size) {
-    if (from >= end_ || from + size <= first_ || !combiner_.pending()) return true;
-    return combiner_.flush();
+    if (from >= end_ || from + size <= first_ || !pending()) return true;
+    return flush_writes();
 }
 
 bool copy_engine::fetch_add(std::uint64_t at, std::uint64_t add, std::uint64_t& previous) {

@@ -8,6 +8,13 @@ using namespace accel::softnic::gpu;
 
 constexpr unsigned loads_in_flight = 4;
 constexpr unsigned whole_warp = 0xffffffff;
+constexpr unsigned block = 1024;
+constexpr unsigned long long longest_leave_ns = 100'000;  ///< that the host, which looks, takes to let a kernel begin
+// Threads that move the ends of a copy, in warps that few copies need for what is between: who loads twice waits twice
+// for PCIe.
+constexpr unsigned moves_head = block - 96;
+constexpr unsigned moves_rest = block - 64;
+constexpr unsigned moves_last = block - 32;
 
 __device__ unsigned long long nanoseconds() {
     unsigned long long now;
@@ -60,9 +67,9 @@ __device__ void move_vectors(char* to, const char* from, unsigned count) {
     for (; at < count; at += blockDim.x) out[at] = __ldcv(in + at);
 }
 
-/// By the whole block. `flag_last`: the last word of up to 8 bytes goes behind all others, as programs poll
-/// it.
-__device__ void copy(char* to, const char* from, unsigned size, bool flag_last) {
+/// By the whole block. `kept`: 32 bytes for the last word of up to 8 bytes, which is loaded with the others and goes
+/// behind them, as programs poll it; null: it goes with them.
+__device__ void copy(char* to, const char* from, unsigned size, char* kept) {
     const auto start = reinterpret_cast<unsigned long long>(to);
     const unsigned long long last_word = (start + size - 1) & ~7ull;
     const unsigned long long tail = last_word > start ? last_word : start;
@@ -71,14 +78,16 @@ __device__ void copy(char* to, const char* from, unsigned size, bool flag_last) 
     const unsigned head = to_vectors < body ? to_vectors : body;
     const unsigned vectors = (body - head) / 16;
     const unsigned rest = head + vectors * 16;
-    if (threadIdx.x == 32) move_words(to, from, head);
-    if (threadIdx.x == 64) move_words(to + rest, from + rest, body - rest);
+    char* const last = kept != nullptr ? kept + (tail & 15) : to + body;
+    if (threadIdx.x == moves_head) move_words(to, from, head);
+    if (threadIdx.x == moves_rest) move_words(to + rest, from + rest, body - rest);
+    if (threadIdx.x == moves_last) move_words(last, from + body, size - body);
     move_vectors(to + head, from + head, vectors);
-    if (flag_last && body != 0) {
-        __syncthreads();
-        if (threadIdx.x == 0) __threadfence_system();
-    }
-    if (threadIdx.x == 0) move_words(to + body, from + body, size - body);
+    if (kept == nullptr) return;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    __threadfence_system();  // behind what jobs before it wrote, too
+    move_words(to + body, last, size - body);
 }
 
 __device__ unsigned long long pair_of(const unsigned* words) {
@@ -95,22 +104,28 @@ __device__ uint4 look_at(const uint4* at) {
     return seen;
 }
 
-/// Waits for job `number`, with the first warp. False: nothing has come for too long.
-__device__ bool await(const lane_memory* lane, unsigned number, unsigned long long until, unsigned* content) {
+/// How many jobs one look finds: a warp reads as many lines at once.
+constexpr unsigned jobs_at_once = 8;
+static_assert(jobs_at_once * line_words / quad_words == 32 && jobs_at_once <= lane_depth);
+
+/// Waits for job `number`, with the first warp. How many there are from there on; 0: nothing has come for too long.
+__device__ unsigned await(const lane_memory* lane, unsigned number, unsigned long long until,
+                          unsigned (*content)[content_words]) {
+    const unsigned job = threadIdx.x / quad_words;
     const unsigned quad = threadIdx.x % quad_words;
-    const auto* line = reinterpret_cast<const uint4*>(lane->ring[(number - 1) % lane_depth]);
+    const auto* line = reinterpret_cast<const uint4*>(lane->ring[(number + job - 1) % lane_depth]);
     while (true) {
         const uint4 seen = look_at(line + quad);
-        if (__all_sync(whole_warp, seen.x == number)) {
-            if (threadIdx.x < line_words / quad_words) {
-                content[quad * 3] = seen.y;
-                content[quad * 3 + 1] = seen.z;
-                content[quad * 3 + 2] = seen.w;
-            }
-            __threadfence_system();  // what the job points to was written before it
-            return true;
+        const unsigned missing = ~__ballot_sync(whole_warp, seen.x == number + job);
+        const unsigned found = missing == 0 ? jobs_at_once : (__ffs(missing) - 1) / quad_words;
+        if (found != 0) {
+            content[job][quad * 3] = seen.y;
+            content[job][quad * 3 + 1] = seen.z;
+            content[job][quad * 3 + 2] = seen.w;
+            __threadfence_system();  // what the jobs point to was written before them
+            return found;
         }
-        if (__any_sync(whole_warp, nanoseconds() > until)) return false;
+        if (__any_sync(whole_warp, nanoseconds() > until)) return 0;
     }
 }
 
@@ -128,12 +143,12 @@ __device__ void serve(lane_memory* lane, const unsigned* content, char* payload)
         const unsigned long long last_word = (start + size - 1) & ~7ull;
         const unsigned body = last_word > start ? static_cast<unsigned>(last_word - start) : 0;
         move_words(memory, aligned, body);
-        if (body != 0) __threadfence_system();
+        __threadfence_system();
         move_words(memory + body, aligned + body, size - body);
     } else if (what == action::write) {
-        copy(memory, host, size, true);
+        copy(memory, host, size, payload);
     } else if (what == action::read) {
-        copy(host, memory, size, false);
+        copy(host, memory, size, nullptr);
     } else if (threadIdx.x == 0) {
         auto* word = reinterpret_cast<unsigned long long*>(memory);
         const unsigned long long before = what == action::fetch_add
@@ -143,34 +158,50 @@ __device__ void serve(lane_memory* lane, const unsigned* content, char* payload)
     }
 }
 
+/// Tells the host that it is here, and waits for its leave: until then the host does the jobs. By one thread. False: it
+/// has not come for too long.
+__device__ bool begin(lane_memory* lane, unsigned service, unsigned long long until, unsigned* number) {
+    *static_cast<volatile unsigned*>(&lane->begun) = service;
+    while (*static_cast<volatile unsigned*>(&lane->granted) != service)
+        if (nanoseconds() > until) return false;
+    __threadfence_system();
+    *number = *static_cast<volatile unsigned*>(&lane->first);
+    return true;
+}
+
 }  // namespace
 
-/// Begins with job `number`. Leaves after `idle_ns` without work, and after `stay_ns` in any case: who waits
+/// Leaves after `idle_ns` without work, and after `stay_ns` in any case: who waits
 /// for the device to become idle shall not wait for ever.
-extern "C" __global__ void __launch_bounds__(1024)
-    softnic_copy(lane_memory* lane, unsigned number, unsigned service, unsigned long long idle_ns,
-                 unsigned long long stay_ns) {
-    __shared__ unsigned content[content_words];
+extern "C" __global__ void __launch_bounds__(block)
+    softnic_copy(lane_memory* lane, unsigned service, unsigned long long idle_ns, unsigned long long stay_ns) {
+    __shared__ unsigned content[jobs_at_once][content_words];
     __shared__ alignas(16) char payload[inline_bytes + 16];
-    __shared__ bool working;
+    __shared__ unsigned found;
+    __shared__ unsigned first;
+    __shared__ bool stays;
     const unsigned long long start = nanoseconds();
-    while (true) {
+    if (threadIdx.x == 0) stays = begin(lane, service, start + idle_ns + longest_leave_ns, &first);
+    __syncthreads();
+    unsigned number = first;
+    while (stays) {
         if (threadIdx.x < 32) {
-            const bool found = await(lane, number, nanoseconds() + idle_ns, content);
-            if (threadIdx.x == 0) working = found;
+            const unsigned count = await(lane, number, nanoseconds() + idle_ns, content);
+            if (threadIdx.x == 0) found = count;
         }
         __syncthreads();
-        if (!working) break;
-        serve(lane, content, payload);
-        __syncthreads();
+        const unsigned count = found;
+        if (count == 0) break;
+        for (unsigned job = 0; job < count; ++job) {
+            serve(lane, content[job], payload);
+            __syncthreads();
+        }
+        number += count;
         if (threadIdx.x == 0) {
             __threadfence_system();
-            *static_cast<volatile unsigned*>(&lane->done) = number;
-            working = nanoseconds() - start < stay_ns;
+            *static_cast<volatile unsigned*>(&lane->done) = number - 1;
+            stays = nanoseconds() - start < stay_ns;
         }
-        ++number;
-        __syncthreads();
-        if (!working) break;
         __syncthreads();
     }
     if (threadIdx.x == 0) {

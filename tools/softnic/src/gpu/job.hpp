@@ -24,9 +24,12 @@ inline constexpr std::uint32_t inline_bytes = 32;
 /// pinned memory, or the operands of an atomic (what to add, or desired and expected).
 struct lane_memory {
     alignas(64) std::uint32_t ring[lane_depth][line_words];
-    alignas(64) std::uint32_t done;  ///< number of the last job that is finished; written by the server
-    std::uint32_t left;              ///< which service ended last; written by the server
-    std::uint64_t previous;          ///< result of the last atomic
+    alignas(64) std::uint32_t done;   ///< number of the last job that is finished; written by the server
+    std::uint32_t left;               ///< which service ended last; written by the server
+    std::uint64_t previous;           ///< result of the last atomic
+    std::uint32_t begun;              ///< which service of a kernel began last; written by the kernel
+    alignas(64) std::uint32_t first;  ///< the job that such a service begins with; written by the host
+    std::uint32_t granted;            ///< which of them may begin with it: until then the host serves the lane
 };
 
 }  // namespace accel::softnic::gpu

@@ -66,7 +66,27 @@ bool lane::is_done(std::uint32_t number) const {
 }
 
 bool lane::unserved() const {
-    return load(memory_.left) == services_.load(std::memory_order_acquire);
+    const std::uint32_t newest = services_.load(std::memory_order_acquire);
+    return load(memory_.left) == newest || granted_.load(std::memory_order_acquire) != newest;
+}
+
+std::uint32_t lane::begin_service() {
+    granted_ = services_ + 1;
+    return ++services_;
+}
+
+bool lane::expects_kernel() const {
+    return granted_ != services_ && load(memory_.left) != services_;
+}
+
+bool lane::kernel_waits() const {
+    return expects_kernel() && load(memory_.begun) == services_;
+}
+
+void lane::grant() {
+    store(memory_.first, next(), std::memory_order_relaxed);
+    store(memory_.granted, services_, std::memory_order_release);
+    granted_.store(services_, std::memory_order_release);
 }
 
 std::uint32_t lane::next() const {
@@ -79,26 +99,35 @@ bool lane::has_work() const {
 }
 
 std::uint32_t lane::submit(const job& what) {
-    const std::uint32_t number = last_ + 1;
-    if (!wait(number - lane_depth)) return number;
-    last_ = number;
-    const auto content = encode(what);
-    auto& line = line_of(memory_, number);
-    for (std::size_t quad = 0; quad < line_words / quad_words; ++quad) {
-        std::uint32_t* words = line + quad * quad_words;
-        for (std::size_t at = 0; at < quad_words - 1; ++at)
-            store(words[at + 1], content[quad * (quad_words - 1) + at], std::memory_order_relaxed);
-        store(words[0], number, std::memory_order_release);
-    }
-    if (unserved()) server_.wake(*this);
+    if (!wait(last_ + 1 - lane_depth)) return last_ + 1;
+    const std::uint32_t number = prepare(what);
+    publish();
     return number;
+}
+
+std::uint32_t lane::prepare(const job& what) {
+    const auto content = encode(what);
+    auto& line = line_of(memory_, ++last_);
+    for (std::size_t quad = 0; quad < line_words / quad_words; ++quad)
+        for (std::size_t at = 0; at < quad_words - 1; ++at)
+            store(line[quad * quad_words + at + 1], content[quad * (quad_words - 1) + at], std::memory_order_relaxed);
+    return last_;
+}
+
+/// The first one last: who sees it sees the others.
+void lane::publish() {
+    if (published_ == last_) return;
+    for (std::uint32_t number = last_; number != published_; --number)
+        for (std::size_t at = 0; at < line_words; at += quad_words)
+            store(line_of(memory_, number)[at], number, std::memory_order_release);
+    published_ = last_;
+    if (unserved()) server_.wake(*this);
 }
 
 bool lane::wait(std::uint32_t number) {
     if (is_done(number)) return true;
     const auto start = steady::now();
-    auto wake_at = start;
-    auto look_at = start + health_interval;
+    watch by{start, start, start + health_interval};
     while (!broken_) {
         for (int look = 0; look < looks_between_clocks; ++look) {
             if (is_done(number)) return true;
@@ -106,15 +135,31 @@ bool lane::wait(std::uint32_t number) {
         }
         const auto now = steady::now();
         if (now > start + spin_time) ::sched_yield();
-        if (unserved() && now >= wake_at) {
-            server_.wake(*this);
-            wake_at = now + wake_interval;
-        }
-        const bool hopeless = now >= look_at && !server_.alive();
-        if (now >= look_at) look_at = now + health_interval;
-        if (hopeless || now > start + patience_) give_up();
+        attend(by, now);
     }
     return false;
+}
+
+bool lane::look(std::uint32_t number) {
+    if (is_done(number)) return true;
+    if (broken_) return false;
+    const auto now = steady::now();
+    if (looked_for_ != next()) {
+        looked_for_ = next();
+        looking_ = {now, now, now + health_interval};
+    }
+    attend(looking_, now);
+    return false;
+}
+
+void lane::attend(watch& by, time now) {
+    if (unserved() && now >= by.wake_at) {
+        server_.wake(*this);
+        by.wake_at = now + wake_interval;
+    }
+    const bool hopeless = now >= by.look_at && !server_.alive();
+    if (now >= by.look_at) by.look_at = now + health_interval;
+    if (hopeless || now > by.start + patience_) give_up();
 }
 
 /// A server that comes late must find nothing: what the jobs are about may be gone by then.

@@ -41,9 +41,16 @@ class lane {
 
     /// The job's number. Jobs of a broken lane are done never.
     std::uint32_t submit(const job& what);
+    /// submit() in two steps, so that the server finds several jobs at once. Only while there are places.
+    std::uint32_t prepare(const job& what);
+    void publish();
     [[nodiscard]] bool wait(std::uint32_t number);
     [[nodiscard]] bool is_done(std::uint32_t number) const;
     [[nodiscard]] bool idle() const { return is_done(last_); }
+    [[nodiscard]] std::uint32_t outstanding() const { return last_ + 1 - next(); }
+    /// wait() for who comes again: is the job done now? Takes care of the server, and gives up when it has done nothing
+    /// for as long.
+    [[nodiscard]] bool look(std::uint32_t number);
     [[nodiscard]] std::uint32_t last() const { return last_; }
     [[nodiscard]] bool broken() const { return broken_; }
     [[nodiscard]] std::uint64_t previous() const { return memory_.previous; }
@@ -51,20 +58,38 @@ class lane {
     // For the server.
     [[nodiscard]] bool unserved() const;
     /// Number of the service that begins; the server writes it to `left` when it goes.
-    std::uint32_t begin_service() { return ++services_; }
+    std::uint32_t begin_service();
+    /// The same of a kernel, which begins when the GPU has room for it, and then waits for grant().
+    std::uint32_t begin_kernel() { return ++services_; }
+    /// Such a kernel is to come, or waits.
+    [[nodiscard]] bool expects_kernel() const;
+    [[nodiscard]] bool kernel_waits() const;
+    void grant();
     [[nodiscard]] lane_memory& memory() { return memory_; }
     /// The first job that is not done.
     [[nodiscard]] std::uint32_t next() const;
     [[nodiscard]] bool has_work() const;
 
   private:
+    using time = std::chrono::steady_clock::time_point;
+    /// What a wait does now and then.
+    struct watch {
+        time start{};
+        time wake_at{};
+        time look_at{};
+    };
+    void attend(watch& by, time now);
     void give_up();
 
     lane_memory& memory_;
     server& server_;
     std::chrono::nanoseconds patience_;
     std::uint32_t last_ = 0;
+    std::uint32_t published_ = 0;  ///< the last job that the server can see
     std::atomic<std::uint32_t> services_{0};
+    std::atomic<std::uint32_t> granted_{0};  ///< the newest service that may serve
+    watch looking_;
+    std::uint32_t looked_for_ = 0;  ///< the first job that was not done, at the last look
     bool broken_ = false;
 };
 

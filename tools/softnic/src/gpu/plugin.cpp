@@ -130,6 +130,22 @@ softnic_dma_ops make_operations() {
                         std::uint64_t message, std::uint64_t following) {
         return as_status(view_of(space).engine.read_part(to, view_of(space).base + from, size, message, following));
     };
+    made.write_early = [](void*, std::uint64_t space, std::uint64_t to, const void* from, std::size_t size, int due,
+                          std::uint64_t* mark) {
+        const auto done = view_of(space).engine.write_early(view_of(space).base + to, from, size, due != 0, *mark);
+        return done == gpu::copy_engine::start::later ? 0 : done == gpu::copy_engine::start::begun ? 1 : -1;
+    };
+    made.write_last = [](void*, std::uint64_t space, std::uint64_t to, const void* from, std::size_t size,
+                         std::uint64_t after, std::uint64_t* mark) {
+        return as_status(view_of(space).engine.write_last(view_of(space).base + to, from, size, after, *mark));
+    };
+    made.state_of = [](void*, std::uint64_t space, std::uint64_t mark) {
+        const auto state = view_of(space).engine.state_of(mark);
+        return state == gpu::copy_engine::state::under_way ? 0 : state == gpu::copy_engine::state::in_memory ? 1 : -1;
+    };
+    made.keeps_order = [](void*, std::uint64_t space, std::uint64_t other) {
+        return static_cast<int>(&view_of(space).engine == &view_of(other).engine);
+    };
     made.release = [](void*, std::uint64_t space) { delete &view_of(space); };
     return made;
 }

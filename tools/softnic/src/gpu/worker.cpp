@@ -23,8 +23,11 @@ constexpr std::uint64_t crowded_idle_ns = 5'000;
 constexpr std::chrono::seconds longest_start{20};
 constexpr std::chrono::seconds longest_stop{1};
 constexpr std::chrono::microseconds linger{50};
-constexpr std::size_t lanes_bytes = 2 * sizeof(lane_memory);
-constexpr std::size_t bounce_bytes = 64;
+/// A kernel that has begun waits for this thread, as does the next message if the thread sleeps.
+constexpr std::chrono::milliseconds linger_for_kernel{1};
+constexpr std::size_t lanes_bytes = lane_count * sizeof(lane_memory);
+constexpr std::uint32_t copies_at_once = 8;
+constexpr std::size_t bounce_bytes = copies_at_once * std::size_t{inline_bytes};
 static_assert(lanes_bytes % 64 == 0);
 
 void block_signals() {
@@ -98,25 +101,29 @@ bool worker::prepare() {
     }
     if (!check(calls_.cuCtxSetCurrent(where_.context), "the context cannot be used")) return false;
     void* pinned = nullptr;
-    const std::size_t bytes = lanes_bytes + bounce_bytes + copy_engine::staging_bytes;
+    const std::size_t bytes = lanes_bytes + lane_count * bounce_bytes + copy_engine::staging_bytes;
     if (!check(calls_.cuMemHostAlloc(&pinned, bytes, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP),
                "cannot allocate pinned memory"))
         return false;
     pinned_ = static_cast<std::byte*>(pinned);
-    bounce_ = pinned_ + lanes_bytes;
     int lowest = 0;
     int highest = 0;
     calls_.cuCtxGetStreamPriorityRange(&lowest, &highest);
-    for (CUstream& stream : streams_)
-        if (!check(calls_.cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, highest), "cannot make a stream"))
-            return false;
     if (!options_.copies_by_driver && !prepare_kernel()) return false;
-    const std::chrono::milliseconds patience(options_.timeout_ms);
-    for (std::size_t at = 0; at < lanes_.size(); ++at) {
-        auto* memory = reinterpret_cast<lane_memory*>(pinned_) + at;
-        lanes_[at] = std::make_unique<lane>(*memory, *this, patience);
-    }
-    engine_ = std::make_unique<copy_engine>(*lanes_[0], *lanes_[1], bounce_ + bounce_bytes, !options_.copies_by_driver);
+    std::byte* bounce = pinned_ + lanes_bytes;
+    for (std::size_t at = 0; at < lanes_.size(); ++at, bounce += bounce_bytes)
+        if (!prepare(lanes_[at], reinterpret_cast<lane_memory*>(pinned_)[at], bounce, highest)) return false;
+    engine_ = std::make_unique<copy_engine>(*lanes_[0].jobs, *lanes_[1].jobs, *lanes_[2].jobs, bounce,
+                                            !options_.copies_by_driver);
+    return true;
+}
+
+bool worker::prepare(attended& which, lane_memory& memory, std::byte* bounce, int priority) {
+    for (CUstream* stream : {&which.kernels, &which.copies})
+        if (!check(calls_.cuStreamCreateWithPriority(stream, CU_STREAM_NON_BLOCKING, priority), "cannot make a stream"))
+            return false;
+    which.bounce = bounce;
+    which.jobs = std::make_unique<lane>(memory, *this, std::chrono::milliseconds(options_.timeout_ms));
     return true;
 }
 
@@ -156,94 +163,116 @@ void worker::work() {
         const bool look = look_;
         wanted_ = look_ = false;
         lock.unlock();
-        copy_until_quiet();
-        for (std::size_t at = 0; at < lanes_.size() && kernel_ != nullptr && !dead_; ++at)
-            if (lanes_[at]->unserved() && lanes_[at]->has_work()) launch(*lanes_[at], streams_[at]);
-        for (CUstream stream : streams_) {
-            const CUresult state = look ? calls_.cuStreamQuery(stream) : CUDA_SUCCESS;
-            if (state != CUDA_ERROR_NOT_READY && !dead_) check(state, "copies failed");
+        serve_until_quiet();
+        for (const attended& each : lanes_) {
+            for (CUstream stream : {each.kernels, each.copies}) {
+                const CUresult state = look ? calls_.cuStreamQuery(stream) : CUDA_SUCCESS;
+                if (state != CUDA_ERROR_NOT_READY && !dead_) check(state, "copies failed");
+            }
         }
         lock.lock();
     }
 }
 
-bool worker::launch(lane& which, CUstream stream) {
-    lane_memory* memory = &which.memory();
-    std::uint32_t number = which.next();
-    std::uint32_t service = which.begin_service();
+bool worker::launch(attended& which) {
+    lane_memory* memory = &which.jobs->memory();
+    std::uint32_t service = which.jobs->begin_kernel();
     const std::uint64_t chosen_ns = options_.idle_us * 1000;
     unsigned long long idle_ns = neighbours_.any() ? std::min(crowded_idle_ns, chosen_ns) : chosen_ns;
     unsigned long long stay_ns = options_.stay_ms * 1'000'000;
-    void* arguments[]{&memory, &number, &service, &idle_ns, &stay_ns};
-    return check(calls_.cuLaunchKernel(kernel_, 1, 1, 1, kernel_threads, 1, 1, 0, stream, arguments, nullptr),
+    void* arguments[]{&memory, &service, &idle_ns, &stay_ns};
+    return check(calls_.cuLaunchKernel(kernel_, 1, 1, 1, kernel_threads, 1, 1, 0, which.kernels, arguments, nullptr),
                  "the copy kernel cannot be launched");
 }
 
 /// While others use the GPU their kernels and ours would have to take turns, which copies need not. The
 /// driver has no atomics: those are the kernel's in any case.
-bool worker::prefers_copies(lane& which) {
-    if (options_.copies_by_driver) return true;
-    std::array<std::uint32_t, content_words> content{};
-    if (!neighbours_.any() || !take_job(which.memory(), which.next(), content)) return false;
-    return is_copy(content);
+bool worker::wants_kernel() {
+    return !options_.copies_by_driver && !neighbours_.any();
 }
 
-void worker::take_over(std::size_t at) {
-    lane& which = *lanes_[at];
-    if (services_[at] == 0 && which.unserved() && which.has_work() && prefers_copies(which))
-        services_[at] = which.begin_service();
-}
-
-void worker::give_up_service(std::size_t at) {
-    if (services_[at] != 0) leave(lanes_[at]->memory(), services_[at]);
-    services_[at] = 0;
+bool worker::expects_kernel() const {
+    return std::any_of(lanes_.begin(), lanes_.end(), [](const attended& each) { return each.jobs->expects_kernel(); });
 }
 
 /// Stays a little, as jobs come in rows.
-void worker::copy_until_quiet() {
+void worker::serve_until_quiet() {
     auto quiet_at = steady::now() + linger;
     bool any = true;
     while (!dead_ && (any || steady::now() < quiet_at)) {
         any = false;
-        for (std::size_t at = 0; at < lanes_.size(); ++at) {
-            take_over(at);
-            if (services_[at] != 0) copy_for(at, any);
-        }
-        if (any) quiet_at = steady::now() + linger;
-        if (!any && services_ == std::array<std::uint32_t, 2>{}) break;
+        for (attended& each : lanes_) any |= serve(each);
+        const bool kernel = expects_kernel();
+        if (any) quiet_at = steady::now() + (kernel ? steady::duration{linger_for_kernel} : steady::duration{linger});
+        const bool mine = std::any_of(lanes_.begin(), lanes_.end(), [](const attended& each) { return each.copying; });
+        if (!any && !mine && !kernel) break;
     }
-    for (std::size_t at = 0; at < lanes_.size(); ++at) give_up_service(at);
+    for (attended& each : lanes_) stop_copying(each);
 }
 
-void worker::copy_for(std::size_t at, bool& any) {
+bool worker::serve(attended& which) {
+    lane& jobs = *which.jobs;
+    if (which.running) {
+        finish_copies(which);
+        return true;
+    }
+    if (jobs.kernel_waits()) {
+        which.copying = false;
+        jobs.grant();
+        return true;
+    }
     std::array<std::uint32_t, content_words> content{};
-    lane& which = *lanes_[at];
-    const std::uint32_t number = which.next();
-    if (dead_ || !take_job(which.memory(), number, content)) return;
-    any = true;
-    if (!is_copy(content)) return give_up_service(at);
-    if (copy_one(content, streams_[at])) finish_job(which.memory(), number);
+    if ((!which.copying && !jobs.unserved()) || !take_job(jobs.memory(), jobs.next(), content)) return false;
+    if (!is_copy(content)) {
+        stop_copying(which);
+        return kernel_ != nullptr && (jobs.expects_kernel() || launch(which));
+    }
+    const bool starts_kernel = !which.copying && !jobs.expects_kernel() && wants_kernel();
+    if (!which.copying && !jobs.expects_kernel() && !starts_kernel) which.service = jobs.begin_service();
+    which.copying = true;
+    begin_copies(which);
+    return dead_ || !starts_kernel || launch(which);
 }
 
-bool worker::copy_one(const std::array<std::uint32_t, content_words>& content, CUstream stream) {
+/// All that are there, one behind the other.
+void worker::begin_copies(attended& which) {
+    std::array<std::uint32_t, content_words> content{};
+    const std::uint32_t first = which.jobs->next();
+    std::uint32_t count = 0;
+    for (; count < copies_at_once && take_job(which.jobs->memory(), first + count, content); ++count)
+        if (!is_copy(content) || !begin_copy(content, which, which.bounce + std::size_t{count} * inline_bytes)) break;
+    if (count == 0) return;
+    which.running = first + count - 1;
+    which.since = steady::now();
+}
+
+bool worker::begin_copy(const std::array<std::uint32_t, content_words>& content, const attended& which,
+                        std::byte* bounce) {
     const std::size_t size = content[0] >> 4;
     const CUdeviceptr memory = pair_of(content, 1);
     auto* host = reinterpret_cast<void*>(pair_of(content, 3));
     if ((content[0] & 8) != 0) {
-        std::memcpy(bounce_, &content[3], size);
-        host = bounce_;
+        std::memcpy(bounce, &content[3], size);
+        host = bounce;
     }
     const bool in = static_cast<action>(content[0] & 7) == action::write;
-    const CUresult result = in ? calls_.cuMemcpyHtoDAsync(memory, host, size, stream)
-                               : calls_.cuMemcpyDtoHAsync(host, memory, size, stream);
-    return check(result, "a copy was refused") && wait_for_copy(stream);
+    const CUresult result = in ? calls_.cuMemcpyHtoDAsync(memory, host, size, which.copies)
+                               : calls_.cuMemcpyDtoHAsync(host, memory, size, which.copies);
+    return check(result, "a copy was refused");
 }
 
-bool worker::wait_for_copy(CUstream stream) {
-    const auto end = steady::now() + std::chrono::milliseconds(options_.timeout_ms);
-    CUresult state = CUDA_ERROR_NOT_READY;
-    while (state == CUDA_ERROR_NOT_READY && steady::now() < end) state = calls_.cuStreamQuery(stream);
-    return check(state, "a copy failed");
+void worker::finish_copies(attended& which) {
+    const CUresult state = calls_.cuStreamQuery(which.copies);
+    const bool in_time = steady::now() < which.since + std::chrono::milliseconds(options_.timeout_ms);
+    if (state == CUDA_ERROR_NOT_READY && in_time) return;
+    if (check(state, "a copy failed")) finish_job(which.jobs->memory(), *which.running);
+    which.running.reset();
+}
+
+void worker::stop_copying(attended& which) {
+    if (which.service != 0) leave(which.jobs->memory(), which.service);
+    which.service = 0;
+    which.copying = false;
 }
 
 void worker::stop() {

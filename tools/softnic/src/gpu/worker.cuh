@@ -8,17 +8,23 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 namespace accel::softnic::gpu {
 
+/// Writes, reads, and last pieces of messages.
+inline constexpr std::size_t lane_count = 3;
+
 /// The thread that calls CUDA for one GPU: the device itself only reads and writes pinned memory, since a
 /// call of the driver may wait for locks of the program. Launches the copy kernel when there is work and none
-/// is there, or does the copies by itself. Lives as long as the process.
+/// is there, and does the copies by itself, with the driver, until the GPU has room for the kernel. Lives as long as
+/// the process.
 class worker final : public server {
   public:
     /// Null after a complaint on stderr. `others` outlives it.
@@ -39,27 +45,38 @@ class worker final : public server {
     bool prepare();
     bool prepare_kernel();
     void work();
-    bool launch(lane& which, CUstream stream);
-    [[nodiscard]] bool prefers_copies(lane& which);
-    void take_over(std::size_t at);
-    void give_up_service(std::size_t at);
-    void copy_for(std::size_t at, bool& any);
-    bool copy_one(const std::array<std::uint32_t, content_words>& content, CUstream stream);
-    void copy_until_quiet();
+    /// A lane, and what this thread does for it.
+    struct attended {
+        std::unique_ptr<lane> jobs;
+        CUstream kernels = nullptr;
+        CUstream copies = nullptr;  ///< not those of kernels: they would wait for one that cannot begin
+        std::byte* bounce = nullptr;
+        bool copying = false;                  ///< the lane is this thread's now
+        std::uint32_t service = 0;             ///< under this number, or until the kernel comes: 0
+        std::optional<std::uint32_t> running;  ///< the last job whose copy is under way
+        std::chrono::steady_clock::time_point since;
+    };
+    bool prepare(attended& which, lane_memory& memory, std::byte* bounce, int priority);
+    bool launch(attended& which);
+    [[nodiscard]] bool wants_kernel();
+    [[nodiscard]] bool expects_kernel() const;
+    void serve_until_quiet();
+    /// One look. True: there was something to do.
+    bool serve(attended& which);
+    void begin_copies(attended& which);
+    bool begin_copy(const std::array<std::uint32_t, content_words>& content, const attended& which, std::byte* bounce);
+    void finish_copies(attended& which);
+    void stop_copying(attended& which);
     bool check(CUresult result, const char* what);
-    [[nodiscard]] bool wait_for_copy(CUstream stream);
 
     const driver& calls_;
     gpu_range where_;
     softnic_cuda_options options_;
     neighbours& neighbours_;
     CUfunction kernel_ = nullptr;
-    std::array<CUstream, 2> streams_{};
     std::byte* pinned_ = nullptr;
-    std::byte* bounce_ = nullptr;
-    std::array<std::unique_ptr<lane>, 2> lanes_;
+    std::array<attended, lane_count> lanes_;
     std::unique_ptr<copy_engine> engine_;
-    std::array<std::uint32_t, 2> services_{};  ///< by this thread; 0: the lane is not its own now
 
     std::mutex mutex_;
     std::condition_variable changed_;

@@ -23,11 +23,14 @@ class write_combiner {
     /// Waits until all of it is there.
     [[nodiscard]] bool flush();
     [[nodiscard]] bool pending() const { return size_ != 0 || !lane_.idle(); }
+    /// The job that what was written last is in, or will be.
+    [[nodiscard]] std::uint32_t last() const { return lane_.last() + (size_ != 0 ? 1 : 0); }
+    /// Begins with what it has kept.
+    void submit();
 
   private:
     static constexpr std::size_t enough_bytes = 64 << 10;
 
-    void submit();
     [[nodiscard]] bool open(std::uint64_t to);
     [[nodiscard]] std::byte* buffer() const { return staging_ + current_ * (buffer_bytes + 64) + (start_ & 15); }
 

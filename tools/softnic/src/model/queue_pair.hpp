@@ -110,6 +110,18 @@ struct posted_write {
     std::vector<std::byte> bytes;
 };
 
+/// Modelled link: how much of a message is in memory before its packets are delivered.
+struct message_ahead {
+    bool begun = false;
+    packet_kind kind = packet_kind::write;
+    std::uint32_t psn = 0;      ///< of the next packet
+    std::uint32_t left = 0;     ///< RDMA write: bytes that have not been written; 0: behind its end
+    std::uint32_t key = 0;      ///< RDMA write
+    std::uint64_t address = 0;  ///< RDMA write: where these bytes go
+    std::uint64_t mark = 0;     ///< the engine's, of the newest piece
+    std::shared_ptr<dma_engine> engine;
+};
+
 /// The answering half of a queue pair.
 struct responder_state {
     static constexpr std::size_t max_replies = 64;
@@ -129,9 +141,11 @@ struct responder_state {
     std::array<atomic_memory, atomic_depth> atomics{};
     std::size_t next_atomic = 0;
     std::vector<posted_write> posted;
-    std::uint64_t post_by = 0;     ///< strict mode: when the posted writes must be in memory
-    std::uint64_t arrived_ns = 0;  ///< modelled link: when the newest request had
-    std::uint64_t data_until = 0;  ///< modelled link: when the newest response with data will have arrived
+    std::uint64_t post_by = 0;            ///< strict mode: when the posted writes must be in memory
+    std::shared_ptr<dma_engine> posting;  ///< strict mode: where some of them may be on their way
+    std::uint64_t arrived_ns = 0;         ///< modelled link: when the newest request had
+    std::uint64_t data_until = 0;         ///< modelled link: when the newest response with data will have arrived
+    message_ahead ahead;
 };
 
 struct queue_pair;

@@ -29,6 +29,26 @@ class foreign_engine final : public dma_engine {
     }
     [[nodiscard]] bool defers() const override { return ops_.flush != nullptr; }
     bool flush() override { return ops_.flush == nullptr || ops_.flush(self_, space_) == 0; }
+    write_start write_early(std::uint64_t to, const void* from, std::size_t size, bool due,
+                            std::uint64_t& mark) override {
+        if (ops_.write_early == nullptr) return dma_engine::write_early(to, from, size, due, mark);
+        const int begun = ops_.write_early(self_, space_, to, from, size, due ? 1 : 0, &mark);
+        return begun == 0 ? write_start::later : begun > 0 ? write_start::begun : write_start::refused;
+    }
+    bool write_last(std::uint64_t to, const void* from, std::size_t size, std::uint64_t after,
+                    std::uint64_t& mark) override {
+        return ops_.write_last != nullptr && ops_.write_last(self_, space_, to, from, size, after, &mark) == 0;
+    }
+    write_state state_of(std::uint64_t mark) override {
+        const int state = ops_.state_of == nullptr ? 1 : ops_.state_of(self_, space_, mark);
+        return state == 0 ? write_state::under_way : state > 0 ? write_state::in_memory : write_state::lost;
+    }
+    bool keeps_order_with(const dma_engine& other) const override {
+        const auto* same = dynamic_cast<const foreign_engine*>(&other);
+        if (same == this) return true;
+        return same != nullptr && same->self_ == self_ && ops_.keeps_order != nullptr &&
+               ops_.keeps_order(self_, space_, same->space_) == 1;
+    }
     bool fetch_add(std::uint64_t at, std::uint64_t add, std::uint64_t& previous) override {
         return ops_.fetch_add != nullptr && ops_.fetch_add(self_, space_, at, add, &previous) == 0;
     }

@@ -111,6 +111,7 @@ void stop(hca& nic, queue_pair& qp, std::uint32_t first_to_flush) {
     if (qp.state != qp_state::error) nic.say(qp, "state", "{} -> ERR", to_string(qp.state));
     qp.state = qp_state::error;
     qp.responder.in_message = false;
+    memory::drain(nic, qp);
     flush_flights(nic, qp, first_to_flush);
     flush(nic, qp);
     nic.schedule(qp);

@@ -28,6 +28,14 @@ void hca::unschedule(const queue_pair& qp) {
     std::erase(scheduled, &qp);
 }
 
+queue_pair* hca::find_receiver(const packet_header& in) {
+    if (in.to.device >= devices.size()) return nullptr;
+    device& to = devices[in.to.device];
+    const port* at = to.find_port(in.to.port);
+    queue_pair* qp = to.find_queue_pair(in.to_qpn);
+    return at != nullptr && at->up && qp != nullptr && qp->attributes.port == in.to.port ? qp : nullptr;
+}
+
 std::optional<port_address> hca::find_lid(std::uint16_t lid) const {
     for (const auto& one : devices) {
         for (const auto& port : one.ports())

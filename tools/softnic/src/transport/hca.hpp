@@ -27,6 +27,7 @@ struct counters {
     std::uint64_t packets_sent = 0;
     std::uint64_t packets_received = 0;
     std::uint64_t packets_dropped = 0;  ///< by a fault, or to a queue pair that does not exist
+    std::uint64_t early_packets = 0;    ///< over a modelled link, whose payload was written while they waited
     std::uint64_t retransmissions = 0;
     std::uint64_t timeouts = 0;
     std::uint64_t naks_sent = 0;
@@ -78,14 +79,23 @@ struct hca {
     std::uint64_t port_up_at = never;  ///< when the next port that a fault took down comes up again
     std::vector<event_listener> listeners;
     std::vector<std::shared_ptr<dma_engine>> deferring;  ///< engines with writes that may still be on their way
-    std::uint64_t messages = 0;                          ///< numbers of those that may be read ahead
-    std::vector<queue_pair*> scheduled;                  ///< queue pairs that have or may soon have work
+    struct early_writes {
+        std::shared_ptr<dma_engine> engine;
+        std::uint64_t mark = 0;
+    };
+    std::vector<early_writes> early;     ///< those of them with early writes on their way
+    bool defers = false;                 ///< there is an engine that does
+    const placement* placed = nullptr;   ///< of the packet that is being delivered, if it has one
+    std::uint64_t messages = 0;          ///< numbers of those that may be read ahead
+    std::vector<queue_pair*> scheduled;  ///< queue pairs that have or may soon have work
 
     [[nodiscard]] int node() const { return net->node(); }
     /// Puts a queue pair on the list, if it is not there.
     void schedule(queue_pair& qp);
     void unschedule(const queue_pair& qp);
 
+    /// Whom a packet is for, if that exists and its port is up; else null.
+    [[nodiscard]] queue_pair* find_receiver(const packet_header& in);
     /// The port that a path leads to, or nullopt when no port has that LID or GID.
     [[nodiscard]] std::optional<port_address> find_lid(std::uint16_t lid) const;
     [[nodiscard]] std::optional<port_address> find_gid(const gid_bytes& gid) const;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace accel::softnic::memory {
 namespace {
@@ -68,17 +69,35 @@ const std::byte* locate(memory_region& region, std::uint64_t address, std::size_
 
 const std::byte* locate(hca& nic, const queue_pair& qp, std::span<const segment> segments, std::uint64_t offset,
                         std::size_t size_bytes) {
+    const segment* piece = find_piece(segments, offset, size_bytes);
+    if (piece == nullptr) return nullptr;
+    const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
+    const auto found = regions.check(piece->lkey, user_of(qp), piece->address + offset, size_bytes, 0);
+    return found.status == access_check::ok ? locate(*found.region, piece->address + offset, size_bytes) : nullptr;
+}
+
+const segment* find_piece(std::span<const segment> segments, std::uint64_t& offset, std::size_t size_bytes) {
     for (const segment& piece : segments) {
-        if (offset >= piece.length) {
-            offset -= piece.length;
-            continue;
-        }
-        if (piece.inlined || piece.length - offset < size_bytes) return nullptr;
-        const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
-        const auto found = regions.check(piece.lkey, user_of(qp), piece.address + offset, size_bytes, 0);
-        return found.status == access_check::ok ? locate(*found.region, piece.address + offset, size_bytes) : nullptr;
+        if (offset < piece.length) return piece.inlined || piece.length - offset < size_bytes ? nullptr : &piece;
+        offset -= piece.length;
     }
     return nullptr;
+}
+
+void note_early(hca& nic, const std::shared_ptr<dma_engine>& engine, std::uint64_t mark) {
+    nic.defers = true;
+    const auto same = [&](const auto& each) { return each.engine == engine; };
+    const auto found = std::find_if(nic.early.begin(), nic.early.end(), same);
+    if (found != nic.early.end())
+        found->mark = mark;
+    else
+        nic.early.push_back({engine, mark});
+}
+
+void note_deferring(hca& nic, const std::shared_ptr<dma_engine>& engine) {
+    nic.defers = true;
+    if (std::find(nic.deferring.begin(), nic.deferring.end(), engine) == nic.deferring.end())
+        nic.deferring.push_back(engine);
 }
 
 vendor_syndrome scatter(hca& nic, queue_pair& qp, std::span<const segment> segments, std::uint64_t offset,
@@ -96,15 +115,37 @@ namespace {
 
 bool write(hca& nic, memory_region& region, std::uint64_t address, std::span<const std::byte> from) {
     if (!region.engine->write(region.engine_address(address), from.data(), from.size())) return false;
-    if (region.engine->defers() &&
-        std::find(nic.deferring.begin(), nic.deferring.end(), region.engine) == nic.deferring.end())
-        nic.deferring.push_back(region.engine);
+    if (region.engine->defers()) note_deferring(nic, region.engine);
     return true;
+}
+
+/// False: not now.
+bool begin(hca& nic, memory_region& region, const posted_write& item, std::shared_ptr<dma_engine>& on_its_way) {
+    if (!region.engine->defers()) {
+        static_cast<void>(write(nic, region, item.address, item.bytes));
+        return true;
+    }
+    std::uint64_t mark = 0;
+    const std::uint64_t to = region.engine_address(item.address);
+    const write_start begun = region.engine->write_early(to, item.bytes.data(), item.bytes.size(), false, mark);
+    if (begun == write_start::begun) note_early(nic, region.engine, mark);
+    if (begun == write_start::refused) static_cast<void>(write(nic, region, item.address, item.bytes));
+    if (begun == write_start::later) return false;
+    if (on_its_way != nullptr && !region.engine->keeps_order_with(*on_its_way)) note_deferring(nic, on_its_way);
+    on_its_way = region.engine;
+    return true;
+}
+
+/// These bytes have gone there, by this engine, ahead of their packet.
+bool is_placed(const hca& nic, const memory_region& region, std::uint64_t address) {
+    return nic.placed != nullptr && nic.placed->engine == region.engine &&
+           nic.placed->address == region.engine_address(address);
 }
 
 }  // namespace
 
 bool place(hca& nic, queue_pair& qp, memory_region& region, std::uint64_t address, std::span<const std::byte> from) {
+    if (is_placed(nic, region, address)) return true;
     if (!nic.config.strict) return write(nic, region, address, from);
     auto& responder = qp.responder;
     responder.posted.push_back({region.key, address, {from.begin(), from.end()}});
@@ -113,9 +154,21 @@ bool place(hca& nic, queue_pair& qp, memory_region& region, std::uint64_t addres
     return true;
 }
 
+void write_posted(hca& nic, queue_pair& qp) {
+    auto& responder = qp.responder;
+    const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
+    const auto taken = [&](const posted_write& item) {
+        memory_region* region = regions.find(item.key);
+        return region == nullptr || begin(nic, *region, item, responder.posting);
+    };
+    const auto rest = std::find_if_not(responder.posted.begin(), responder.posted.end(), taken);
+    responder.posted.erase(responder.posted.begin(), rest);
+    if (responder.posted.empty()) responder.post_by = 0;
+}
+
 void flush_posted(hca& nic, queue_pair& qp) {
     auto& responder = qp.responder;
-    if (responder.posted.empty()) return;
+    if (responder.posted.empty() && responder.posting == nullptr) return;
     const auto& regions = nic.devices[static_cast<std::size_t>(qp.device)].regions;
     for (const posted_write& item : responder.posted) {
         memory_region* region = regions.find(item.key);
@@ -125,6 +178,7 @@ void flush_posted(hca& nic, queue_pair& qp) {
     }
     responder.posted.clear();
     responder.post_by = 0;
+    if (responder.posting != nullptr) note_deferring(nic, std::exchange(responder.posting, nullptr));
     if (!settle(nic)) nic.say(qp, "posted", "memory fault");
 }
 
@@ -135,9 +189,16 @@ bool settle(hca& nic) {
     return arrived;
 }
 
+void drain(hca& nic, queue_pair& qp) {
+    flush_posted(nic, qp);
+    for (const auto& each : nic.early) note_deferring(nic, each.engine);
+    static_cast<void>(settle(nic));
+}
+
 void quiesce(hca& nic, const memory_region& region) {
     static_cast<void>(region.engine->flush());
     std::erase(nic.deferring, region.engine);
+    std::erase_if(nic.early, [&](const auto& each) { return each.engine == region.engine; });
 }
 
 }  // namespace accel::softnic::memory

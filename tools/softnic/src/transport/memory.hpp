@@ -33,17 +33,32 @@ inline constexpr std::uint64_t alone = 0;
 [[nodiscard]] vendor_syndrome scatter(hca& nic, queue_pair& qp, std::span<const segment> segments, std::uint64_t offset,
                                       std::span<const std::byte> from);
 
-/// Writes into a region that the caller has checked. Strict mode may keep the data back for a while.
+/// The segment that has all of bytes [offset, offset + size_bytes) of a message, from the segment's new `offset` on; or
+/// null.
+[[nodiscard]] const segment* find_piece(std::span<const segment> segments, std::uint64_t& offset,
+                                        std::size_t size_bytes);
+/// settle() waits for this engine.
+void note_deferring(hca& nic, const std::shared_ptr<dma_engine>& engine);
+/// ahead::push() looks after this engine's early writes.
+void note_early(hca& nic, const std::shared_ptr<dma_engine>& engine, std::uint64_t mark);
+
+/// Writes into a region that the caller has checked, what has not been written ahead of its packet. Strict mode may
+/// keep the data back for a while.
 [[nodiscard]] bool place(hca& nic, queue_pair& qp, memory_region& region, std::uint64_t address,
                          std::span<const std::byte> from);
 
 /// Puts everything that strict mode still keeps back for this queue pair into memory. Called before anything
 /// that hardware orders behind the data: a completion, a read or an atomic on the same queue pair.
 void flush_posted(hca& nic, queue_pair& qp);
+/// The same when its time has come and nobody is told: without waiting for engines that defer, so perhaps only a part.
+void write_posted(hca& nic, queue_pair& qp);
 
 /// Waits for engines that defer their writes. Called at the end of each message, before anybody hears of it.
 /// False: some of the data was lost.
 [[nodiscard]] bool settle(hca& nic);
+
+/// Nothing that came for a queue pair is written any more: it has ended, and its memory is the program's again.
+void drain(hca& nic, queue_pair& qp);
 
 /// Nothing reads or writes the region any more.
 void quiesce(hca& nic, const memory_region& region);

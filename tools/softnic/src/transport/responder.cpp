@@ -185,6 +185,7 @@ void on_request(hca& nic, queue_pair& qp, const arrival& in) {
     if (header.from_qpn != qp.attributes.remote_qpn || !(header.from == qp.attributes.remote)) return;
     nic.schedule(qp);
     responder.arrived_ns = nic.arrived_ns;
+    if (nic.placed == nullptr) responder.ahead.begun = false;  // what comes is as if nothing had been written
     const std::int32_t ahead = psn::difference(header.psn, responder.expected_psn);
     if (ahead > 0) return on_gap(nic, qp);
     if (ahead < 0) return on_duplicate(nic, qp, header);
