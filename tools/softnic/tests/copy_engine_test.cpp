@@ -24,7 +24,8 @@ namespace {
 using namespace std::chrono_literals;
 using steady = std::chrono::steady_clock;
 
-/// Serves a lane as the kernel does: one job after the other, away when nothing comes, back when called.
+/// Serves a lane as the kernel does: one job after the other, away when nothing comes, back when called. Of loose jobs,
+/// which may be done in any order, the last first.
 class stand_in final : public server {
   public:
     ~stand_in() override {
@@ -57,9 +58,14 @@ class stand_in final : public server {
                 continue;
             }
             if (slow) std::this_thread::sleep_for(1ms);
-            execute(which.memory(), content);
-            ++jobs;
-            finish_job(which.memory(), number);
+            std::vector<std::array<std::uint32_t, content_words>> together{content};
+            while ((content[0] & loose_bit) != 0 && together.size() < 8 &&
+                   take_job(which.memory(), number + static_cast<std::uint32_t>(together.size()), content) &&
+                   (content[0] & loose_bit) != 0)
+                together.push_back(content);
+            std::for_each(together.rbegin(), together.rend(), [&](const auto& one) { execute(which.memory(), one); });
+            jobs += static_cast<int>(together.size());
+            finish_job(which.memory(), number + static_cast<std::uint32_t>(together.size()) - 1);
             until = steady::now() + 2ms;
         }
         leave(which.memory(), service);
@@ -68,13 +74,13 @@ class stand_in final : public server {
         return content[at] | std::uint64_t{content[at + 1]} << 32;
     }
     static void execute(lane_memory& memory, const std::array<std::uint32_t, content_words>& content) {
-        const std::size_t size = content[0] >> 4;
+        const std::size_t size = content[0] >> size_shift;
         auto* there = reinterpret_cast<void*>(pair(content, 1));
         auto* here = reinterpret_cast<void*>(pair(content, 3));
         auto* word = static_cast<std::uint64_t*>(there);
         switch (static_cast<action>(content[0] & 7)) {
             case action::write:
-                std::memcpy(there, (content[0] & 8) != 0 ? &content[3] : here, size);
+                std::memcpy(there, (content[0] & in_line_bit) != 0 ? &content[3] : here, size);
                 break;
             case action::read:
                 std::memcpy(here, there, size);
@@ -150,7 +156,7 @@ class copy_world {
                     write(at, size);
                     break;
                 case 8:
-                    write_message(at, size);
+                    write_messages(at, size);
                     break;
                 case 2:
                     read(at, size);
@@ -188,25 +194,50 @@ class copy_world {
         ASSERT_TRUE(on_.engine.write(on_.at(at), bytes.data(), size));
         std::copy(bytes.begin(), bytes.end(), model_.begin() + static_cast<std::ptrdiff_t>(at));
     }
-    /// Early, in packets, and its last piece when the others have begun; then nothing of it is missing.
-    void write_message(std::size_t at, std::size_t size) {
-        if (size == 0) return;
-        const auto bytes = copies::pattern(size, static_cast<unsigned>(random_()));
+    /// Of a message that arrives in packets, all but the last of them early.
+    struct arriving {
+        std::size_t at = 0;
+        std::vector<std::byte> bytes;
+        std::size_t done = 0;
         std::uint64_t mark = copy_engine::everything;
-        const std::size_t last = (size - 1) / packet * packet;
-        for (std::size_t done = 0; done < last;) {
-            const auto begun = on_.engine.write_early(on_.at(at + done), bytes.data() + done, packet, false, mark);
-            ASSERT_NE(begun, copy_engine::start::refused);
-            if (begun == copy_engine::start::begun) done += packet;
-            if (begun == copy_engine::start::later) std::this_thread::yield();
+        [[nodiscard]] std::size_t last() const { return (bytes.size() - 1) / packet * packet; }
+    };
+    /// Several beside each other, each in its part of the memory; when the state of its last piece says so, nothing of
+    /// a message is missing.
+    void write_messages(std::size_t at, std::size_t size) {
+        std::vector<arriving> all(1 + below(5));
+        const std::size_t part = size / all.size();
+        if (part == 0) return;
+        for (std::size_t i = 0; i < all.size(); ++i)
+            all[i] = {at + i * part, copies::pattern(1 + below(part), static_cast<unsigned>(random_()))};
+        for (std::size_t left = all.size(); left != 0;) {
+            arriving& one = all[below(all.size())];
+            if (one.done == one.last()) {
+                end(one);
+                one.done = one.bytes.size();
+                --left;
+            } else if (one.done < one.last()) {
+                write_packet(one);
+            }
         }
-        ASSERT_TRUE(on_.engine.write_last(on_.at(at + last), bytes.data() + last, size - last, mark, mark));
-        std::copy(bytes.begin(), bytes.end(), model_.begin() + static_cast<std::ptrdiff_t>(at));
+    }
+    void write_packet(arriving& of) {
+        const auto begun = on_.engine.write_early(on_.at(of.at + of.done), of.bytes.data() + of.done, packet,
+                                                  copy_engine::order::any, of.mark);
+        ASSERT_NE(begun, copy_engine::start::refused);
+        if (begun == copy_engine::start::begun) of.done += packet;
+        if (begun == copy_engine::start::later) std::this_thread::yield();
+    }
+    void end(arriving& one) {
+        const std::size_t last = one.last();
+        const std::byte* const from = one.bytes.data() + last;
+        ASSERT_TRUE(on_.engine.write_last(on_.at(one.at + last), from, one.bytes.size() - last, one.mark, one.mark));
+        std::copy(one.bytes.begin(), one.bytes.end(), model_.begin() + static_cast<std::ptrdiff_t>(one.at));
         for (auto state = copy_engine::state::under_way; state != copy_engine::state::in_memory;) {
             std::this_thread::yield();
-            ASSERT_NE(state = on_.engine.state_of(mark), copy_engine::state::lost);
+            ASSERT_NE(state = on_.engine.state_of(one.mark), copy_engine::state::lost);
         }
-        ASSERT_EQ(std::memcmp(on_.device.data() + at, bytes.data(), size), 0);
+        ASSERT_EQ(std::memcmp(on_.device.data() + one.at, one.bytes.data(), one.bytes.size()), 0);
     }
     void read(std::size_t at, std::size_t size) {
         std::vector<std::byte> back(size);
@@ -278,7 +309,8 @@ TEST_F(copies, a_last_piece_overtakes_the_writes_of_others_and_not_its_own) {
     const auto bytes = pattern(8192, 3);
     std::uint64_t others = 0;
     std::uint64_t mark = 0;
-    ASSERT_EQ(engine.write_early(at(0), bytes.data(), 4096, false, others), copy_engine::start::begun);
+    ASSERT_EQ(engine.write_early(at(0), bytes.data(), 4096, copy_engine::order::any, others),
+              copy_engine::start::begun);
     ASSERT_EQ(engine.state_of(others), copy_engine::state::under_way);
     ASSERT_TRUE(engine.write_last(at(9000), bytes.data(), 100, 0, mark));
     while (engine.state_of(mark) == copy_engine::state::under_way) std::this_thread::yield();
@@ -291,17 +323,89 @@ TEST_F(copies, a_last_piece_overtakes_the_writes_of_others_and_not_its_own) {
     EXPECT_EQ(std::memcmp(device.data(), bytes.data(), bytes.size()), 0);
 }
 
-TEST_F(copies, early_writes_never_wait) {
+TEST_F(copies, messages_that_arrive_beside_each_other_take_a_job_each) {
+    constexpr std::size_t messages = 4, packet = 4096, apart = 100'000;
+    writer.deaf = true;
+    const auto bytes = pattern(8 * packet, 3);
+    std::uint64_t mark = 0;
+    for (std::size_t done = 0; done < bytes.size(); done += packet)
+        for (std::size_t i = 0; i < messages; ++i)
+            ASSERT_EQ(
+                engine.write_early(at(i * apart + done), bytes.data() + done, packet, copy_engine::order::any, mark),
+                copy_engine::start::begun);
+    writer.deaf = false;
+    ASSERT_TRUE(engine.flush());
+    for (std::size_t i = 0; i < messages; ++i)
+        EXPECT_EQ(std::memcmp(device.data() + i * apart, bytes.data(), bytes.size()), 0);
+    EXPECT_EQ(writer.jobs, 1 + static_cast<int>(messages)) << "the first packet has gone by itself";
+}
+
+TEST_F(copies, more_messages_than_pieces_arrive_beside_each_other) {
+    constexpr std::size_t messages = 20, packet = 4096, apart = 100'000;
+    writer.deaf = true;
+    const auto bytes = pattern(2 * packet, 3);
+    std::vector<std::size_t> done(messages);
+    for (std::size_t i = 0; i < 2 * messages; ++i) {
+        std::size_t& sent = done[i % messages];
+        std::uint64_t mark = 0;
+        const std::uint64_t to = at(i % messages * apart + sent);
+        const auto begun = engine.write_early(to, bytes.data() + sent, packet, copy_engine::order::any, mark);
+        ASSERT_TRUE(begun == copy_engine::start::begun || engine.write(to, bytes.data() + sent, packet));
+        sent += packet;
+        if (i == messages) writer.deaf = false;
+    }
+    ASSERT_TRUE(engine.flush());
+    for (std::size_t i = 0; i < messages; ++i)
+        EXPECT_EQ(std::memcmp(device.data() + i * apart, bytes.data(), bytes.size()), 0);
+}
+
+TEST_F(copies, write_in_order_goes_behind_loose_ones_also_where_it_continues_one) {
+    writer.deaf = true;
+    const auto bytes = pattern(4 * 4096, 3);
+    const auto early = [&](std::size_t to, std::size_t from, copy_engine::order how) {
+        std::uint64_t mark = 0;
+        ASSERT_EQ(engine.write_early(at(to), bytes.data() + from, 4096, how, mark), copy_engine::start::begun);
+    };
+    early(100'000, 0, copy_engine::order::any);
+    early(4096, 4096, copy_engine::order::any);
+    early(0, 2 * 4096, copy_engine::order::any);
+    early(4096, 3 * 4096, copy_engine::order::behind);
+    writer.deaf = false;
+    ASSERT_TRUE(engine.flush());
+    EXPECT_EQ(std::memcmp(device.data(), bytes.data() + 2 * 4096, 2 * 4096), 0);
+}
+
+TEST_F(copies, an_atomic_goes_behind_an_early_write_that_is_kept) {
     writer.deaf = true;
     const auto bytes = pattern(4096, 3);
     std::uint64_t mark = 0;
-    std::size_t begun = 0;
-    while (engine.write_early(at(begun * 4096), bytes.data(), 4096, false, mark) == copy_engine::start::begun) ++begun;
-    EXPECT_GT(begun, 1U);
-    EXPECT_LT(begun * 4096, 512U << 10) << "a last piece would wait for all of them";
+    ASSERT_EQ(engine.write_early(at(0), bytes.data(), 4096, copy_engine::order::any, mark), copy_engine::start::begun);
+    ASSERT_EQ(engine.write_early(at(9000), bytes.data(), 4096, copy_engine::order::any, mark),
+              copy_engine::start::begun);
     writer.deaf = false;
-    while (engine.state_of(mark) == copy_engine::state::under_way) std::this_thread::yield();
-    EXPECT_EQ(std::memcmp(device.data() + (begun - 1) * 4096, bytes.data(), 4096), 0);
+    std::uint64_t before = 0;
+    ASSERT_TRUE(engine.fetch_add(at(20'000), 1, before));
+    EXPECT_EQ(engine.state_of(mark), copy_engine::state::in_memory);
+    EXPECT_EQ(std::memcmp(device.data() + 9000, bytes.data(), 4096), 0);
+}
+
+TEST_F(copies, early_writes_never_wait) {
+    const auto bytes = pattern(4096, 3);
+    for (const std::size_t apart : {4096U, 8192U}) {
+        writer.deaf = true;
+        std::uint64_t mark = 0;
+        std::size_t begun = 0;
+        const auto start = [&] {
+            return engine.write_early(at(begun * apart), bytes.data(), 4096, copy_engine::order::any, mark);
+        };
+        while (start() == copy_engine::start::begun) ++begun;
+        EXPECT_GT(begun, 1U);
+        EXPECT_LT(begun * 4096, 512U << 10) << "a last piece would wait for all of them";
+        EXPECT_FALSE(engine.broken()) << "it has waited for room";
+        writer.deaf = false;
+        while (engine.state_of(mark) == copy_engine::state::under_way) std::this_thread::yield();
+        EXPECT_EQ(std::memcmp(device.data() + (begun - 1) * apart, bytes.data(), 4096), 0);
+    }
 }
 
 TEST_F(copies, an_early_write_that_nobody_does_is_lost_after_the_lanes_patience) {
@@ -311,7 +415,7 @@ TEST_F(copies, an_early_write_that_nobody_does_is_lost_after_the_lanes_patience)
     copy_engine engine_of_hasty(hasty, reads, urgent, aligned(), true);
     const std::uint64_t word = 1;
     std::uint64_t mark = 0;
-    ASSERT_EQ(engine_of_hasty.write_early(at(0), &word, 8, false, mark), copy_engine::start::begun);
+    ASSERT_EQ(engine_of_hasty.write_early(at(0), &word, 8, copy_engine::order::any, mark), copy_engine::start::begun);
     while (engine_of_hasty.state_of(mark) == copy_engine::state::under_way) std::this_thread::yield();
     EXPECT_EQ(engine_of_hasty.state_of(mark), copy_engine::state::lost);
     EXPECT_FALSE(engine_of_hasty.flush());

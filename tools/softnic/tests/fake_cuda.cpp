@@ -59,13 +59,13 @@ using job_content = std::array<std::uint32_t, gpu::content_words>;
 
 void do_job(gpu::lane_memory& lane, const job_content& content) {
     const auto pair = [&](std::size_t at) { return content[at] | std::uint64_t{content[at + 1]} << 32; };
-    const std::size_t size = content[0] >> 4;
+    const std::size_t size = content[0] >> gpu::size_shift;
     char* const there = real_memory(pair(1), size);
     auto* const here = reinterpret_cast<void*>(pair(3));
     std::uint64_t word = 0;
     switch (static_cast<gpu::action>(content[0] & 7)) {
         case gpu::action::write:
-            std::memcpy(there, (content[0] & 8) != 0 ? &content[3] : here, size);
+            std::memcpy(there, (content[0] & gpu::in_line_bit) != 0 ? &content[3] : here, size);
             break;
         case gpu::action::read:
             std::memcpy(here, there, size);

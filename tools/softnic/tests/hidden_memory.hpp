@@ -70,10 +70,10 @@ class hidden_memory final : public dma_engine {
         post(to, from, size);
         return true;
     }
-    write_start write_early(std::uint64_t to, const void* from, std::size_t size, bool due,
+    write_start write_early(std::uint64_t to, const void* from, std::size_t size, write_order how,
                             std::uint64_t& mark) override {
         if (!contains(to, size)) return write_start::refused;
-        if (!due && ++early_writes_ % 4 == 0) return write_start::later;
+        if (how != write_order::due_behind && ++early_writes_ % 4 == 0) return write_start::later;
         mark = post(to, from, size);
         return write_start::begun;
     }

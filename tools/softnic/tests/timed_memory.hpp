@@ -43,10 +43,12 @@ class timed_memory {
         return true;
     }
     bool write(std::uint64_t to, const void* from, std::size_t size) { return put(bulk_, to, from, size) != 0; }
-    write_start write_early(std::uint64_t to, const void* from, std::size_t size, bool due, std::uint64_t& mark) {
+    write_start write_early(std::uint64_t to, const void* from, std::size_t size, write_order how,
+                            std::uint64_t& mark) {
         advance();
         if (refuses_early || !contains(to, size)) return write_start::refused;
-        if (!due && !bulk_.running.empty() && bulk_.waiting_bytes >= largest_job) return write_start::later;
+        const bool may_wait = how == write_order::due_behind;
+        if (!may_wait && !bulk_.running.empty() && bulk_.waiting_bytes >= largest_job) return write_start::later;
         mark = put(bulk_, to, from, size);
         return write_start::begun;
     }
@@ -161,9 +163,9 @@ class timed_view final : public dma_engine {
         return compare_swap(at, 0, add, previous);
     }
     bool compare_swap(std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t&) override { return false; }
-    write_start write_early(std::uint64_t to, const void* from, std::size_t size, bool due,
+    write_start write_early(std::uint64_t to, const void* from, std::size_t size, write_order how,
                             std::uint64_t& mark) override {
-        return of_.write_early(to, from, size, due, mark);
+        return of_.write_early(to, from, size, how, mark);
     }
     bool write_last(std::uint64_t to, const void* from, std::size_t size, std::uint64_t after,
                     std::uint64_t& mark) override {

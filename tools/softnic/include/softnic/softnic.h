@@ -67,10 +67,11 @@ struct softnic_dma_ops {
      * ahead, and kept for this message only. No number comes twice. Or NULL. */
     int (*read_part)(void* self, uint64_t space, void* to, uint64_t from, size_t size, uint64_t message,
                      uint64_t following);
-    /** Of a message that still arrives over a modelled link: write() that does not wait. 1; 0: not now, because a last
-     * piece would wait for it, but not if it is `due`; -1. `mark` names what was written so far. This and the next
+    /** write() that nothing waits for, over a modelled link. `how`: 0: of a message that still arrives, in any order
+     * with others of these; 1: behind all before it; 2: as 1, and it is due. Returns 1; 0: not now, because a last
+     * piece would wait for it, but not if it is due; -1. `mark` names what was written so far. This and the next
      * three: all, or NULL. */
-    int (*write_early)(void* self, uint64_t space, uint64_t to, const void* from, size_t size, int due,
+    int (*write_early)(void* self, uint64_t space, uint64_t to, const void* from, size_t size, int how,
                        uint64_t* mark);
     /** A message's last piece, behind what `after` names (~0: all so far) and in front of other early writes. -1: it
      * was not written. Begins at state_of() of a last piece. */

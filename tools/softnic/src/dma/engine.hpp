@@ -12,6 +12,12 @@ namespace accel::softnic {
 /// What became of a write that does not wait, and where it is later.
 enum class write_start : std::uint8_t { begun, later, refused };
 enum class write_state : std::uint8_t { under_way, in_memory, lost };
+/// How such a write may be done, and softnic.h's numbers for it.
+enum class write_order : std::uint8_t {
+    any,        ///< among others of these: nobody looks before the message's last piece
+    behind,     ///< all writes before it
+    due_behind  ///< likewise, and it may wait for room
+};
 
 /// Moves bytes between the device and one kind of memory: host here, GPU memory by a plugin. Addresses are
 /// those of the memory's own world. Calls are serialised. Each returns false when the memory cannot be
@@ -35,10 +41,10 @@ class dma_engine {
     [[nodiscard]] virtual bool flush() { return true; }
 
     // Writes that nothing waits for (transport/ahead.hpp). An engine that defers may refuse them.
-    /// Of a message that still arrives. `later`: so much is under way that a message's last piece would wait for it;
-    /// not if `due`, which may wait for room instead. `mark` names what was written so far.
-    [[nodiscard]] virtual write_start write_early(std::uint64_t to, const void* from, std::size_t size_bytes, bool,
-                                                  std::uint64_t& mark) {
+    /// `later`: so much is under way that a message's last piece would wait for it, and it is not due. `mark` names
+    /// what was written so far.
+    [[nodiscard]] virtual write_start write_early(std::uint64_t to, const void* from, std::size_t size_bytes,
+                                                  write_order, std::uint64_t& mark) {
         mark = 0;
         return !defers() && write(to, from, size_bytes) ? write_start::begun : write_start::refused;
     }

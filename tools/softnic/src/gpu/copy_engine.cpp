@@ -53,11 +53,15 @@ void copy_engine::note_range(std::uint64_t to, std::size_t size, bool pending) {
     end_ = std::max(end_, to + size);
 }
 
-copy_engine::start copy_engine::write_early(std::uint64_t to, const void* from, std::size_t size, bool due,
+copy_engine::start copy_engine::write_early(std::uint64_t to, const void* from, std::size_t size, order how,
                                             std::uint64_t& mark) {
-    constexpr std::uint32_t enough_jobs = 2;  // one is done, the next follows at once
-    if (!due && writes_.outstanding() >= enough_jobs && !writes_.look(writes_.last()) && !broken()) return start::later;
-    if (broken() || !write(to, from, size)) return start::refused;
+    const bool full = how != order::due_behind && !combiner_.has_room();
+    if (full && !writes_.look(writes_.last()) && !broken()) return start::later;
+    if (broken()) return start::refused;
+    note_range(to, size, pending());
+    const auto* bytes = static_cast<const std::byte*>(from);
+    if (!(how == order::any ? combiner_.write_loose(to, bytes, size) : combiner_.write(to, bytes, size)))
+        return start::refused;
     mark = mark_of(combiner_.last(), false);
     return start::begun;
 }
@@ -124,6 +128,7 @@ bool copy_engine::compare_swap(std::uint64_t at, std::uint64_t expected, std::ui
 
 bool copy_engine::run_atomic(const job& what, std::uint64_t& previous) {
     if (!atomics_ || (what.memory & 7) != 0 || !before_read(what.memory, 8)) return false;
+    combiner_.submit();  // whose pieces know their numbers
     if (!writes_.wait(writes_.submit(what)) || writes_.broken()) return false;
     previous = writes_.previous();
     return true;

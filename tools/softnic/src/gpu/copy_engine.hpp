@@ -25,8 +25,10 @@ class copy_engine {
 
     enum class start : std::uint8_t { begun, later, refused };
     enum class state : std::uint8_t { under_way, in_memory, lost };
-    /// write() that never waits, unless it is `due`. `mark` names what was written so far.
-    [[nodiscard]] start write_early(std::uint64_t to, const void* from, std::size_t size, bool due,
+    /// Early writes are done in any order, or behind all before them; who is due may wait for room.
+    enum class order : std::uint8_t { any, behind, due_behind };
+    /// write() that never waits, unless it is due. `mark` names what was written so far.
+    [[nodiscard]] start write_early(std::uint64_t to, const void* from, std::size_t size, order how,
                                     std::uint64_t& mark);
     /// Behind what `after` names, and in front of other early writes. False: nothing was written.
     [[nodiscard]] bool write_last(std::uint64_t to, const void* from, std::size_t size, std::uint64_t after,

@@ -10,11 +10,11 @@ constexpr unsigned loads_in_flight = 4;
 constexpr unsigned whole_warp = 0xffffffff;
 constexpr unsigned block = 1024;
 constexpr unsigned long long longest_leave_ns = 100'000;  ///< that the host, which looks, takes to let a kernel begin
-// Threads that move the ends of a copy, in warps that few copies need for what is between: who loads twice waits twice
-// for PCIe.
-constexpr unsigned moves_head = block - 96;
-constexpr unsigned moves_rest = block - 64;
-constexpr unsigned moves_last = block - 32;
+// Threads that move the ends of a copy, counted from the last one of a team, in warps that few copies need for what is
+// between: who loads twice waits twice for PCIe.
+constexpr unsigned moves_head = 96;
+constexpr unsigned moves_rest = 64;
+constexpr unsigned moves_last = 32;
 
 __device__ unsigned long long nanoseconds() {
     unsigned long long now;
@@ -53,23 +53,24 @@ __device__ void move_words(char* to, const char* from, unsigned size) {
     }
 }
 
-__device__ void move_vectors(char* to, const char* from, unsigned count) {
+/// By `team` threads, of which this is number `member`.
+__device__ void move_vectors(char* to, const char* from, unsigned count, unsigned member, unsigned team) {
     auto* out = reinterpret_cast<uint4*>(to);
     const auto* in = reinterpret_cast<const uint4*>(from);
-    unsigned at = threadIdx.x;
-    for (; at + (loads_in_flight - 1) * blockDim.x < count; at += loads_in_flight * blockDim.x) {
+    unsigned at = member;
+    for (; at + (loads_in_flight - 1) * team < count; at += loads_in_flight * team) {
         uint4 held[loads_in_flight];
 #pragma unroll
-        for (unsigned part = 0; part < loads_in_flight; ++part) held[part] = __ldcv(in + at + part * blockDim.x);
+        for (unsigned part = 0; part < loads_in_flight; ++part) held[part] = __ldcv(in + at + part * team);
 #pragma unroll
-        for (unsigned part = 0; part < loads_in_flight; ++part) out[at + part * blockDim.x] = held[part];
+        for (unsigned part = 0; part < loads_in_flight; ++part) out[at + part * team] = held[part];
     }
-    for (; at < count; at += blockDim.x) out[at] = __ldcv(in + at);
+    for (; at < count; at += team) out[at] = __ldcv(in + at);
 }
 
-/// By the whole block. `kept`: 32 bytes for the last word of up to 8 bytes, which is loaded with the others and goes
-/// behind them, as programs poll it; null: it goes with them.
-__device__ void copy(char* to, const char* from, unsigned size, char* kept) {
+/// By `team` threads. `kept`: 32 bytes for the last word of up to 8 bytes, which is loaded with the others and goes
+/// behind them, as programs poll it, and then all threads of the block are the team; null: it goes with them.
+__device__ void copy(char* to, const char* from, unsigned size, char* kept, unsigned member, unsigned team) {
     const auto start = reinterpret_cast<unsigned long long>(to);
     const unsigned long long last_word = (start + size - 1) & ~7ull;
     const unsigned long long tail = last_word > start ? last_word : start;
@@ -79,10 +80,10 @@ __device__ void copy(char* to, const char* from, unsigned size, char* kept) {
     const unsigned vectors = (body - head) / 16;
     const unsigned rest = head + vectors * 16;
     char* const last = kept != nullptr ? kept + (tail & 15) : to + body;
-    if (threadIdx.x == moves_head) move_words(to, from, head);
-    if (threadIdx.x == moves_rest) move_words(to + rest, from + rest, body - rest);
-    if (threadIdx.x == moves_last) move_words(last, from + body, size - body);
-    move_vectors(to + head, from + head, vectors);
+    if (member == team - moves_head) move_words(to, from, head);
+    if (member == team - moves_rest) move_words(to + rest, from + rest, body - rest);
+    if (member == team - moves_last) move_words(last, from + body, size - body);
+    move_vectors(to + head, from + head, vectors, member, team);
     if (kept == nullptr) return;
     __syncthreads();
     if (threadIdx.x != 0) return;
@@ -131,10 +132,10 @@ __device__ unsigned await(const lane_memory* lane, unsigned number, unsigned lon
 
 __device__ void serve(lane_memory* lane, const unsigned* content, char* payload) {
     const auto what = static_cast<action>(content[0] & 7);
-    const unsigned size = content[0] >> 4;
+    const unsigned size = content[0] >> size_shift;
     auto* memory = reinterpret_cast<char*>(pair_of(content + 1));
     auto* host = reinterpret_cast<char*>(pair_of(content + 3));
-    if (what == action::write && (content[0] & 8) != 0) {
+    if (what == action::write && (content[0] & in_line_bit) != 0) {
         char* aligned = payload + (reinterpret_cast<unsigned long long>(memory) & 15);
         if (threadIdx.x < size) aligned[threadIdx.x] = reinterpret_cast<const char*>(content + 3)[threadIdx.x];
         __syncthreads();
@@ -146,9 +147,9 @@ __device__ void serve(lane_memory* lane, const unsigned* content, char* payload)
         __threadfence_system();
         move_words(memory + body, aligned + body, size - body);
     } else if (what == action::write) {
-        copy(memory, host, size, payload);
+        copy(memory, host, size, payload, threadIdx.x, block);
     } else if (what == action::read) {
-        copy(host, memory, size, nullptr);
+        copy(host, memory, size, nullptr, threadIdx.x, block);
     } else if (threadIdx.x == 0) {
         auto* word = reinterpret_cast<unsigned long long*>(memory);
         const unsigned long long before = what == action::fetch_add
@@ -156,6 +157,25 @@ __device__ void serve(lane_memory* lane, const unsigned* content, char* payload)
                                               : atomicCAS_system(word, pair_of(content + 5), pair_of(content + 3));
         *reinterpret_cast<volatile unsigned long long*>(&lane->previous) = before;
     }
+}
+
+/// How many loose jobs there are at the start of these.
+__device__ unsigned loose_at_start(const unsigned (*content)[content_words], unsigned count) {
+    unsigned found = 0;
+    while (found < count && (content[found][0] & loose_bit) != 0) ++found;
+    return found;
+}
+
+/// So many loose jobs beside each other, by the whole block.
+__device__ void serve_loose(const unsigned (*content)[content_words], unsigned count) {
+    unsigned teams = 1;
+    while (teams < count) teams *= 2;
+    const unsigned team = block / teams;
+    const unsigned job = threadIdx.x / team;
+    if (job >= count) return;
+    const unsigned* const mine = content[job];
+    copy(reinterpret_cast<char*>(pair_of(mine + 1)), reinterpret_cast<const char*>(pair_of(mine + 3)),
+         mine[0] >> size_shift, nullptr, threadIdx.x % team, team);
 }
 
 /// Tells the host that it is here, and waits for its leave: until then the host does the jobs. By one thread. False: it
@@ -192,8 +212,13 @@ extern "C" __global__ void __launch_bounds__(block)
         __syncthreads();
         const unsigned count = found;
         if (count == 0) break;
-        for (unsigned job = 0; job < count; ++job) {
-            serve(lane, content[job], payload);
+        for (unsigned job = 0; job < count;) {
+            const unsigned loose = loose_at_start(content + job, count - job);
+            if (loose != 0)
+                serve_loose(content + job, loose);
+            else
+                serve(lane, content[job], payload);
+            job += loose != 0 ? loose : 1;
             __syncthreads();
         }
         number += count;

@@ -15,13 +15,16 @@ inline constexpr std::uint32_t quad_words = 4;
 inline constexpr std::uint32_t content_words = 12;
 /// A payload up to this size travels in the job itself.
 inline constexpr std::uint32_t inline_bytes = 32;
+inline constexpr std::uint32_t in_line_bit = 8;
+inline constexpr std::uint32_t loose_bit = 16;  ///< in any order with loose jobs next to it
+inline constexpr std::uint32_t size_shift = 5;
 
 /// One job is one 64-byte line of four quads. Word 0 of each quad is the job's number, the other three are
 /// content: a reader that finds the number in all four quads has all of the job after one read over PCIe, as
 /// long as 16 aligned bytes never tear.
 ///
-/// Content: 0: action | in_line << 3 | size << 4; 1, 2: address; from 3 on the payload, or the address in
-/// pinned memory, or the operands of an atomic (what to add, or desired and expected).
+/// Content: 0: action | in_line_bit | loose_bit | size << size_shift; 1, 2: address; from 3 on the payload, or the
+/// address in pinned memory, or the operands of an atomic (what to add, or desired and expected).
 struct lane_memory {
     alignas(64) std::uint32_t ring[lane_depth][line_words];
     alignas(64) std::uint32_t done;   ///< number of the last job that is finished; written by the server

@@ -36,8 +36,9 @@ void put(std::array<std::uint32_t, content_words>& content, std::size_t at, std:
 
 std::array<std::uint32_t, content_words> encode(const job& what) {
     std::array<std::uint32_t, content_words> content{};
-    const std::uint32_t in_line = what.payload != nullptr ? 1 : 0;
-    content[0] = static_cast<std::uint32_t>(what.what) | in_line << 3 | what.size << 4;
+    content[0] = static_cast<std::uint32_t>(what.what) | what.size << size_shift;
+    if (what.payload != nullptr) content[0] |= in_line_bit;
+    if (what.loose) content[0] |= loose_bit;
     put(content, 1, what.memory);
     if (what.payload != nullptr) {
         std::memcpy(&content[3], what.payload, what.size);

@@ -29,6 +29,7 @@ struct job {
     std::uint64_t memory = 0;       ///< on the device
     std::uint64_t host = 0;         ///< pinned; with the same address modulo 16 as `memory`
     const void* payload = nullptr;  ///< at most inline_bytes, in place of `host`
+    bool loose = false;             ///< done in any order with loose jobs next to it: a write from `host`
     std::uint64_t operand = 0;      ///< atomics: what to add, or to store
     std::uint64_t expected = 0;
 };

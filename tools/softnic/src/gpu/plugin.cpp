@@ -130,9 +130,10 @@ softnic_dma_ops make_operations() {
                         std::uint64_t message, std::uint64_t following) {
         return as_status(view_of(space).engine.read_part(to, view_of(space).base + from, size, message, following));
     };
-    made.write_early = [](void*, std::uint64_t space, std::uint64_t to, const void* from, std::size_t size, int due,
+    made.write_early = [](void*, std::uint64_t space, std::uint64_t to, const void* from, std::size_t size, int how,
                           std::uint64_t* mark) {
-        const auto done = view_of(space).engine.write_early(view_of(space).base + to, from, size, due != 0, *mark);
+        const auto done = view_of(space).engine.write_early(view_of(space).base + to, from, size,
+                                                            static_cast<gpu::copy_engine::order>(how), *mark);
         return done == gpu::copy_engine::start::later ? 0 : done == gpu::copy_engine::start::begun ? 1 : -1;
     };
     made.write_last = [](void*, std::uint64_t space, std::uint64_t to, const void* from, std::size_t size,

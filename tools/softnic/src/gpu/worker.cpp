@@ -248,10 +248,10 @@ void worker::begin_copies(attended& which) {
 
 bool worker::begin_copy(const std::array<std::uint32_t, content_words>& content, const attended& which,
                         std::byte* bounce) {
-    const std::size_t size = content[0] >> 4;
+    const std::size_t size = content[0] >> size_shift;
     const CUdeviceptr memory = pair_of(content, 1);
     auto* host = reinterpret_cast<void*>(pair_of(content, 3));
-    if ((content[0] & 8) != 0) {
+    if ((content[0] & in_line_bit) != 0) {
         std::memcpy(bounce, &content[3], size);
         host = bounce;
     }

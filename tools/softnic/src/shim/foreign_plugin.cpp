@@ -29,10 +29,10 @@ class foreign_engine final : public dma_engine {
     }
     [[nodiscard]] bool defers() const override { return ops_.flush != nullptr; }
     bool flush() override { return ops_.flush == nullptr || ops_.flush(self_, space_) == 0; }
-    write_start write_early(std::uint64_t to, const void* from, std::size_t size, bool due,
+    write_start write_early(std::uint64_t to, const void* from, std::size_t size, write_order how,
                             std::uint64_t& mark) override {
-        if (ops_.write_early == nullptr) return dma_engine::write_early(to, from, size, due, mark);
-        const int begun = ops_.write_early(self_, space_, to, from, size, due ? 1 : 0, &mark);
+        if (ops_.write_early == nullptr) return dma_engine::write_early(to, from, size, how, mark);
+        const int begun = ops_.write_early(self_, space_, to, from, size, static_cast<int>(how), &mark);
         return begun == 0 ? write_start::later : begun > 0 ? write_start::begun : write_start::refused;
     }
     bool write_last(std::uint64_t to, const void* from, std::size_t size, std::uint64_t after,

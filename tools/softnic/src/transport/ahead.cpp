@@ -26,7 +26,8 @@ bool is_written(hca& nic, queue_pair& qp) {
 look write(hca& nic, const memory_region& region, std::uint64_t address, const arrival& in, bool due, placement& into) {
     const std::uint64_t to = region.engine_address(address);
     std::uint64_t mark = 0;
-    switch (region.engine->write_early(to, in.data.data(), in.data.size(), due, mark)) {
+    switch (region.engine->write_early(to, in.data.data(), in.data.size(),
+                                       due ? write_order::due_behind : write_order::any, mark)) {
         case write_start::later:
             return look::later;
         case write_start::refused:

@@ -127,7 +127,8 @@ bool begin(hca& nic, memory_region& region, const posted_write& item, std::share
     }
     std::uint64_t mark = 0;
     const std::uint64_t to = region.engine_address(item.address);
-    const write_start begun = region.engine->write_early(to, item.bytes.data(), item.bytes.size(), false, mark);
+    const write_start begun =
+        region.engine->write_early(to, item.bytes.data(), item.bytes.size(), write_order::behind, mark);
     if (begun == write_start::begun) note_early(nic, region.engine, mark);
     if (begun == write_start::refused) static_cast<void>(write(nic, region, item.address, item.bytes));
     if (begun == write_start::later) return false;
