@@ -780,8 +780,18 @@ class Programs(unittest.TestCase):
         self.assertIn("not tried, because other cells of this server failed", again[1]["problem"])
 
     def servers(self, script="echo '{\"endpoints\": [\"tcp://a:1\"]}'; exec sleep 30"):
-        return Servers(lambda cell, fabric: ["sh", "-c", script],
+        return Servers(lambda cell, fabric, link: ["sh", "-c", script],
                        lambda name, command: Process(name, command, self.path / "log"), "test")
+
+    def test_servers_have_the_link_of_their_cells_whatever_cell_begins_the_group(self):
+        links = {}
+        def command(cell, _fabric, link):
+            links[cell.transport] = link
+            return ["true"]
+        cells = [Cell("digits", "local"), Cell("digits", "shm", clients=1), Cell("digits", "rdma", clients=1)]
+        with Servers(command, lambda name, command: Process(name, command, self.path / "log"), "test") as servers:
+            servers.enter(cells, "25Gb/s,1us")
+        self.assertEqual(links, {"shm": "", "rdma": "25Gb/s,1us"})
 
     def test_a_server_stays_for_its_group_and_ends_with_it(self):
         with self.servers() as servers:

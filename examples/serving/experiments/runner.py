@@ -24,8 +24,8 @@ class Runner:
     def __init__(self, commands: Commands, logs=Path("logs"), known=None):
         self.commands, self.logs, self.known = commands, logs, known or {}
         logs.mkdir(parents=True, exist_ok=True)
-        self.servers = Servers(lambda cell, fabric: self.commands.server(cell, fabric), self.start,
-                               f"experiments-{os.getpid()}")
+        self.servers = Servers(lambda cell, fabric, link: replace(self.commands, link=link).server(cell, fabric),
+                               self.start, f"experiments-{os.getpid()}")
         self.failures = {}  # {(server, link): [problem]}
 
     def __enter__(self):

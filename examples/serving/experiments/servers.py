@@ -42,7 +42,7 @@ class Running:
 
 
 class Servers:
-    """`command`: of (cell, fabric); `open_process`: a Process of (name, command)."""
+    """`command`: of (cell, fabric, link); `open_process`: a Process of (name, command)."""
     def __init__(self, command, open_process, name):
         self.command, self.open_process, self.name = command, open_process, name
         self.group, self.running, self.count = None, {}, 0
@@ -99,7 +99,8 @@ class Servers:
         mps = Mps(cell.sharing == "mps")
         mps.start()
         try:
-            one = Running(self.open_process("server", self.command(cell, fabric)), fabric, mps)
+            command = self.command(cell, fabric, cell.link_of(self.group[0]))
+            one = Running(self.open_process("server", command), fabric, mps)
         except BaseException:
             mps.stop()
             raise
