@@ -120,6 +120,7 @@ result<void> server_core::load_keys(const std::vector<uri>& uris) {
 result<void> server_core::reload_keys() {
     if (security_ == nullptr || !security_->has_files()) return {};
     if (auto loaded = security_->reload(); !loaded) return loaded;
+    const std::lock_guard lock(mutex_);
     for (const auto& door : entrances_)
         if (door->control) door->control->wake();
     return {};
@@ -375,16 +376,19 @@ void server_core::stop() {
         for (const auto& door : doors) door->control.reset();
         doors.clear();
         if (context_->metrics() != nullptr) context_->metrics()->remove(*this);
-        const std::lock_guard lock(mutex_);
-        for (worker* each : workers_) {
-            each->counters().add_to(counted_);
-            const thread_times used = each->times();
-            counted_.cpu_user += used.user;
-            counted_.cpu_kernel += used.kernel;
-            each->release_ref();
+        std::vector<worker*> ended;  // released without the lock: handlers may end with them, and ask this server
+        {
+            const std::lock_guard lock(mutex_);
+            for (const worker* each : workers_) {
+                each->counters().add_to(counted_);
+                const thread_times used = each->times();
+                counted_.cpu_user += used.user;
+                counted_.cpu_kernel += used.kernel;
+            }
+            ended.swap(workers_);
+            if (!stops_later_) driven_ = nullptr;  // else the handler has done so
         }
-        workers_.clear();
-        if (!stops_later_) driven_ = nullptr;  // else the handler has done so
+        for (worker* each : ended) each->release_ref();
     });
 }
 

@@ -2,7 +2,9 @@
 // Channels that move, and outlive what made them. (random_test.cpp closes them in every state of their calls.)
 #include "rig.hpp"
 
+#include <memory>
 #include <optional>
+#include <utility>
 
 namespace accel::tests {
 namespace {
@@ -40,6 +42,23 @@ TEST_P(closing, a_channel_outlives_its_context_object) {
     ctx.reset();
     const auto answer = connected->call({});
     EXPECT_TRUE(answer);
+}
+
+TEST_P(closing, handler_that_ends_with_its_server_may_ask_it) {
+    context ctx = quiet_context();
+    std::optional<server> listening;
+    int asked = 0;
+    const auto ask = [&](void*) {
+        if (listening) (void)listening->statistics();
+        ++asked;
+    };
+    auto made = server::listen(
+        ctx, {GetParam().listen_uri()},
+        [ends = std::shared_ptr<void>(nullptr, ask)](exchange request) { echo(std::move(request)); }, calm_server());
+    ASSERT_TRUE(made) << made.error().message;
+    listening.emplace(std::move(*made));
+    listening->stop();
+    EXPECT_EQ(asked, 1);
 }
 
 ACCEL_INSTANTIATE(closing, all_backends);
