@@ -18,7 +18,7 @@
 namespace accel::tests {
 namespace {
 
-constexpr const char* variable = "ACCEL_TEST_NAMES";
+constexpr const char* variable = "ACCEL_TEST_NAME_FOLDER";
 
 /// Made by the first process that asks, which also removes it. Never destroyed: a thread may ask while the process
 /// ends.
