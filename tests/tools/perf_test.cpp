@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/context_state.hpp"
+#include "core/internals.hpp"
+#include "gpu/fake_gpu.hpp"
 #include "perf/command.hpp"
 #include "perf/commands.hpp"
 #include "perf/histogram_file.hpp"
@@ -14,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
@@ -197,6 +201,24 @@ TEST(progress, the_progress_line_counts_calls_or_seconds) {
     EXPECT_EQ(progress_text("tcp://a:1?key_file=secret", what, 50, 2s), "tcp://a:1: 50 of 100 calls, 25/s");
     what.duration = 10s;
     EXPECT_EQ(progress_text("tcp://a:1", what, 50, 2s), "tcp://a:1: 2 of 10 s, 50 calls, 25/s");
+}
+
+TEST(payloads_on_a_gpu, are_neither_read_nor_written_by_the_service) {
+    context ctx = context::open({.log = log_level::off}).value();
+    core::internals::state_of(ctx)->replace_devices(std::make_shared<tests::fake_accelerator>());
+    server_options on_gpu;
+    on_gpu.memory = memory_kind::cuda(0);
+    auto there = server::listen(ctx, {"local://on-a-gpu"}, serve_request, on_gpu).value();
+    load what;
+    what.count = 10;
+    channel_options options;
+    options.request_bytes = options.response_bytes = 4096;
+    const auto seen = run_load(ctx, "local://on-a-gpu", options, what);
+    ASSERT_TRUE(seen) << seen.error().message;
+    EXPECT_EQ(seen.value().calls, 10U);
+    EXPECT_FALSE(seen.value().server_cpu);
+    what.check = true;
+    EXPECT_EQ(run_load(ctx, "local://on-a-gpu", options, what).code(), status::unsupported);
 }
 
 /// A server of this process that stands still once, at its thousandth request.

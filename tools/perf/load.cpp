@@ -26,16 +26,18 @@ using std::chrono::nanoseconds;
 /// Between the word to start an open loop and its first call.
 constexpr nanoseconds time_to_wake = std::chrono::milliseconds{1};
 
-result<nanoseconds> server_cpu(channel& to) {
+/// Nothing: the server's payloads are in GPU memory, where it cannot write this.
+result<std::optional<nanoseconds>> server_cpu(channel& to) {
     submit_options options;
     options.trace_id = pack({.report_cpu = true});
     auto answer = to.call({}, options);
+    if (answer.code() == status::unsupported) return std::optional<nanoseconds>{};
     if (!answer) return answer.error();
     server_report report;
     if (answer->response.size() != sizeof report)
         return error{status::protocol_error, 0, "the server does not answer like accel_perf: start accel_perf serve"};
     std::memcpy(&report, answer->response.data(), sizeof report);
-    return nanoseconds{static_cast<std::int64_t>(report.cpu_ns)};
+    return std::optional{nanoseconds{static_cast<std::int64_t>(report.cpu_ns)}};
 }
 
 result<void> check_grant(const channel& to, const load& what) {
@@ -115,7 +117,7 @@ result<measurement> team::run() {
     for (std::uint32_t i = 0; i < what_.clients; ++i) threads.emplace_back([this, i] { one(i); });
     while (!ready_.wait_for(what_.clients, std::chrono::seconds{1})) {
     }
-    result<nanoseconds> server_before = nanoseconds{};
+    result<std::optional<nanoseconds>> server_before = std::optional<nanoseconds>{};
     if (!all_.failed) {
         server_before = server_cpu(members_.front()->to());
         if (!server_before) all_.failed = true;
@@ -135,7 +137,7 @@ result<measurement> team::run() {
     const auto server_after = server_cpu(first);
     if (!server_after) return server_after.error();
     seen.scheme = first.scheme();
-    if (seen.scheme != "local") seen.server_cpu = server_after.value() - server_before.value();
+    if (seen.scheme != "local" && *server_before && *server_after) seen.server_cpu = **server_after - **server_before;
     for (const auto& each : members_) each->report(seen);
     return seen;
 }

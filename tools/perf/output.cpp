@@ -138,6 +138,9 @@ std::string open_loop_text(const outcome& o) {
 
 std::string notes_text(const std::vector<outcome>& outcomes) {
     std::string out = "GB/s: payload of the larger direction. CPU: both ends, per call.\n";
+    const auto is_half = [](const outcome& each) { return each.seen.scheme != "local" && !each.seen.server_cpu; };
+    if (std::any_of(outcomes.begin(), outcomes.end(), is_half))
+        out += "CPU of servers with payloads in GPU memory is missing: they cannot report it.\n";
     const load& any = outcomes.front().what;
     if (any.clients > 1) out += fmt::format("{} clients; depth: of each of them.\n", any.clients);
     if (any.rate <= 0) return out;

@@ -25,6 +25,10 @@ void answer_report(exchange& request) {
 
 void serve_request(exchange request) {
     const command wanted = unpack(request.trace_id());
+    if (request.memory() != memory_kind::host() && (wanted.report_cpu || wanted.check)) {
+        request.fail(status::unsupported, 0, "accel_perf does not read or write payloads in GPU memory");
+        return;
+    }
     if (wanted.report_cpu) return answer_report(request);
     if (wanted.response_bytes > request.response().size()) {
         request.fail(status::invalid_argument, 0, "the wanted response is longer than the client's response_bytes");
