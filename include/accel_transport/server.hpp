@@ -43,6 +43,8 @@ class request_part {
   public:
     /// Owns no part.
     request_part() noexcept = default;
+    /// The same, for this reason.
+    explicit request_part(accel::status why) noexcept : status_(why) {}
     request_part(request_part&& other) noexcept
         : state_(std::exchange(other.state_, nullptr)), status_(other.status_), last_(other.last_) {}
     request_part& operator=(request_part&& other) noexcept {
@@ -71,7 +73,6 @@ class request_part {
 
   private:
     friend class exchange;
-    explicit request_part(accel::status why) noexcept : status_(why) {}
     request_part(core::exchange_state* part, bool last) noexcept
         : state_(part), status_(accel::status::ok), last_(last) {}
     ACCEL_API void give_back() noexcept;

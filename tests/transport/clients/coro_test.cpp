@@ -519,6 +519,133 @@ TEST_P(awaiting_parts, requests_go_in_parts_while_calls_wait_for_slots) {
     EXPECT_TRUE(drive_both(calls, [&] { return has_all_slots(calls); }));
 }
 
+/// A handler that awaits the parts of a request, and answers with all of them as one text; or with each of them first,
+/// if its client takes parts.
+coro::detached join_parts(exchange one, coro::gate& gate, std::vector<status>& ends) {
+    if (!co_await gate.enter()) co_return;
+    std::string all = text_of(one.request());
+    status ended = status::ok;
+    while (ended == status::ok) {
+        const request_part part = co_await coro::next_request_part(one, gate);
+        ended = part.status();
+        all += text_of(part.bytes());
+        if (ended != status::ok || !one.in_parts()) continue;
+        const std::span<std::byte> room = co_await coro::room_for_part(one, gate);
+        EXPECT_FALSE(room.empty());
+        EXPECT_EQ(one.send(part.bytes()), status::ok);
+    }
+    ends.push_back(ended);
+    if (ended != status::invalid_state) co_return;
+    std::memcpy(one.response().data(), all.data(), all.size());
+    (void)one.reply(all.size());
+}
+
+TEST_P(awaiting_parts, handler_awaits_the_parts_of_a_request) {
+    std::vector<status> ends;
+    const server there = serve(place("joins"), [&](exchange one) { join_parts(std::move(one), gate, ends); });
+    coro::calls calls = calls_to(there);
+    const int count = 300;
+    std::string all = a_request;
+    for (int i = 0; i < count; ++i) all += std::to_string(i);
+    for (const std::uint32_t parts : {0U, 1U}) {
+        coro::stream both = calls.parts(bytes_of(a_request), {.continues = true, .parts = parts});
+        std::vector<std::string> got;
+        const owned sending = send_numbers(both, count);
+        const owned reading = read_texts(both, got);
+        ASSERT_TRUE(drive_both(calls, [&] { return reading.done() && sending.done(); }));
+        EXPECT_EQ(got.back(), all);
+        EXPECT_EQ(got.size(), parts == 0 ? 1U : 2U + count);
+    }
+    EXPECT_EQ(ends, (std::vector<status>{status::invalid_state, status::invalid_state}));
+    EXPECT_TRUE(drive_both(calls, [&] { return has_all_slots(calls); }));
+}
+
+owned send_one(coro::calls& calls, submit_options options, int& sent) {
+    options.continues = true;
+    coro::stream one = calls.parts(bytes_of(a_request), options);
+    sent += (co_await one.send(bytes_of(a_request))).ok();
+    (void)co_await one.next();
+}
+
+TEST_P(awaiting_parts, handler_that_awaits_a_part_is_told_when_none_will_come) {
+    std::vector<status> ends;
+    std::atomic<std::size_t> started{0};
+    const server there = serve(place("joins-none"), [&](exchange one) {
+        ++started;
+        join_parts(std::move(one), gate, ends);
+    });
+    std::unique_ptr<coro::calls> calls(new coro::calls(calls_to(there)));
+    int sent = 0;
+    owned cancelled = send_one(*calls, {}, sent);
+    EXPECT_TRUE(drive_both(*calls, [&] { return sent == 1 && started == 1; }));
+    cancelled.destroy();
+    EXPECT_TRUE(drive_both(*calls, [&] { return ends.size() == 1; }));
+
+    with_enough_time(50ms, [&](nanoseconds time) {  // until the handler has the call
+        const std::size_t before = started;
+        const owned late = send_one(*calls, {.timeout = time}, sent);
+        EXPECT_TRUE(drive_both(*calls, [&] { return late.done(); }));
+        EXPECT_TRUE(drive_both(*calls, [&] { return ends.size() == started; }));
+        return started > before;
+    });
+    EXPECT_TRUE(std::ranges::all_of(ends, [](status each) { return each == status::cancelled; }));
+
+    sent = 0;
+    const std::size_t before = ends.size();
+    const owned leaves = send_one(*calls, {}, sent);
+    EXPECT_TRUE(drive_both(*calls, [&] { return sent == 1 && started == before + 1; }));
+    calls.reset();
+    EXPECT_TRUE(leaves.done());
+    EXPECT_TRUE(eventually([&] {
+        (void)gate.run();
+        return ends.size() == before + 1;
+    }));
+    EXPECT_TRUE(ends.back() == status::cancelled || ends.back() == status::peer_lost) << to_string(ends.back());
+}
+
+TEST_P(awaiting_parts, a_destroyed_gate_keeps_the_part_that_has_come) {
+    std::vector<status> ends;
+    std::optional<coro::gate> own;
+    std::atomic<int> woken{0};
+    own.emplace([&] { ++woken; });
+    const server there = serve(place("joins-gate"), [&](exchange one) { join_parts(std::move(one), *own, ends); });
+    coro::calls calls = calls_to(there);
+    coro::stream upload = calls.parts(bytes_of(a_request), {.continues = true});
+    std::vector<std::string> got;
+    const owned reading = read_texts(upload, got);
+    ASSERT_TRUE(drive(calls, [&] { return woken == 1; }));
+    EXPECT_EQ(own->run(), 1U);
+    const owned sending = send_numbers(upload, 1);
+    ASSERT_TRUE(drive(calls, [&] { return woken == 2 && sending.done(); }));
+    EXPECT_TRUE(ends.empty());
+    own.reset();
+    EXPECT_EQ(ends, std::vector<status>{status::closed});
+    EXPECT_TRUE(drive(calls, [&] { return reading.done(); }));
+}
+
+TEST_P(awaiting_parts, a_handler_may_be_destroyed_while_it_awaits_a_part) {
+    const server there = serve(place("joins-destroyed"), keeper());
+    coro::calls calls = calls_to(there);
+    coro::stream upload = calls.parts(bytes_of(a_request), {.continues = true});
+    std::vector<std::string> got;
+    const owned reading = read_texts(upload, got);
+    ASSERT_TRUE(drive(calls, [&] { return count_held() == 1; }));
+    bool woken = false;
+    const auto wait = [&](exchange& one) -> owned {
+        (void)co_await coro::next_request_part(one, gate);
+        woken = true;
+    };
+    {
+        const std::lock_guard lock(mutex);
+        wait(held.front()).destroy();
+    }
+    owned sending = send_numbers(upload, 1);
+    EXPECT_TRUE(drive_both(calls, [&] { return sending.done(); }));
+    answer_all();
+    EXPECT_TRUE(drive_both(calls, [&] { return reading.done(); }));
+    EXPECT_FALSE(woken);
+}
+
 TEST_P(awaiting_parts, a_part_of_a_call_that_is_not_sent_says_so) {
     const server there = serve(place("request-parts-refused"), sender(0));
     coro::calls calls = calls_to(there);

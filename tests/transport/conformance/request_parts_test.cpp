@@ -2,6 +2,8 @@
 // Requests in parts: in order, each in a slot of its own until the handler releases it, beside a response in parts too.
 #include "rig.hpp"
 
+#include <accel_transport/coro.hpp>
+
 #include <atomic>
 #include <future>
 #include <optional>
@@ -461,6 +463,44 @@ TEST_P(request_parts, a_waiter_is_called_for_the_next_part) {
     EXPECT_TRUE(open.await_request_part(waiter)) << "nothing will come";
     EXPECT_EQ(open.reply(0), status::ok);
     EXPECT_EQ(waiter.calls, 1);
+}
+
+coro::detached await_parts(exchange open, coro::gate& gate, std::uint64_t& count, bool& ended) {
+    for (bool more = true; more; ++count) {
+        const request_part part = co_await coro::next_request_part(open, gate);
+        EXPECT_TRUE(part) << to_string(part.status());
+        EXPECT_TRUE(matches(part.bytes(), count)) << count;
+        more = part && !part.last();
+    }
+    EXPECT_EQ((co_await coro::next_request_part(open, gate)).status(), status::invalid_state);
+    EXPECT_EQ(open.reply(0), status::ok);
+    ended = true;
+}
+
+TEST_P(request_parts, a_coroutine_awaits_each_part) {
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    auto client = r.connect(few_slots(3));
+    const auto count = static_cast<std::uint64_t>(effort(1'000));
+    call_in_parts upload = begin(client);
+    std::jthread handling([&] {
+        coro::gate gate{[] {}};
+        std::uint64_t taken = 0;
+        bool ended = false;
+        await_parts(held.take(), gate, taken, ended);
+        const auto run = [&] {
+            (void)gate.run();
+            return ended;
+        };
+        EXPECT_TRUE(within(until_hung(), run, 50us));
+        EXPECT_EQ(taken, count);
+    });
+    for (std::uint64_t i = 0; i + 1 < count; ++i) ASSERT_EQ(send_seed(upload, i % 700, i), status::ok) << i;
+    std::vector<std::byte> last(100);
+    fill(last, count - 1);
+    EXPECT_EQ(upload.finish(last, until_hung()), status::ok);
+    expect_end(upload, status::ok);
+    EXPECT_TRUE(client.all_slots_free());
 }
 
 TEST_P(request_parts, a_whole_request_has_no_further_part) {
