@@ -33,6 +33,8 @@ AROUND = (
 # A document that a test reads, or whose program it builds.
 READ_BY_TESTS = {
     "README.md": {"transport"},
+    "docs/interceptors.md": {"transport"},
+    "docs/metadata.md": {"transport"},
     "docs/metrics.md": {"transport", "serving"},
     "docs/grafana-dashboard.json": {"transport", "serving"},
     "examples/serving/gateway/README.md": {"serving"},

@@ -46,7 +46,8 @@ class Reached(unittest.TestCase):
         for name in ("docs/architecture.md", "CHANGELOG.md", "docs/layers.svg", "tests/mutants/transport/tcp.toml",
                      ".ci/tidy-base"):
             self.assert_reached(name)
-        self.assert_reached("README.md", "transport")
+        for name in ("README.md", "docs/interceptors.md", "docs/metadata.md"):
+            self.assert_reached(name, "transport")
         self.assert_reached("docs/metrics.md", "transport", "serving")
 
     def test_what_all_share_reaches_all(self):
