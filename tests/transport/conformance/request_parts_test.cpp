@@ -413,6 +413,40 @@ TEST_P(request_parts, a_client_that_leaves_ends_the_wait) {
     EXPECT_TRUE(eventually([&] { return r.served().statistics().memory_bytes == 0; }));
 }
 
+TEST_P(request_parts, a_client_that_leaves_during_an_upload_is_not_counted_as_hostile) {
+    std::atomic<int> complaints{0};
+    const auto note = [&](log_level, std::string_view line) {
+        complaints += line.find("no correct client sends") != std::string_view::npos;
+    };
+    held_exchanges held;
+    rig r(GetParam(), held.keeper());
+    {
+        const context logging = context::open({.log = log_level::warning, .log_sink = note}).value();
+        for (int round = 0; round < effort(24); ++round) {
+            std::optional<exchange> open;
+            std::vector<request_part> taken;
+            {
+                auto client = r.connect(few_slots(8));
+                const call_id call = client.send_seed(10, 1, {.continues = true});
+                if (round % 2 == 0) open = held.take();
+                EXPECT_EQ(send_all(client, call, 100), 7U);
+                for (int i = 0; open && i < round % 4; ++i) taken.push_back(open->receive(until_hung()));
+                if (round % 3 == 0) {
+                    EXPECT_EQ(client->cancel(call), status::ok);
+                }
+                client.forget();
+            }
+            ASSERT_TRUE(eventually([&] { return r.served().statistics().sessions == 0; }));
+            if (open) {
+                EXPECT_EQ(open->reply(0), status::peer_lost);
+            }
+            held.clear();
+        }
+    }
+    EXPECT_EQ(r.served().statistics().sessions_lost, 0U);
+    EXPECT_EQ(complaints, 0);
+}
+
 TEST_P(request_parts, a_part_outlasts_its_server) {
     held_exchanges held;
     rig r(GetParam(), held.keeper());
