@@ -9,7 +9,6 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -37,26 +36,6 @@ const std::string hello = "hello";
 
 class on_asio : public client_rig {
   protected:
-    [[nodiscard]] channel connect_to(const server& there) {
-        auto made = channel::connect(ctx, where(there), client_options());
-        EXPECT_TRUE(made) << made.error().message;
-        return std::move(made).value();
-    }
-    [[nodiscard]] handler keeper() {
-        return [this](exchange one) {
-            const std::lock_guard lock(mutex);
-            held.push_back(std::move(one));
-        };
-    }
-    [[nodiscard]] std::size_t count_held() {
-        const std::lock_guard lock(mutex);
-        return held.size();
-    }
-    /// A server waits for them when it stops.
-    void drop_held() {
-        const std::lock_guard lock(mutex);
-        held.clear();
-    }
     /// Runs what is ready, until `done`.
     bool run_until(asio::io_context& loop, const std::function<bool()>& done) {
         return eventually(patience(10s), [&] {
@@ -66,8 +45,7 @@ class on_asio : public client_rig {
         });
     }
 
-    std::mutex mutex;
-    std::vector<exchange> held;
+    shelf held;
 };
 
 [[nodiscard]] std::string said(const asio_answer& got) {
@@ -138,7 +116,7 @@ TEST_P(on_asio, a_handler_runs_on_its_own_executor) {
 }
 
 TEST_P(on_asio, a_cancelled_operation_cancels_its_call) {
-    const server there = serve(place("asio-cancel"), keeper());
+    const server there = serve(place("asio-cancel"), held.keeper());
     asio::io_context loop{1};
     asio_calls calls{loop, connect_to(there)};
     std::vector<std::string> ended(6);  // four in flight, and two that wait for a slot
@@ -148,21 +126,18 @@ TEST_P(on_asio, a_cancelled_operation_cancels_its_call) {
                          asio::bind_cancellation_slot(signals[i].slot(),
                                                       [&ended, i](const asio_answer& got) { ended[i] = said(got); }));
     }
-    ASSERT_TRUE(run_until(loop, [&] { return count_held() == 4; }));
+    ASSERT_TRUE(run_until(loop, [&] { return held.size() == 4; }));
     signals[0].emit(asio::cancellation_type::total);
     signals[1].emit(asio::cancellation_type::terminal);
     signals[5].emit(asio::cancellation_type::partial);
     ASSERT_TRUE(run_until(loop, [&] { return !ended[1].empty() && !ended[5].empty(); }));
     EXPECT_EQ(ended, (std::vector<std::string>{"", "cancelled", "", "", "", "cancelled"}));
     const auto cancelled = [&] {
-        const std::lock_guard lock(mutex);
-        return std::ranges::count_if(held, &exchange::cancelled);
+        return held.with_all([](const auto& all) { return std::ranges::count_if(all, &exchange::cancelled); });
     };
     EXPECT_TRUE(run_until(loop, [&] { return cancelled() == 1; }));
     ASSERT_TRUE(run_until(loop, [&] {
-        const std::lock_guard lock(mutex);
-        for (exchange& each : held) echo_back(std::move(each));
-        held.clear();
+        held.answer_all();
         return std::ranges::none_of(ended, &std::string::empty);
     }));
     EXPECT_EQ(ended, (std::vector<std::string>{hello, "cancelled", hello, hello, hello, "cancelled"}));
@@ -228,7 +203,7 @@ TEST_P(on_asio, a_stream_sends_its_request_in_parts) {
 TEST_P(on_asio, coroutines_await_calls_and_time_out_by_an_operator) {
     using namespace asio::experimental::awaitable_operators;
     const server there = serve(place("asio-await"), [this](exchange one) {
-        text_of(one.request()) == hello ? echo_back(std::move(one)) : keeper()(std::move(one));
+        text_of(one.request()) == hello ? echo_back(std::move(one)) : held.keeper()(std::move(one));
     });
     asio::io_context loop{1};
     asio_calls calls{loop, connect_to(there)};
@@ -246,59 +221,57 @@ TEST_P(on_asio, coroutines_await_calls_and_time_out_by_an_operator) {
     loop.run();
     EXPECT_EQ(first, hello);
     EXPECT_EQ(winner, 1U) << "and the call was cancelled, or the loop would still run";
-    drop_held();
+    held.drop_all();
 }
 #endif
 
 TEST_P(on_asio, a_destroyed_stream_cancels_its_call_and_ends_who_waits) {
-    const server there = serve(place("asio-stream"), keeper());
+    const server there = serve(place("asio-stream"), held.keeper());
     asio::io_context loop{1};
     asio_calls calls{loop, connect_to(there)};
     std::string seen;
     {
         asio_stream parts = calls.parts(bytes_of(hello), {.parts = 1});
         parts.async_next([&](const asio_answer& got) { seen = said(got); });
-        ASSERT_TRUE(run_until(loop, [&] { return count_held() == 1; }));
+        ASSERT_TRUE(run_until(loop, [&] { return held.size() == 1; }));
         EXPECT_TRUE(seen.empty());
     }
     EXPECT_TRUE(run_until(loop, [&] { return seen == "cancelled"; }));
-    EXPECT_TRUE(run_until(loop, [&] {
-        const std::lock_guard lock(mutex);
-        return held.front().cancelled();
-    }));
-    drop_held();
+    EXPECT_TRUE(
+        run_until(loop, [&] { return held.with_all([](const auto& all) { return all.front().cancelled(); }); }));
+    held.drop_all();
 }
 
 TEST_P(on_asio, close_ends_operations_that_wait) {
-    const server there = serve(place("asio-close"), keeper());
+    const server there = serve(place("asio-close"), held.keeper());
     asio::io_context loop{1};
     std::optional<asio_calls> calls(std::in_place, loop, connect_to(there));
     std::vector<std::string> ended;
     for (int i = 0; i < 6; ++i)
         calls->async_call(bytes_of(hello), [&](const asio_answer& got) { ended.push_back(said(got)); });
-    ASSERT_TRUE(run_until(loop, [&] { return count_held() == 4; }));
+    ASSERT_TRUE(run_until(loop, [&] { return held.size() == 4; }));
     calls.reset();
     loop.restart();
     loop.run();
     EXPECT_EQ(ended, std::vector<std::string>(6, "closed"));
-    drop_held();
+    held.drop_all();
 }
 
 TEST_P(on_asio, a_context_that_ends_destroys_handlers_that_wait) {
-    const server there = serve(place("asio-end"), keeper());
+    const server there = serve(place("asio-end"), held.keeper());
     const auto in_use = std::make_shared<int>(0);
     {
         asio::io_context loop{1};
         auto calls = std::make_shared<asio_calls>(loop, connect_to(there));
         for (int i = 0; i < 6; ++i)
             calls->async_call(bytes_of(hello), [in_use, calls](const asio_answer&) { ++*in_use; });
-        ASSERT_TRUE(run_until(loop, [&] { return count_held() == 4; }));
+        ASSERT_TRUE(run_until(loop, [&] { return held.size() == 4; }));
         calls.reset();  // the handlers have the rest
         EXPECT_EQ(in_use.use_count(), 7);
     }
     EXPECT_EQ(in_use.use_count(), 1);
     EXPECT_EQ(*in_use, 0);
-    drop_held();
+    held.drop_all();
 }
 
 ACCEL_OVER_EVERY_TRANSPORT(on_asio);

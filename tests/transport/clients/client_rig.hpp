@@ -64,6 +64,17 @@ class shelf {
         for (exchange& each : kept_) answer(std::move(each));
         kept_.clear();
     }
+    /// A server waits for them when it stops.
+    void drop_all() {
+        const std::lock_guard lock(mutex_);
+        kept_.clear();
+    }
+    /// What `use` says of them.
+    template <class Use>
+    [[nodiscard]] auto with_all(Use use) {
+        const std::lock_guard lock(mutex_);
+        return use(kept_);
+    }
 
   private:
     std::mutex mutex_;
@@ -104,6 +115,11 @@ class client_rig : public ::testing::TestWithParam<std::string> {
         return std::move(made).value();
     }
     [[nodiscard]] static std::string where(const server& one) { return one.endpoints().front(); }
+    [[nodiscard]] channel connect_to(const server& there) {
+        auto made = channel::connect(ctx, where(there), client_options());
+        EXPECT_TRUE(made) << made.error().message;
+        return std::move(made).value();
+    }
     /// One URI for several servers' endpoints.
     [[nodiscard]] static std::string joined(std::initializer_list<std::string> endpoints) {
         std::string out;

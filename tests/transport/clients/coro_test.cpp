@@ -43,37 +43,15 @@ class owned {
 
 class awaiting : public client_rig {
   protected:
-    ~awaiting() override { held.clear(); }
-
-    [[nodiscard]] coro::calls calls_to(const server& there) {
-        auto made = channel::connect(ctx, where(there), client_options());
-        EXPECT_TRUE(made) << made.error().message;
-        return coro::calls{std::move(made).value()};
-    }
+    [[nodiscard]] coro::calls calls_to(const server& there) { return coro::calls{connect_to(there)}; }
     static bool drive(coro::calls& calls, const std::function<bool()>& done) {
         return eventually(patience(10s), [&] {
             (void)calls.wait(5ms);
             return done();
         });
     }
-    [[nodiscard]] handler keeper() {
-        return [this](exchange one) {
-            const std::lock_guard lock(mutex);
-            held.push_back(std::move(one));
-        };
-    }
-    [[nodiscard]] std::size_t count_held() {
-        const std::lock_guard lock(mutex);
-        return held.size();
-    }
-    void answer_all() {
-        const std::lock_guard lock(mutex);
-        for (exchange& each : held) echo_back(std::move(each));
-        held.clear();
-    }
 
-    std::mutex mutex;
-    std::vector<exchange> held;
+    shelf held;
 };
 
 const std::string a_request = "request";  // read when a call is sent, which may be later than it is made
@@ -169,22 +147,26 @@ class awaiting_at_random : public awaiting {
         EXPECT_FALSE(one.lends && one.in_flight() && was_alive && one.memory.expired()) << "its call has not ended";
     }
     void answer_one() {
-        const std::lock_guard lock(mutex);
-        if (held.empty()) return;
-        std::swap(held[random() % held.size()], held.back());
-        std::ranges::find(all, text_of(held.back().request()), &asked_call::text)->answered = true;
-        echo_back(std::move(held.back()));
-        held.pop_back();
+        std::optional<exchange> one = held.with_all([&](auto& kept) -> std::optional<exchange> {
+            if (kept.empty()) return std::nullopt;
+            std::swap(kept[random() % kept.size()], kept.back());
+            std::optional<exchange> last(std::move(kept.back()));
+            kept.pop_back();
+            return last;
+        });
+        if (!one) return;
+        std::ranges::find(all, text_of(one->request()), &asked_call::text)->answered = true;
+        echo_back(std::move(*one));
     }
     /// The handler has the calls in flight and no other, and knows which are cancelled.
     [[nodiscard]] bool handler_has_them() {
-        const std::lock_guard lock(mutex);
-        const auto in_flight = std::ranges::count_if(all, &asked_call::in_flight);
-        return held.size() == static_cast<std::size_t>(in_flight) &&
-               std::ranges::all_of(held, [&](const exchange& each) {
-                   const auto of = std::ranges::find(all, text_of(each.request()), &asked_call::text);
-                   return of != all.end() && of->in_flight() && each.cancelled() == !of->coroutine;
-               });
+        const auto in_flight = static_cast<std::size_t>(std::ranges::count_if(all, &asked_call::in_flight));
+        const auto is_known = [&](const exchange& each) {
+            const auto of = std::ranges::find(all, text_of(each.request()), &asked_call::text);
+            return of != all.end() && of->in_flight() && each.cancelled() == !of->coroutine;
+        };
+        return held.with_all(
+            [&](const auto& kept) { return kept.size() == in_flight && std::ranges::all_of(kept, is_known); });
     }
     /// Calls begin in their order, as slots are free. False: one has not what it should, however long it waits.
     [[nodiscard]] bool settles(coro::calls& calls) {
@@ -210,7 +192,7 @@ class awaiting_at_random : public awaiting {
 };
 
 TEST_P(awaiting_at_random, coroutines_have_their_answers_in_turn_and_destroyed_ones_cancel_their_calls) {
-    const server there = serve(place("random"), keeper());
+    const server there = serve(place("random"), held.keeper());
     std::unique_ptr<coro::calls> calls(new coro::calls(calls_to(there)));
     for (int i = 0; i < 60; ++i) {
         const auto what = random() % 6;
@@ -233,7 +215,7 @@ TEST_P(awaiting_at_random, coroutines_have_their_answers_in_turn_and_destroyed_o
 }
 
 TEST_P(awaiting, one_coroutine_may_destroy_another_whose_answer_has_come) {
-    const server there = serve(place("other"), keeper());
+    const server there = serve(place("other"), held.keeper());
     coro::calls calls = calls_to(there);
     std::vector<std::string> answers;
     std::vector<owned> all;
@@ -244,28 +226,25 @@ TEST_P(awaiting, one_coroutine_may_destroy_another_whose_answer_has_come) {
     };
     const owned killer = first();
     for (int i = 0; i < 3; ++i) all.push_back(ask(calls, "victim", answers));
-    ASSERT_TRUE(eventually(patience(5s), [&] { return count_held() == 4; }));
-    answer_all();
+    ASSERT_TRUE(eventually(patience(5s), [&] { return held.size() == 4; }));
+    held.answer_all();
     std::this_thread::sleep_for(20ms);  // so that all four are there for one poll
     EXPECT_TRUE(drive(calls, [&] { return killer.done(); }));
     std::vector<std::string> later;
     const owned next = ask(calls, "later", later);
-    ASSERT_TRUE(drive(calls, [&] { return count_held() == 1; }));
-    answer_all();
+    ASSERT_TRUE(drive(calls, [&] { return held.size() == 1; }));
+    held.answer_all();
     EXPECT_TRUE(drive(calls, [&] { return next.done(); }));
 }
 
 TEST_P(awaiting, a_lost_server_ends_calls_and_those_in_line) {
-    std::optional<server> there(serve(place("lost"), keeper()));
+    std::optional<server> there(serve(place("lost"), held.keeper()));
     coro::calls calls = calls_to(*there);
     std::vector<std::string> answers;
     std::vector<owned> all;
     for (int i = 0; i < 6; ++i) all.push_back(ask(calls, "x", answers));
-    ASSERT_TRUE(drive(calls, [&] { return count_held() == 4; }));
-    {
-        const std::lock_guard lock(mutex);
-        held.clear();
-    }
+    ASSERT_TRUE(drive(calls, [&] { return held.size() == 4; }));
+    held.drop_all();
     there.reset();
     EXPECT_TRUE(drive(calls, [&] { return std::ranges::all_of(all, &owned::done); }));
 }
@@ -308,7 +287,7 @@ TEST_P(awaiting, requests_written_in_place_wait_in_line_for_a_slot) {
 }
 
 TEST_P(awaiting, a_cancelled_call_ends_wherever_it_is) {
-    const server there = serve(place("cancel"), keeper());
+    const server there = serve(place("cancel"), held.keeper());
     coro::calls calls = calls_to(there);
     std::vector<call_id> taken;
     take_slots(calls, taken).destroy();
@@ -328,15 +307,13 @@ TEST_P(awaiting, a_cancelled_call_ends_wherever_it_is) {
     EXPECT_EQ(calls.poll(), 1U);
     EXPECT_TRUE(second.done());
     calls.give_back(taken.front());
-    ASSERT_TRUE(drive(calls, [&] { return count_held() == 1; }));
+    ASSERT_TRUE(drive(calls, [&] { return held.size() == 1; }));
     waiting[0]->cancel();
     EXPECT_TRUE(drive(calls, [&] { return first.done(); }));
     EXPECT_EQ(ended, (std::vector<status>{status::cancelled, status::cancelled}));
-    EXPECT_TRUE(eventually(patience(5s), [&] {
-        const std::lock_guard lock(mutex);
-        return held.front().cancelled();
-    }));
-    answer_all();
+    EXPECT_TRUE(eventually(patience(5s),
+                           [&] { return held.with_all([](const auto& kept) { return kept.front().cancelled(); }); }));
+    held.answer_all();
 }
 
 /// A handler that awaits another server, on the thread of those calls.
@@ -624,24 +601,21 @@ TEST_P(awaiting_parts, a_destroyed_gate_keeps_the_part_that_has_come) {
 }
 
 TEST_P(awaiting_parts, a_handler_may_be_destroyed_while_it_awaits_a_part) {
-    const server there = serve(place("joins-destroyed"), keeper());
+    const server there = serve(place("joins-destroyed"), held.keeper());
     coro::calls calls = calls_to(there);
     coro::stream upload = calls.parts(bytes_of(a_request), {.continues = true});
     std::vector<std::string> got;
     const owned reading = read_texts(upload, got);
-    ASSERT_TRUE(drive(calls, [&] { return count_held() == 1; }));
+    ASSERT_TRUE(drive(calls, [&] { return held.size() == 1; }));
     bool woken = false;
     const auto wait = [&](exchange& one) -> owned {
         (void)co_await coro::next_request_part(one, gate);
         woken = true;
     };
-    {
-        const std::lock_guard lock(mutex);
-        wait(held.front()).destroy();
-    }
+    held.with_all([&](auto& kept) { wait(kept.front()).destroy(); });
     owned sending = send_numbers(upload, 1);
     EXPECT_TRUE(drive_both(calls, [&] { return sending.done(); }));
-    answer_all();
+    held.answer_all();
     EXPECT_TRUE(drive_both(calls, [&] { return reading.done(); }));
     EXPECT_FALSE(woken);
 }
@@ -727,13 +701,13 @@ TEST_P(awaiting_parts, unread_parts_are_released_with_their_reader) {
 }
 
 TEST_P(awaiting_parts, close_ends_a_reader_with_closed) {
-    const server there = serve(place("parts-close"), keeper());
+    const server there = serve(place("parts-close"), held.keeper());
     std::vector<std::string> got;
     std::optional<owned> one;
     {
         coro::calls calls = calls_to(there);
         one.emplace(read_parts(calls, 2, got));
-        ASSERT_TRUE(drive(calls, [&] { return count_held() == 1; }));
+        ASSERT_TRUE(drive(calls, [&] { return held.size() == 1; }));
     }
     EXPECT_TRUE(one->done());
     EXPECT_EQ(got, std::vector<std::string>{"closed:"});
