@@ -167,7 +167,9 @@ coro::detached say(coro::calls& calls, target to, std::vector<std::string> words
         out.heard += text_of((co_await stream.next()).bytes());
     }
     (void)co_await stream.finish();  // if the call has ended, `next` says how
-    out.end = (co_await stream.next()).status();
+    coro::answer last = co_await stream.next();
+    while (last.more()) last = co_await stream.next();
+    out.end = last.status();
 }
 
 /// Sends nothing after the beginning. The call ends at its deadline, or is cancelled.
@@ -230,6 +232,7 @@ int main(int argc, char** argv) {
     std::printf("%d answers for threads with a channel\n", scale_in_threads(shared, 12));  // more than it has slots
     auto pool = channel_pool::open(ctx, uri, calling).value();
     std::printf("%d answers for threads with a pool\n", scale_in_threads(pool, 4));
+    calling.slots = 16;  // each part on its way has one
     talk_in_parts(channel::connect(ctx, uri, calling).value());
     add_a_target(there, stranger);
     std::printf("%d calls were answered, %d were not\n", counts->answered.load(), counts->not_answered.load());
