@@ -22,35 +22,35 @@ namespace {
 /// How often a pool that closes looks whether threads are done.
 constexpr nanoseconds closing_look = std::chrono::milliseconds{1};
 
-/// The lanes of one thread: one in each pool that it has called.
-struct thread_lanes {
-    thread_lanes() = default;
-    thread_lanes(const thread_lanes&) = delete;
-    thread_lanes& operator=(const thread_lanes&) = delete;
-    ~thread_lanes() {
-        for (pool_lane& each : all)
+/// The rows of one thread: one in each pool that it has called.
+struct thread_rows {
+    thread_rows() = default;
+    thread_rows(const thread_rows&) = delete;
+    thread_rows& operator=(const thread_rows&) = delete;
+    ~thread_rows() {
+        for (pool_row& each : all)
             if (each.pool->inherited())
                 keep_for_ever(std::move(each.pool));
             else
                 each.pool->give_back(each.number);
     }
 
-    [[nodiscard]] pool_lane* find(const pool_state* pool) noexcept {
-        for (pool_lane& each : all)
+    [[nodiscard]] pool_row* find(const pool_state* pool) noexcept {
+        for (pool_row& each : all)
             if (each.pool.get() == pool) return &each;
         return nullptr;
     }
     void remove(const pool_state* pool) noexcept {
-        std::erase_if(all, [pool](const pool_lane& each) { return each.pool.get() == pool; });
+        std::erase_if(all, [pool](const pool_row& each) { return each.pool.get() == pool; });
     }
     void remove_closed() noexcept {
-        std::erase_if(all, [](const pool_lane& each) { return !each.pool->inherited() && each.pool->closing(); });
+        std::erase_if(all, [](const pool_row& each) { return !each.pool->inherited() && each.pool->closing(); });
     }
 
-    std::vector<pool_lane> all;
+    std::vector<pool_row> all;
 };
 
-thread_local thread_lanes lanes_here;
+thread_local thread_rows rows_here;
 
 /// True: no handler has seen the call. A handler's own answer is final, even if its status is `closed`, but for this
 /// code.
@@ -105,7 +105,7 @@ result<shared_response> pool_state::call(std::span<const std::byte> request, con
         if (!again || tries == most_again || now() >= deadline) return answer;
         past.failed();
         channel->leave();
-        if (with->seat->channel() == channel) lost(*with->seat);
+        lost(*with->seat, channel);
     }
 }
 
@@ -123,14 +123,14 @@ result<target> pool_state::resolve(std::string_view name) {
     return with->channel->resolve(name);
 }
 
-/// A channel of this thread's lane, to the host whose turn it is; if that is lost, to another in its place.
+/// A channel of this thread's row, to the host whose turn it is; if that is lost, to another in its place.
 result<pool_state::place> pool_state::channel_here(const submit_options& options, past_tries& past) {
     if (inherited()) return made_before_fork();
     if (closing_.load()) return pool_closed();
-    pool_lane* mine = lanes_here.find(this);
-    if (mine == nullptr) mine = &first_call();
     const std::uint64_t key = balance_ == pool_balance::sticky ? pool_choice::key_of(options.balance_key) : 0;
     for (std::size_t count = 0; count <= 2 * max_hosts; ++count) {
+        pool_row* mine = rows_here.find(this);  // anew: interceptors may use other pools meanwhile
+        if (mine == nullptr) mine = &first_call();
         if (mine->version != version_.load(std::memory_order_acquire)) {
             list_hosts(*mine);
             past.seats = 0;
@@ -150,32 +150,32 @@ result<pool_state::place> pool_state::channel_here(const submit_options& options
     return error{status::peer_lost, 0, "the servers of the pool change too fast"};
 }
 
-/// A lane for this thread.
-pool_lane& pool_state::first_call() {
-    lanes_here.remove_closed();
-    lanes_here.all.reserve(lanes_here.all.size() + 1);
+/// A row for this thread.
+pool_row& pool_state::first_call() {
+    rows_here.remove_closed();
+    rows_here.all.reserve(rows_here.all.size() + 1);
     const std::lock_guard lock(mutex_);
-    return lanes_here.all.emplace_back(shared_from_this(), choose_lane(), turn_++);
+    return rows_here.all.emplace_back(shared_from_this(), choose_row(), turn_++);
 }
 
 /// One that another thread has given back, or a new one, or the one with the fewest threads.
-std::size_t pool_state::choose_lane() {
-    const auto least = std::ranges::min_element(lanes_);
-    if (lanes_.size() < limits_.max_channels && (least == lanes_.end() || *least > 0)) {
-        lanes_.push_back(1);
-        return lanes_.size() - 1;
+std::size_t pool_state::choose_row() {
+    const auto least = std::ranges::min_element(rows_);
+    if (rows_.size() < limits_.max_channels && (least == rows_.end() || *least > 0)) {
+        rows_.push_back(1);
+        return rows_.size() - 1;
     }
     ++*least;
-    return static_cast<std::size_t>(least - lanes_.begin());
+    return static_cast<std::size_t>(least - rows_.begin());
 }
 
-void pool_state::list_hosts(pool_lane& lane) {
+void pool_state::list_hosts(pool_row& row) {
     const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<pool_seat>> seats;
     seats.reserve(hosts_.count());
-    for (const auto& each : hosts_.all()) seats.push_back(seat_of(each, lane.number));
-    lane.choice.list(std::move(seats));
-    lane.version = version_.load(std::memory_order_relaxed);
+    for (const auto& each : hosts_.all()) seats.push_back(seat_of(each, row.number));
+    row.choice.list(std::move(seats));
+    row.version = version_.load(std::memory_order_relaxed);
 }
 
 /// A call over a channel that has left its seat says nothing of the host.
@@ -206,18 +206,18 @@ void pool_state::eject(pool_host& host) {
 
 status pool_state::leave() noexcept {
     if (inherited()) return status::invalid_state;
-    const pool_lane* const mine = lanes_here.find(this);
+    const pool_row* const mine = rows_here.find(this);
     if (mine == nullptr) return status::ok;
     const auto keeps_this = shared_from_this();
     give_back(mine->number);
-    lanes_here.remove(this);
+    rows_here.remove(this);
     return status::ok;
 }
 
-void pool_state::give_back(std::size_t lane) noexcept {
+void pool_state::give_back(std::size_t row) noexcept {
     {
         const std::lock_guard lock(mutex_);
-        --lanes_[lane];
+        --rows_[row];
     }
     // Without memory, they stay.
     (void)guarded([&]() -> result<void> {

@@ -14,9 +14,9 @@
 
 namespace accel::core {
 
-/// A channel of a pool to one host, for the threads of one lane.
+/// A channel of a pool to one host, for the threads of one row.
 struct pool_seat {
-    pool_seat(std::shared_ptr<pool_host> to, std::size_t of_lane) noexcept : host(std::move(to)), lane(of_lane) {}
+    pool_seat(std::shared_ptr<pool_host> to, std::size_t of_row) noexcept : host(std::move(to)), row(of_row) {}
     [[nodiscard]] std::shared_ptr<shared_state> channel() noexcept {
         const std::lock_guard lock(mutex);
         return held;
@@ -29,7 +29,7 @@ struct pool_seat {
     }
 
     const std::shared_ptr<pool_host> host;  ///< null: none is known yet
-    const std::size_t lane;
+    const std::size_t row;
     std::mutex connecting;               ///< of the thread that connects for all; before the pool's
     std::mutex mutex;                    ///< last, and for a few instructions
     std::shared_ptr<shared_state> held;  ///< null: not connected

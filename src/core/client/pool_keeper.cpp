@@ -63,11 +63,12 @@ void pool_state::keep_once(const std::stop_token& stopped) {
         const std::lock_guard lock(mutex_);
         due = hosts_.due(now());
     }
+    publish_hosts();
     for (const auto& each : due) {
         if (stopped.stop_requested()) return;
         try_again(each, stopped);
+        publish_hosts();
     }
-    publish_hosts();
 }
 
 /// An ejected host has channels, mostly.
@@ -130,7 +131,7 @@ void pool_state::publish_hosts() {
     unpublished_ = false;
     const std::size_t most = seats_for_each_host();
     for (const auto& each : seats_) {
-        each->given_up = !each->host->listed || each->lane >= most;
+        each->given_up = !each->host->listed || each->row >= most;
         if (!each->given_up || each->channel() == nullptr) continue;
         dropped.push_back(each->channel());
         empty(*each);

@@ -14,7 +14,7 @@ result<pool_state::place> pool_state::renew(const std::shared_ptr<pool_seat>& se
     const std::lock_guard connecting(seat->connecting);
     const channel_ptr old = seat->channel();
     if (old != nullptr && old->takes_calls()) return place{seat, old};
-    if (old != nullptr) lost(*seat);
+    if (old != nullptr) lost(*seat, old);
     bool others = false;
     {
         const std::lock_guard lock(mutex_);
@@ -32,15 +32,16 @@ result<pool_state::place> pool_state::renew(const std::shared_ptr<pool_seat>& se
     {
         const std::lock_guard lock(mutex_);
         if (closing_.load()) return pool_closed();
-        out = put(*made, seat->lane);
+        out = put(*made, seat->row);
     }
     publish_hosts();
     return out;
 }
 
-void pool_state::lost(pool_seat& seat) {
+void pool_state::lost(pool_seat& seat, const channel_ptr& old) {
     {
         const std::lock_guard lock(mutex_);
+        if (seat.channel() != old) return;
         hosts_.lost(*seat.host, seat.made, now());
         failed_at_ = now();
     }
@@ -82,21 +83,21 @@ std::size_t pool_state::seats_for_each_host() const noexcept {
 }
 
 /// Under the lock.
-std::shared_ptr<pool_seat> pool_state::seat_of(const std::shared_ptr<pool_host>& host, std::size_t lane) {
-    const std::size_t here = lane % seats_for_each_host();
+std::shared_ptr<pool_seat> pool_state::seat_of(const std::shared_ptr<pool_host>& host, std::size_t row) {
+    const std::size_t here = row % seats_for_each_host();
     const auto found = std::ranges::find_if(
-        seats_, [&](const auto& each) { return each->host == host && each->lane == here && !each->given_up; });
+        seats_, [&](const auto& each) { return each->host == host && each->row == here && !each->given_up; });
     return found != seats_.end() ? *found : seats_.emplace_back(std::make_shared<pool_seat>(host, here));
 }
 
 /// Under the lock. Leaves in `made` what is to be closed after it. A host that the name has lost meanwhile serves one
 /// more call.
-pool_state::place pool_state::put(connected& made, std::size_t lane) {
+pool_state::place pool_state::put(connected& made, std::size_t row) {
     if (!made.host->listed) {
         remember(made.made);
-        return {std::make_shared<pool_seat>(made.host, lane), made.made};
+        return {std::make_shared<pool_seat>(made.host, row), made.made};
     }
-    auto seat = seat_of(made.host, lane);
+    auto seat = seat_of(made.host, row);
     auto held = seat->channel();
     if (held != nullptr && held->takes_calls()) return {std::move(seat), std::move(held)};
     remember(held);

@@ -24,9 +24,9 @@ class pool_state;
 
 [[nodiscard]] error pool_closed();
 
-/// A thread's place in a pool. A lane has a seat for each host; threads share lanes when there are no more.
-struct pool_lane {
-    pool_lane(std::shared_ptr<pool_state> of, std::size_t its_number, std::size_t turn) noexcept
+/// A thread's place in a pool. A row has a seat for each host; threads share rows when there are no more.
+struct pool_row {
+    pool_row(std::shared_ptr<pool_state> of, std::size_t its_number, std::size_t turn) noexcept
         : pool(std::move(of)), number(its_number), choice(turn) {}
     std::shared_ptr<pool_state> pool;
     std::size_t number;
@@ -34,7 +34,7 @@ struct pool_lane {
     pool_choice choice;
 };
 
-/// The state behind a pool. It lives as long as the pool, and as any thread that has a lane.
+/// The state behind a pool. It lives as long as the pool, and as any thread that has a row.
 ///
 /// If the pool has several hosts, or a name, it has a thread from when that matters on, the keeper. It resolves the
 /// name, and connects to new hosts and to those that are left out. So no call waits for a host that does not answer
@@ -56,7 +56,7 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     [[nodiscard]] pool_statistics statistics();
 
     /// A thread has ended or left.
-    void give_back(std::size_t lane) noexcept;
+    void give_back(std::size_t row) noexcept;
     [[nodiscard]] bool closing() const noexcept { return closing_.load(); }
 
   private:
@@ -76,20 +76,20 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
         void failed() noexcept { seats |= pool_choice::bit(last); }
     };
     [[nodiscard]] result<place> channel_here(const submit_options& options, past_tries& past);
-    [[nodiscard]] pool_lane& first_call();
-    [[nodiscard]] std::size_t choose_lane();
-    void list_hosts(pool_lane& lane);
+    [[nodiscard]] pool_row& first_call();
+    [[nodiscard]] std::size_t choose_row();
+    void list_hosts(pool_row& row);
     void heard(const place& from, status ended);
     void eject(pool_host& host);
 
     // Seats and their channels: pool_seats.cpp.
     [[nodiscard]] result<place> renew(const std::shared_ptr<pool_seat>& seat, bool last);
-    void lost(pool_seat& seat);
+    void lost(pool_seat& seat, const channel_ptr& old);
     void drop_lost(const pool_host* host);
     void empty(pool_seat& seat);
     [[nodiscard]] std::size_t seats_for_each_host() const noexcept;
-    [[nodiscard]] std::shared_ptr<pool_seat> seat_of(const std::shared_ptr<pool_host>& host, std::size_t lane);
-    [[nodiscard]] place put(connected& made, std::size_t lane);
+    [[nodiscard]] std::shared_ptr<pool_seat> seat_of(const std::shared_ptr<pool_host>& host, std::size_t row);
+    [[nodiscard]] place put(connected& made, std::size_t row);
     void remember(const channel_ptr& moved);
     [[nodiscard]] result<connected> connect(const std::shared_ptr<pool_host>& first);
     [[nodiscard]] host_list order_from(const std::shared_ptr<pool_host>& first);
@@ -119,8 +119,8 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     std::atomic<std::uint64_t> version_{1};  ///< of the hosts that threads use; changes under the lock
     std::mutex mutex_;
     pool_hosts hosts_;
-    std::vector<std::uint32_t> lanes_;  ///< the threads of each
-    std::size_t turn_ = 0;              ///< threads begin with different hosts
+    std::vector<std::uint32_t> rows_;  ///< the threads of each
+    std::size_t turn_ = 0;             ///< threads begin with different hosts
     std::vector<std::shared_ptr<pool_seat>> seats_;
     const std::shared_ptr<pool_seat> nowhere_ = std::make_shared<pool_seat>(nullptr, 0);  ///< while no host is known
     std::vector<std::weak_ptr<shared_state>> moved_;  ///< channels that are in no seat any more, and may have calls
