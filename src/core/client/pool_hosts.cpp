@@ -96,8 +96,8 @@ bool pool_hosts::others_answer(const pool_host& than) const noexcept {
 host_list pool_hosts::order_from(const std::shared_ptr<pool_host>& first) const {
     host_list order = hosts_;
     const auto begin = std::ranges::find(order, first);
-    if (begin != order.end()) std::ranges::rotate(order, begin);
-    std::ranges::stable_partition(order, [](const auto& each) { return !each->out; });
+    if (begin != order.end()) std::rotate(order.begin(), begin, order.end());
+    std::stable_partition(order.begin(), order.end(), [](const auto& each) { return !each->out; });
     return order;
 }
 
