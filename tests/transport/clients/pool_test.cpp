@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A pool of channels: a channel for each thread, hosts that take turns and are left out, and how it closes.
-#include "client_rig.hpp"
+#include "pool_rig.hpp"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -11,29 +10,10 @@
 #include <memory>
 #include <mutex>
 #include <random>
-#include <set>
 #include <vector>
 
 namespace accel::tests {
 namespace {
-
-class pools : public client_rig {
-  protected:
-    [[nodiscard]] channel_pool pool_to(const std::string& uri, const pool_options& limits = {}) {
-        auto made = channel_pool::open(ctx, uri, client_options(), limits);
-        EXPECT_TRUE(made) << made.error().message;
-        return std::move(made).value();
-    }
-    [[nodiscard]] static std::string ask(channel_pool& pool, std::string_view text = {}) {
-        auto answer = pool.call(bytes_of(text));
-        return answer ? text_of(answer->response) : std::string{to_string(answer.code())};
-    }
-    static void in_threads(std::size_t count, const std::function<void(std::size_t)>& body) {
-        std::vector<std::thread> all;
-        for (std::size_t i = 0; i < count; ++i) all.emplace_back(body, i);
-        for (std::thread& each : all) each.join();
-    }
-};
 
 /// Threads that all go on once all have come.
 class meeting {
@@ -182,14 +162,6 @@ TEST_P(pools, hosts_take_turns) {
     EXPECT_EQ(seen["second"], 2);
 }
 
-TEST_P(pools, calls_go_to_hosts_in_turn) {
-    const server first = serve(place("first"), names_itself("first"));
-    const server second = serve(place("second"), names_itself("second"));
-    channel_pool pool = pool_to(joined({where(first), where(second)}));
-    for (int i = 0; i < 5; ++i) EXPECT_EQ(ask(pool), i % 2 == 0 ? "first" : "second");
-    EXPECT_EQ(pool.statistics().made, 2U);
-}
-
 TEST_P(pools, a_lost_host_is_left_out_and_tried_again_after_a_time) {
     std::optional<server> first(serve(place("dies"), names_itself("first")));
     const std::string first_uri = where(*first);
@@ -301,82 +273,6 @@ class kept_exchanges {
     std::mutex mutex_;
     std::vector<exchange> all_;
 };
-
-TEST_P(pools, least_loaded_host_gets_the_next_call) {
-    kept_exchanges held;
-    const server first = serve(place("slow"), held.keeper());
-    const server second = serve(place("quick"), names_itself("second"));
-    channel_pool pool = pool_to(joined({where(first), where(second)}) + "?balance=least-loaded");
-    auto slow = pool.submit({});
-    ASSERT_TRUE(slow) << slow.error().message;
-    ASSERT_TRUE(held.has(1));
-    for (int i = 0; i < 5; ++i) EXPECT_EQ(ask(pool), "second");
-    held.answer_all();
-    EXPECT_TRUE(slow->wait().ok());
-    std::vector<shared_call> next;
-    for (int i = 0; i < 2; ++i) next.push_back(pool.submit({}).value());
-    EXPECT_TRUE(held.has(1)) << "it has no call any more";
-    next.clear();  // which cancels
-    for (int i = 0; i < 2; ++i) next.push_back(pool.submit({}).value());
-    EXPECT_TRUE(held.has(2)) << "a cancelled call does not count";
-    held.answer_all();
-}
-
-TEST_P(pools, calls_with_the_same_key_go_to_the_same_host_while_it_is_there) {
-    std::array<std::optional<server>, 3> servers;
-    for (std::size_t i = 0; i < servers.size(); ++i) {
-        const std::string name = std::to_string(i);
-        servers[i].emplace(serve(place(name), names_itself(name)));
-    }
-    channel_pool pool = pool_to(joined({where(*servers[0]), where(*servers[1]), where(*servers[2])}),
-                                {.host_pause = 1h, .balance = pool_balance::sticky});
-    const auto answers = [&] {
-        std::string out;
-        for (int key = 0; key < 30; ++key) {
-            const std::string text = "user " + std::to_string(key);
-            const auto answer = pool.call({}, {.balance_key = text});
-            out += answer ? text_of(answer->response) : "?";
-        }
-        return out;
-    };
-    const std::string before = answers();
-    for (const char name : {'0', '1', '2'}) EXPECT_NE(before.find(name), std::string::npos) << before;
-    EXPECT_EQ(answers(), before);
-    std::string elsewhere;
-    std::thread([&] { elsewhere = answers(); }).join();
-    EXPECT_EQ(elsewhere, before) << "from any thread";
-    const std::string without_key = ask(pool) + ask(pool) + ask(pool);
-    EXPECT_EQ(std::set<char>(without_key.begin(), without_key.end()).size(), 3U) << "by turn: " << without_key;
-    servers[1].reset();
-    (void)answers();  // some calls may meet the loss
-    const std::string after = answers();
-    for (std::size_t i = 0; i < before.size(); ++i) {
-        if (before[i] == '1') {
-            EXPECT_TRUE(after[i] == '0' || after[i] == '2') << after;
-        } else {
-            EXPECT_EQ(after[i], before[i]) << "key " << i;
-        }
-    }
-}
-
-TEST_P(pools, calls_go_to_the_next_host_if_one_is_full) {
-    server_options options;
-    options.max_sessions = 1;
-    options.peer_timeout = patience(2s);
-    options.security.insecure = true;
-    auto full = server::listen(ctx, {place("full")}, names_itself("full"), options);
-    ASSERT_TRUE(full) << full.error().message;
-    const server other = serve(place("other"), names_itself("other"));
-    std::optional<channel> guest{channel::connect(ctx, where(*full), client_options()).value()};
-    channel_pool pool = pool_to(joined({where(*full), where(other)}), {.host_pause = 20ms});
-    for (int i = 0; i < 6; ++i) EXPECT_EQ(ask(pool), "other");
-    guest.reset();
-    EXPECT_TRUE(eventually([&] { return ask(pool) == "full"; })) << "it has room now";
-    in_threads(1, [&](std::size_t) {
-        for (int i = 0; i < 4; ++i) EXPECT_EQ(ask(pool), "other") << "this thread would need another session";
-    });
-    EXPECT_NE(ask(pool), ask(pool)) << "this one has it";
-}
 
 TEST_P(pools, calls_of_a_lost_channel_end) {
     kept_exchanges held;
