@@ -98,7 +98,7 @@ result<shared_response> pool_state::call(std::span<const std::byte> request, con
         }
         shared_operation what{request, rest ? *rest : options};
         auto answer = shared_state::call(channel, what);
-        if (what.sent) heard(*with, answer.code());
+        if (what.sent) heard(*with->seat->host, answer.code());
         if (answer) return answer;
         const bool again = may_go_elsewhere(answer.error(), what.sent);
         const std::size_t most_again = hosts_.by_name() ? max_hosts : hosts_.count();  // a name may change meanwhile
@@ -178,16 +178,15 @@ void pool_state::list_hosts(pool_row& row) {
     row.version = version_.load(std::memory_order_relaxed);
 }
 
-/// A call over a channel that has left its seat says nothing of the host.
-void pool_state::heard(const place& from, status ended) {
-    std::atomic<std::uint32_t>& failing = from.seat->host->failing;
+void pool_state::heard(pool_host& from, status ended) {
+    std::atomic<std::uint32_t>& failing = from.failing;
     const bool failed = is_servers_fault(ended);
     if (!failed && failing.load(std::memory_order_relaxed) == 0) return;
-    if (limits_.eject_after == 0 || from.seat->channel() != from.channel) return;
+    if (limits_.eject_after == 0) return;
     if (!failed)
         failing.store(0, std::memory_order_relaxed);
     else if (failing.fetch_add(1, std::memory_order_relaxed) + 1 >= limits_.eject_after)
-        eject(*from.seat->host);
+        eject(from);
 }
 
 void pool_state::eject(pool_host& host) {

@@ -79,7 +79,7 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     [[nodiscard]] pool_row& first_call();
     [[nodiscard]] std::size_t choose_row();
     void list_hosts(pool_row& row);
-    void heard(const place& from, status ended);
+    void heard(pool_host& from, status ended);
     void eject(pool_host& host);
 
     // Seats and their channels: pool_seats.cpp.

@@ -100,7 +100,7 @@ TEST_P(leaving, closing_pool_waits_for_calls_at_a_server_that_drains) {
     EXPECT_EQ(first.drain(0ns), status::timed_out);
     EXPECT_TRUE(eventually([&] {
         const auto answer = pool.call({});
-        return answer && text_of(answer->response) == "second";
+        return answer && text_of(answer->response) == "second" && pool.statistics().lost == 1;
     }));
     EXPECT_EQ(pool.close(1ms), status::timed_out);
     EXPECT_EQ(call->wait().code(), status::closed);

@@ -145,6 +145,13 @@ TEST_P(pools, each_thread_has_a_channel_of_its_own_as_far_as_there_are_enough_an
     }
 }
 
+TEST_P(pools, a_thread_takes_over_the_channel_of_one_that_has_left) {
+    const server there = serve(place("left"));
+    channel_pool pool = pool_to(where(there));
+    for (int i = 0; i < 2; ++i) in_threads(1, [&](std::size_t) { EXPECT_EQ(ask(pool, "x"), "x"); });
+    EXPECT_EQ(pool.statistics().made, 1U);
+}
+
 TEST_P(pools, hosts_take_turns) {
     const server first = serve(place("first"), names_itself("first"));
     const server second = serve(place("second"), names_itself("second"));
