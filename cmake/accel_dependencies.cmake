@@ -29,6 +29,11 @@ endmacro()
 set(ACCEL_OPTIONAL_LIBRARIES "")
 accel_optional_library(ACCEL_ZMQ "libzmq>=4.3" zmq "scheme zmq")
 accel_optional_library(ACCEL_VERBS libibverbs ibverbs "schemes rdma, gdr, gpu")
+option(ACCEL_VERBS_LOADED "Load libibverbs when it is first used, instead of linking with it" OFF)
+if(ACCEL_VERBS_LOADED AND ACCEL_VERBS_FOUND)
+  set_target_properties(PkgConfig::ibverbs PROPERTIES INTERFACE_LINK_LIBRARIES "${CMAKE_DL_LIBS}")
+  set(ibverbs_LDFLAGS ${CMAKE_DL_LIBS})
+endif()
 if(ACCEL_ZMQ_FOUND)
   # CMake takes `-isystem FOLDER` for an include folder when pkg-config has just said it, and for an option when it
   # comes from the cache: without this the second configuration would have everything built anew.

@@ -6,6 +6,7 @@
 #include "core/net/descriptor_error.hpp"
 #include "core/net/socket.hpp"
 #include "verbs/failure.hpp"
+#include "verbs/loaded_library.hpp"
 #include "verbs/mlx5_driver.hpp"
 
 #include <algorithm>
@@ -174,6 +175,8 @@ device::device(context_handle context, const port_address& port, const ibv_devic
 result<std::shared_ptr<device>> device::open(const verbs_options& wanted, const std::string& near_host) {
     auto which = parse_wanted(wanted.device);
     if (!which) return which.error();
+    if (!has_library())
+        return error{status::unsupported, 0, "libibverbs.so.1 is not installed (Debian's package libibverbs1)"};
     ask_for_fork_support();
     const device_list list;
     if (list.devices.empty()) {
