@@ -39,6 +39,8 @@ def house_of(path):
         return "softnic"
     if parts[:2] in {("examples", "serving"), ("examples", "torch")}:
         return "serving"
+    if parts[0] == "python":
+        return "python"
     if parts[:2] == ("src", "kernels") or (parts[0] == "include" and is_of_kernels("/".join(parts[1:]))):
         return "kernels"
     return "transport" if parts[0] in {"src", "include"} else None
@@ -50,8 +52,8 @@ def device_header(path):
 
 
 def wall_offence(path, name):
-    """Transport uses no other house; kernels use transport; softnic uses none; serving uses public headers. The same
-    holds for a house's tests and benchmarks, which may also include softnic's header."""
+    """Transport uses no other house; kernels use transport; softnic uses none; serving and the Python module use
+    public headers. The same holds for a house's tests and benchmarks, which may also include softnic's header."""
     house = house_of(path)
     if house == "transport" and is_of_kernels(name):
         return "the transport knows nothing of kernels"
@@ -61,6 +63,8 @@ def wall_offence(path, name):
         return "softnic uses nothing of the library"
     if house == "serving" and re.match("core/|backends/|verbs/|cuda/|kernels/", name):
         return "serving stands on the public headers alone"
+    if house == "python" and re.match("core/|backends/|verbs/|cuda/|kernels/|staging/", name):
+        return "the Python module stands on the public headers alone"
     above = re.match("(bench/)?serving/|softnic/", name) and name != device_header(path)
     if house in {"transport", "kernels"} and above:
         return "the library knows neither softnic nor what serves with it"

@@ -76,6 +76,7 @@ class IncludeRules(unittest.TestCase):
         self.assert_offence("softnic", "tools/softnic/src/a.cpp", "#include <accel_transport/status.hpp>")
         self.assert_offence("neither", "src/core/a.cpp", '#include "serving/models/model.hpp"')
         self.assert_offence("public", "examples/serving/a.cpp", '#include "kernels/kernel_host.hpp"')
+        self.assert_offence("public", "python/bindings/a.cpp", '#include "core/uri.hpp"')
 
     def test_walls_between_tests_of_houses(self):
         ours, kernels, serving = (f"tests/{house}/a_test.cpp" for house in ("transport", "kernels", "serving"))

@@ -13,15 +13,18 @@ from pathlib import Path
 from check_sources import house_of
 
 TOP = Path(__file__).resolve().parent.parent
-HOUSES = ("transport", "kernels", "softnic", "serving")
+HOUSES = ("transport", "kernels", "softnic", "serving", "python")
 USERS = {
-    "transport": {"transport", "kernels", "serving"},
+    "transport": {"transport", "kernels", "serving", "python"},
     "kernels": {"kernels", "serving"},
-    "softnic": set(HOUSES),  # its device runs tests of the others
+    "softnic": set(HOUSES) - {"python"},  # its device runs tests of the others
     "serving": {"serving"},
+    "python": {"python"},
 }
 # What stands around the houses; the first that fits counts.
 AROUND = (
+    ("pyproject.toml", {"python"}),
+    ("scripts/python.sh", {"python"}),
     ("examples/digits/", {"kernels", "serving"}),
     ("examples/kubernetes/", {"serving"}),
     ("examples/", {"transport", "kernels"}),
@@ -36,6 +39,7 @@ READ_BY_TESTS = {
     "docs/interceptors.md": {"transport"},
     "docs/metadata.md": {"transport"},
     "docs/metrics.md": {"transport", "serving"},
+    "docs/python.md": {"python"},
     "docs/grafana-dashboard.json": {"transport", "serving"},
     "examples/serving/gateway/README.md": {"serving"},
 }

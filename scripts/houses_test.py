@@ -23,18 +23,20 @@ class Reached(unittest.TestCase):
 
     def test_a_house_reaches_those_that_use_it(self):
         for name in ("src/core/uri.cpp", "include/accel_transport/channel.hpp", "tests/transport/conformance/rig.hpp"):
-            self.assert_reached(name, "transport", "kernels", "serving")
+            self.assert_reached(name, "transport", "kernels", "serving", "python")
         for name in ("src/kernels/proxy/proxy.cpp", "include/accel_transport/gpu_service.hpp",
                      "include/accel_transport/device/service.hpp", "tests/kernels/gpu/fake_graph.hpp"):
             self.assert_reached(name, "kernels", "serving")
         self.assert_reached("examples/serving/load/load.cpp", "serving")
+        for name in ("python/bindings/channel.cpp", "python/tests/test_aio.py", "pyproject.toml", "docs/python.md"):
+            self.assert_reached(name, "python")
 
     def test_softnic_reaches_all_whose_tests_run_on_it(self):
-        self.assert_reached("tools/softnic/src/engine/nic.cpp", *HOUSES)
+        self.assert_reached("tools/softnic/src/engine/nic.cpp", *set(HOUSES) - {"python"})
         self.assert_reached("tools/softnic/tests/dma_test.cpp", "softnic")
 
     def test_a_benchmark_reaches_its_house_and_those_that_use_it(self):
-        self.assert_reached("bench/transport/ours.cpp", "transport", "kernels", "serving")
+        self.assert_reached("bench/transport/ours.cpp", "transport", "kernels", "serving", "python")
         self.assert_reached("bench/serving/doors/load.cpp", "serving")
 
     def test_a_test_reaches_its_own_house(self):
@@ -56,7 +58,8 @@ class Reached(unittest.TestCase):
             self.assert_reached(name, *HOUSES)
 
     def test_houses_come_once_and_in_order(self):
-        self.assertEqual(["transport", "kernels", "serving"], reached(["src/kernels/a.cpp", "src/core/a.cpp"]))
+        self.assertEqual(["transport", "kernels", "serving", "python"],
+                         reached(["src/kernels/a.cpp", "src/core/a.cpp"]))
         self.assertEqual([], reached(["docs/a.md"]))
         self.assertEqual([], reached([]))
 

@@ -15,7 +15,8 @@ declare -A package_use=(
     [zlib1g-dev]="compressed bodies at the doors"
     [curl]="tests of the doors" [openssl]="their certificates" [apache2-utils]="run at the doors: ab"
     [wrk]="run at the doors" [nginx-light]="a peer in benchmarks of doors and gateway"
-    [libucx-dev]="softnic: a test through UCX" [python3-venv]="softnic: wheels of PyPI"
+    [libucx-dev]="softnic: a test through UCX" [python3-venv]="wheels of PyPI"
+    [python3-dev]="the Python module"
     [qemu-system-x86]="a virtual machine with kernel RDMA" [kmod]="modules of its kernel" [iproute2]="its network"
     [zstd]="unpacks its kernel"
     [clang]="the second compiler, the fuzzers"
@@ -31,8 +32,9 @@ packages_for_gateway=("${packages_to_run[@]}" libboost-dev libgrpc++-dev)
 packages_for_tests=("${packages_to_run[@]}" ccache libgtest-dev libgmock-dev python3 valgrind)
 
 packages_to_check=("${packages_for_tests[@]}" clang lld libclang-rt-dev clang-tidy clang-format-14 doxygen
-    binutils ibverbs-utils perftest ucx-utils libucx-dev qperf libfabric-bin openmpi-bin libgloo-dev python3-venv
-    libasio-dev libboost-dev libgrpc++-dev curl openssl apache2-utils wrk)
+    binutils ibverbs-utils perftest ucx-utils libucx-dev qperf libfabric-bin openmpi-bin libgloo-dev
+    python3-dev python3-venv libasio-dev libboost-dev libgrpc++-dev curl openssl apache2-utils wrk)
+packages_for_python=("${packages_to_run[@]}" python3-dev python3-venv)
 # What a person with an RDMA adapter runs first.
 packages_for_nic=("${packages_for_tests[@]}" ibverbs-utils)
 # The kernel itself is downloaded, but not installed (tools/rxe-vm).
@@ -49,7 +51,7 @@ declare -A package_brings=(
     [zlib1g-dev]=zlib.h [curl]=curl [openssl]=openssl [apache2-utils]=ab [wrk]=wrk [nginx-light]=nginx
     [libucx-dev]=ucp/api/ucp.h [qemu-system-x86]=qemu-system-x86_64 [kmod]=modprobe [iproute2]=ip [zstd]=zstd
     [clang]=clang [lld]=lld [binutils]=nm [clang-tidy]=clang-tidy [clang-format-14]=clang-format-14
-    [python3]=python3 [doxygen]=doxygen [valgrind]=valgrind)
+    [python3]=python3 [python3-dev]=python3-config [doxygen]=doxygen [valgrind]=valgrind)
 
 is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 

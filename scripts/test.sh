@@ -11,13 +11,15 @@ fuzz_seconds=${ACCEL_FUZZ_SECONDS:-5}
 logs=$root/build/logs
 . "$root/scripts/progress.sh"
 . "$root/scripts/houses.sh"
+. "$root/scripts/python.sh"
 
 # In order of execution; the first ones find the most in the least time.
-all_steps=(format sources release programs nic demo rxe asan interop tsan fuzz install tidy manual)
+all_steps=(format sources release python programs nic demo rxe asan interop tsan fuzz install tidy manual)
 declare -A step_about=(
     [format]="scripts/format.py finds nothing to change: layout, braces"
     [sources]="include rules, leftovers, paths of one machine, mutants that fit the tree"
     [release]="gcc, optimised, warnings are errors; tests (--all: those of single parts are left to asan)"
+    [python]="the Python module: pytest, mypy, ruff (--weekly: its wheel)"
     [programs]="stock programs on softnic: perftest, UCX, gloo, NIXL (--weekly: MPI, libfabric, Mooncake…; with loss)"
     [nic]="./run nic-test, a short selection on softnic; its report says that the device is emulated"
     [rxe]="on Soft-RoCE in a virtual machine: stock programs, rdma's tests (--weekly: services, the gateway…)"
@@ -635,7 +637,7 @@ run_tests() {
     export ACCEL_TEST_HOUSES=${wanted[*]}
     if ((${#steps[@]} == 0)); then
         case ${scope:=newcomer} in
-            newcomer) steps=(release) ;;
+            newcomer) steps=(release); [[ -n ${wanted[*]} ]] || steps+=(python) ;;
             *) mapfile -t steps < <(steps_of_houses) ;;
         esac
     fi
@@ -643,8 +645,11 @@ run_tests() {
 
     case ${steps[*]} in
         gpu*) ;;  # such a machine may have no network: what is missing is said by the build
-        release | named | rxe)
+        python) need_packages "${packages_for_python[@]}" ;;
+        release | "release python" | named | rxe)
             need_packages "${packages_for_tests[@]}"
+            # In a shell of its own, which may end: then the step says what is missing.
+            if [[ ${steps[*]} == *python ]]; then (need_packages "${packages_for_python[@]}") || true; fi
             if [[ ${wanted[*]} == *serving* ]]; then need_packages "${packages_for_gateway[@]}" curl openssl; fi ;;
         *) need_packages "${packages_to_check[@]}" ;;
     esac

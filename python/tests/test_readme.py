@@ -5,11 +5,11 @@ import re
 import textwrap
 from pathlib import Path
 
-README = Path(__file__).resolve().parent.parent / "README.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/python.md"
 
 
-def test_programs_of_the_readme_run() -> None:
-    blocking, in_loop = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+def test_programs_of_the_page_run() -> None:
+    blocking, in_loop = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     names: dict[str, object] = {}
     exec(blocking, names)
     assert list(names["np"].from_dlpack(names["answer"].tensor(0))) == [0, 2, 4, 6]  # type: ignore[attr-defined]
