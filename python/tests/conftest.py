@@ -19,8 +19,16 @@ _number = itertools.count()
 
 def own_uri(scheme: str) -> str:
     if scheme == "tcp":
-        return "tcp://127.0.0.1:0?insecure=true"
-    return f"{scheme}://python-{os.getpid()}-{next(_number)}"
+        return "tcp://127.0.0.1:0?insecure=true&peer_timeout=30s"
+    return f"{scheme}://python-{os.getpid()}-{next(_number)}?peer_timeout=30s"
+
+
+def patient(server: at.Server, options: dict[str, Any]) -> dict[str, Any]:
+    """Options of a channel to this server, with deadlines that only a hang misses, however busy the machine is."""
+    usual = {"call_timeout": PATIENCE, "connect_timeout": PATIENCE, "peer_timeout": PATIENCE / 2}
+    if server.endpoints[0].startswith("tcp"):
+        usual["insecure"] = True
+    return usual | options
 
 
 @pytest.fixture(params=["local", "shm", "tcp"])
@@ -39,11 +47,7 @@ class Rig:
         return self._stack.enter_context(at.Server(uri, handler, **options))
 
     def connect(self, server: at.Server, **options: Any) -> at.Channel:
-        endpoint = server.endpoints[0]
-        if endpoint.startswith("tcp"):
-            options.setdefault("insecure", True)
-        options.setdefault("call_timeout", PATIENCE)
-        return self._stack.enter_context(at.Channel(endpoint, **options))
+        return self._stack.enter_context(at.Channel(server.endpoints[0], **patient(server, options)))
 
     def pair(self, uri: str, handler: Callable[[at.Exchange], object], **options: Any) -> at.Channel:
         return self.connect(self.serve(uri, handler), **options)

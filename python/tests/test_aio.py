@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import PATIENCE, Rig, echo
+from conftest import PATIENCE, Rig, echo, patient
 
 import accel_transport as at
 
@@ -28,10 +28,7 @@ def run(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
 
 
 def connect(server: at.Server, **options: Any) -> at.connect:
-    endpoint = server.endpoints[0]
-    if endpoint.startswith("tcp"):
-        options["insecure"] = True
-    return at.connect(endpoint, **options)
+    return at.connect(server.endpoints[0], **patient(server, options))
 
 
 async def echo_later(request: at.Exchange) -> object:

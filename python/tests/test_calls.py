@@ -4,7 +4,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-from conftest import PATIENCE, Rig, echo
+from conftest import PATIENCE, Rig, echo, patient
 
 import accel_transport as at
 
@@ -167,10 +167,8 @@ def test_metrics_are_prometheus_text(uri: str, rig: Rig) -> None:
 
 def test_pool_serves_many_threads(uri: str, rig: Rig) -> None:
     server = rig.serve(uri, echo)
-    endpoint = server.endpoints[0]
-    insecure = {"insecure": True} if endpoint.startswith("tcp") else {}
     got: list[bytes] = []
-    with at.ChannelPool(endpoint, call_timeout=PATIENCE, **insecure) as pool:  # type: ignore[arg-type]
+    with at.ChannelPool(server.endpoints[0], **patient(server, {})) as pool:
         threads = [threading.Thread(target=lambda i=i: got.append(bytes(pool.call(b"%d" % i)))) for i in range(8)]
         for thread in threads:
             thread.start()

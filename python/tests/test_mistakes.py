@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from conftest import PATIENCE, Rig, echo, own_uri
+from conftest import PATIENCE, Rig, echo, own_uri, patient
 
 import accel_transport as at
 
@@ -183,7 +183,8 @@ def test_handlers_array_keeps_memory_that_its_client_lent(rig: Rig) -> None:
         views.put(np.frombuffer(request.data, dtype=np.uint8))
         requests.put(request)
 
-    channel = rig.connect(rig.serve(own_uri("local"), handler, context=context), context=context)
+    # The memory is free when the session has looked after its peer, which it does once in a peer_timeout.
+    channel = rig.connect(rig.serve(own_uri("local"), handler, context=context), context=context, peer_timeout=2.0)
     memory = np.full(4096, 7, dtype=np.uint8)
     seen = weakref.ref(memory)
     call = channel.submit(context.register(memory))
@@ -356,7 +357,7 @@ def test_names_of_tensors_that_are_not_there(channel: at.Channel) -> None:
 
 def test_closed_pool(rig: Rig) -> None:
     server = rig.serve(own_uri("local"), echo)
-    pool = at.ChannelPool(server.endpoints[0])
+    pool = at.ChannelPool(server.endpoints[0], **patient(server, {}))
     assert bytes(pool.call(b"x")) == b"x"
     pool.leave()
     assert pool.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from conftest import Rig, echo, own_uri
+from conftest import PATIENCE, Rig, echo, own_uri
 
 import accel_transport as at
 from accel_transport._options import with_options
@@ -47,7 +47,7 @@ def test_options_take_effect(uri: str, rig: Rig) -> None:
 def test_server_listens_on_several_uris(rig: Rig) -> None:
     with at.Server([own_uri("shm"), own_uri("local")], echo, max_slots=2) as server:
         for endpoint in server.endpoints:
-            with at.connect(endpoint, slots=2) as channel:
+            with at.connect(endpoint, slots=2, call_timeout=PATIENCE, peer_timeout=PATIENCE) as channel:
                 assert bytes(channel.call(b"x")) == b"x"
     for uris in ([], [3], "") if True else ():
         with pytest.raises((at.InvalidArgument, at.Unsupported)):

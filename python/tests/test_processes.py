@@ -14,7 +14,8 @@ BEGIN = """
 import accel_transport as at, asyncio, faulthandler, gc, os, queue, signal, sys, threading, time
 faulthandler.dump_traceback_later(50, exit=True)
 def echo(request): return request.data
-def connect(server, **o): return at.Channel(server.endpoints[0], **o)
+patient = {"call_timeout": 50.0, "connect_timeout": 50.0, "peer_timeout": 30.0}
+def connect(server, **o): return at.Channel(server.endpoints[0], **(patient | o))
 """
 
 
@@ -36,9 +37,10 @@ def test_interrupt_ends_a_wait(handler: str) -> None:
         run(f"""
         kept = []
         server = at.Server("shm://python-%d" % os.getpid(), {handler}, drain_timeout=0.0)
-        channel = connect(server, call_timeout=50.0)
-        threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-        try: channel.call(b"x")
+        channel = connect(server)
+        try:
+            threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            channel.call(b"x")
         except KeyboardInterrupt: print("interrupted", flush=True)
         os._exit(0)
     """)
@@ -52,7 +54,7 @@ def test_child_of_fork_is_told_and_parent_goes_on() -> None:
         server = at.Server("local://x", echo)
         channel = connect(server)
         response, call = channel.call(b"x"), channel.submit(b"y")
-        pool = at.ChannelPool("local://x")
+        pool = at.ChannelPool("local://x", **patient)
         pool.call(b"x")
         child = os.fork()
         if child == 0:
@@ -82,7 +84,7 @@ def test_interpreter_ends_with_everything_open(scheme: str) -> None:
         uri = "{scheme}://python-%d" % os.getpid()
         kept = queue.Queue()
         server = at.Server(uri, lambda r: r.data if bytes(r.data) == b"x" else kept.put(r), drain_timeout=0.0)
-        channel, pool = connect(server), at.ChannelPool(uri)
+        channel, pool = connect(server), at.ChannelPool(uri, **patient)
         response = pool.call(b"x")
         view = memoryview(channel.call(b"x"))
         call = channel.submit(b"keep")
@@ -121,7 +123,7 @@ def test_loop_ends_with_everything_open() -> None:
         async def main():
             async def handler(request): await asyncio.sleep(50)
             server = at.Server("shm://python-%d" % os.getpid(), handler, drain_timeout=0.1)
-            channel = await at.connect(server.endpoints[0])
+            channel = await at.connect(server.endpoints[0], **patient)
             asyncio.create_task(channel.call(b"x"))
             await asyncio.sleep(0.05)
             print("end")
@@ -137,8 +139,8 @@ def test_context_manager_in_a_loop_leaves_nothing() -> None:
         async def handler(request): return request.data
         async def main():
             async with at.Server("tcp://127.0.0.1:0", handler, insecure=True) as server:
-                async with at.connect(server.endpoints[0], insecure=True) as channel:
-                    await channel(b"x", timeout=5)
+                async with at.connect(server.endpoints[0], insecure=True, **patient) as channel:
+                    await channel(b"x")
         before = None
         for _ in range(8):
             asyncio.run(main())
