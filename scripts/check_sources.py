@@ -12,7 +12,7 @@ from add_spdx import lacks_licence
 
 CODE = {".hpp", ".cpp", ".cuh", ".cu"}
 TEXT = CODE | {".h", ".def", ".py", ".sh", ".cmake", ".txt", ".md", ".json", ".in", ".yml", ".supp", ".map", ""}
-NOT_OURS = {".git", ".deps", "build", "__pycache__"}
+NOT_OURS = {".git", ".deps", "build", "__pycache__", ".hypothesis"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 STANDARD = re.compile(r"[a-z_0-9]+")
