@@ -52,10 +52,30 @@ if TYPE_CHECKING:
 
 
 class connect:
-    """A channel for a `with` block, closed at its end: `with` gives a blocking one, `async with` one to await.
+    """Connects to a server for a block, and closes the channel at its end.
 
-    Connecting happens when the block begins, and raises there. Outside of blocks use `Channel(uri)`, or
-    `await connect(uri)` for an `aio.Channel`. Options are those of docs/uris.md; durations are seconds.
+        with at.connect("tcp://host:5555", call_timeout=0.1) as channel:  # a Channel, whose calls wait
+            answer = channel(data)
+
+        async with at.connect("auto://host:5555") as channel:             # an aio.Channel, whose calls are awaited
+            answer = await channel(data)
+
+    Without a block: `Channel(uri)`, or `await connect(uri)` in an event loop.
+
+    uri: the transport, the server and options, such as "auto://host:5555?slots=4"; docs/uris.md has them all.
+    context: for channels that share registered memory and metrics; without it, one that the process shares.
+    options: those of the URI as keyword arguments (ChannelOptions); durations are seconds. An option that the URI has
+    goes before the keyword.
+
+    Connecting happens when the block begins. It takes at most connect_timeout (5 s) and connect_retry (0), and raises:
+
+    - InvalidArgument: a host without an address, or a misspelt option; the text lists the valid ones
+    - PeerLost: nobody listens there, or the server went away meanwhile
+    - TimedOut: the server did not answer within connect_timeout
+    - Unauthorized: a key is missing or wrong
+    - Unsupported: this machine or build lacks the transport (`doctor()` says what), or the server does not offer it
+    - Overloaded: the server has as many clients as it takes
+    - VersionMismatch: the server speaks another version of the protocol
     """
 
     def __init__(self, uri: str, *, context: Context | None = None, **options: Unpack[ChannelOptions]) -> None:
