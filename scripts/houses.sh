@@ -32,7 +32,7 @@ declare -A house_steps=(
     [kernels]="release nic rxe asan tsan fuzz install tidy"
     [softnic]="release programs nic asan fuzz tidy"
     [serving]="release demo asan tsan fuzz tidy"
-    [python]="python")
+    [python]="python pyasan")
 steps_of_all="format sources manual"
 
 # of_houses TABLE: the entries of the wanted houses, or of all.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The Python module: the step `python` of `./run test`, and `./run wheel`. Sourced by test.sh.
+# The Python module: the steps `python` and `pyasan` of `./run test`, and `./run wheel`. Sourced by test.sh.
 packages_of_pypi=$root/python/requirements.txt
 python_environment=$root/build/python/environment
 python=$python_environment/bin/python
@@ -78,16 +78,19 @@ PYTHON
     return "$status"
 }
 
-# Skipped where Python cannot be had, but not where all has to run.
-step_python() {
+# python_or_skip: ends the step where Python cannot be had: as skipped, but not where all has to run.
+python_or_skip() {
     local lacks
-    if ! lacks=$(need_python); then
-        echo "$lacks"
-        [[ -z ${CI:-} ]] || return 1
-        echo "$lacks" >"$logs/$step.skipped"
-        counted 0 0 1
-        return
-    fi
+    if lacks=$(need_python); then return; fi
+    echo "$lacks"
+    [[ -z ${CI:-} ]] || exit 1
+    echo "$lacks" >"$logs/$step.skipped"
+    counted 0 0 1
+    exit 0
+}
+
+step_python() {
+    python_or_skip
     build_module release _core_stub
     (cd python && "$python" -m ruff check --no-cache . && "$python" -m ruff format --no-cache --check src)
     (cd python && export MYPYPATH=$root/build/release/python && "$python" -m mypy -p accel_transport &&
@@ -97,6 +100,16 @@ step_python() {
         make_wheel
         check_wheel
     fi
+}
+
+# Python is built without AddressSanitizer: its runtime is preloaded, and malloc takes the place of Python's allocator.
+step_pyasan() {
+    local runtime launcher
+    python_or_skip
+    build_module asan _core "-DACCEL_TEST_NIC=$root/$release_softnic"
+    runtime="$(clang++ -print-file-name="libclang_rt.asan-$(uname -m).so") $(clang++ -print-file-name=libstdc++.so.6)"
+    launcher=(env "LD_PRELOAD=$runtime" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc)
+    run_pytest asan -p no:cacheprovider tests/test_mistakes.py tests/test_tensors.py tests/test_handlers.py
 }
 
 # make_wheel: the wheel, and the source distribution from which it is built, in build/wheel.

@@ -14,7 +14,7 @@ logs=$root/build/logs
 . "$root/scripts/python.sh"
 
 # In order of execution; the first ones find the most in the least time.
-all_steps=(format sources release python programs nic demo rxe asan interop tsan fuzz install tidy manual)
+all_steps=(format sources release python programs nic demo rxe asan pyasan interop tsan fuzz install tidy manual)
 declare -A step_about=(
     [format]="scripts/format.py finds nothing to change: layout, braces"
     [sources]="include rules, leftovers, paths of one machine, mutants that fit the tree"
@@ -26,6 +26,7 @@ declare -A step_about=(
     [demo]="every image served over every transport, at least 97 % right; the doctor"
     [tidy]="clang-tidy finds nothing in files that have changed since all were clean (--weekly: in all)"
     [asan]="clang, warnings are errors; tests under AddressSanitizer and UndefinedBehaviorSanitizer"
+    [pyasan]="the Python module under AddressSanitizer: mistakes, tensors, handlers"
     [interop]="clients and servers of different compilers and build types talk to each other"
     [tsan]="tests of the library, the gateway and the model server under ThreadSanitizer (--weekly: all)"
     [fuzz]="each fuzz target for ACCEL_FUZZ_SECONDS ($fuzz_seconds)"
