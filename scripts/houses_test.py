@@ -68,6 +68,7 @@ class Steps(unittest.TestCase):
     def test_each_house_has_its_steps_in_order(self):
         self.assertEqual("format sources release demo asan tsan fuzz tidy manual".split(),
                          of_script("steps_of_houses", "serving"))
+        self.assertEqual("format sources python pyasan manual".split(), of_script("steps_of_houses", "python"))
         self.assertEqual("format sources release programs nic rxe asan interop tsan fuzz install tidy manual".split(),
                          of_script("steps_of_houses", "transport softnic"))
 
