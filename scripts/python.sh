@@ -51,11 +51,12 @@ need_python() {
 # build_module PRESET TARGET [OPTION...]: leaves the package in build/PRESET/python, linked with the library of that
 # build.
 build_module() {
-    local preset=$1 target=$2 package=$root/build/$1/python/accel_transport
+    local preset=$1 target=$2 folder=$root/build/$1/python
     shift 2
     build_preset "$preset" -DACCEL_BUILD_TESTS=ON "-DACCEL_MODULE_PYTHON=$python" "$@" -- "$target"
-    find "$package" -type l -delete
-    ln -s "$root"/python/src/accel_transport/* "$package/"
+    rm -rf "$folder/accel_transport"
+    mkdir "$folder/accel_transport"
+    ln -s "$root"/python/src/accel_transport/* "$folder"/module/* "$folder/accel_transport/"
 }
 
 # run_pytest PRESET [ARGUMENT...]: in the folder python, and counts its cases.
