@@ -48,20 +48,20 @@ need_python() {
     fi
 }
 
-# build_module PRESET TARGET [OPTION...]: leaves the package in build/PRESET/python, linked with the library of that
-# build.
+# build_module PRESET TARGET [OPTION...]: leaves the package in build/PRESET/python/package, linked with the library of
+# that build.
 build_module() {
     local preset=$1 target=$2 folder=$root/build/$1/python
     shift 2
     build_preset "$preset" -DACCEL_BUILD_TESTS=ON "-DACCEL_MODULE_PYTHON=$python" "$@" -- "$target"
-    rm -rf "$folder/accel_transport"
-    mkdir "$folder/accel_transport"
-    ln -s "$root"/python/src/accel_transport/* "$folder"/module/* "$folder/accel_transport/"
+    rm -rf "$folder/package"
+    mkdir -p "$folder/package/accel_transport"
+    ln -s "$root"/python/src/accel_transport/* "$folder"/module/* "$folder/package/accel_transport/"
 }
 
 # run_pytest PRESET [ARGUMENT...]: in the folder python, and counts its cases.
 run_pytest() {
-    local report=$logs/python-$1.xml package=$root/build/$1/python status=0
+    local report=$logs/python-$1.xml package=$root/build/$1/python/package status=0
     shift
     rm -f "$report"
     (cd python &&
@@ -94,7 +94,7 @@ step_python() {
     python_or_skip
     build_module release _core_stub
     (cd python && "$python" -m ruff check --no-cache . && "$python" -m ruff format --no-cache --check src)
-    (cd python && export MYPYPATH=$root/build/release/python && "$python" -m mypy -p accel_transport &&
+    (cd python && export MYPYPATH=$root/build/release/python/package && "$python" -m mypy -p accel_transport &&
         "$python" -m mypy tests)
     run_pytest release
     if weekly; then
