@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conftest import Rig, echo, own_uri
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as any_numpy
 from test_tensors import TYPES
@@ -67,6 +67,7 @@ def test_any_list_of_arrays_returns(channel: at.Channel, sent: list[np.ndarray])
 
 
 @bounded
+@example(shape=(0, 2, 2), dtype="bfloat16")
 @given(shape=shapes, dtype=st.sampled_from([*TYPES, "bfloat16", "float8_e4m3fn", "float8_e5m2"]))
 def test_room_for_any_tensor_is_as_large_as_it(channel: at.Channel, shape: tuple[int, ...], dtype: str) -> None:
     size = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}.get(dtype) or np.dtype(dtype).itemsize
