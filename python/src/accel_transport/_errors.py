@@ -195,12 +195,19 @@ def exception_of(status: int, message: str, code: int, native: int) -> Error:
 def log_handler_failure(failed: BaseException) -> str:
     """Logs a handler's exception with its traceback; the text is the answer to the client."""
     log.error("a handler failed", exc_info=failed)
-    text = str(failed)
+    text = str(failed).encode(errors="backslashreplace").decode()
     # Whoever keeps the log's record would keep the handler's arrays, and with them the request's memory.
-    chain: BaseException | None = failed
-    while chain is not None:
-        traceback.clear_frames(chain.__traceback__)
-        chain = chain.__cause__ or chain.__context__
+    seen: set[int] = set()
+    left: list[BaseException | None] = [failed]
+    while left:
+        one = left.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        traceback.clear_frames(one.__traceback__)
+        left += [one.__cause__, one.__context__]
+        if isinstance(one, BaseExceptionGroup):
+            left += one.exceptions
     return f"{type(failed).__name__}: {text}" if text else type(failed).__name__
 
 
