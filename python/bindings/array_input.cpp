@@ -182,7 +182,7 @@ void source::take_capsule(nb::handle object) {
 void source::copy_to(std::span<std::byte> room) const {
     if (size_ == 0) return;
     if (contiguous_)
-        std::memcpy(room.data(), data_, size_);
+        std::memmove(room.data(), data_, size_);  // a handler may answer with a part of its own room
     else if (PyBuffer_ToContiguous(room.data(), const_cast<Py_buffer*>(&buffer_), buffer_.len, 'C') != 0)
         throw nb::python_error();
 }
@@ -220,6 +220,23 @@ std::optional<std::span<const std::byte>> payload_input::bytes() const noexcept 
     if (lent_ != nullptr) return lent_->range.bytes();
     if (!tensors_.empty() || !bytes_.is_plain()) return std::nullopt;
     return bytes_.bytes();
+}
+
+std::size_t payload_input::part_size() const {
+    if (sources_.size() > 1) raise(status::invalid_argument, "a part is bytes or one tensor");
+    return sources_.empty() ? size_ : sources_.front()->size();
+}
+
+std::optional<std::span<const std::byte>> payload_input::part_bytes() const noexcept {
+    if (sources_.empty()) return bytes();
+    return sources_.front()->is_plain() ? std::optional(sources_.front()->bytes()) : std::nullopt;
+}
+
+void payload_input::copy_part_to(std::span<std::byte> room) const {
+    if (const auto plain = part_bytes())
+        std::memmove(room.data(), plain->data(), plain->size());
+    else
+        (sources_.empty() ? bytes_ : *sources_.front()).copy_to(room);
 }
 
 void payload_input::copy_to(std::span<std::byte> room) const {

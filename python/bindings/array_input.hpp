@@ -61,6 +61,12 @@ class payload_input {
     /// Copies the payload to the start of `room`, which has `size()` bytes. Lets go of the GIL for long ones.
     void copy_to(std::span<std::byte> room) const;
 
+    // As a part of a message, which has no description: bytes, or the elements of one tensor.
+    /// `invalid_argument`: several tensors.
+    [[nodiscard]] std::size_t part_size() const;
+    [[nodiscard]] std::optional<std::span<const std::byte>> part_bytes() const noexcept;
+    void copy_part_to(std::span<std::byte> room) const;
+
   private:
     void add_tensor(nb::handle object);
     std::size_t size_ = 0;

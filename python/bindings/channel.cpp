@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 
+#include <poll.h>
+
 namespace accel::python {
 
 namespace {
@@ -23,7 +25,18 @@ channel_call::channel_call(std::shared_ptr<connection> its_home, call_view its_p
     : home(std::move(its_home)), place(its_place) {}
 
 channel_call::~channel_call() {
-    home->give_back(*this);
+    if (!refused) home->give_back(*this);
+}
+
+part_answer::part_answer(std::shared_ptr<connection> its_home, completion&& its_part, counter its_count) noexcept
+    : home_(std::move(its_home)), done_(std::move(its_part)), count_(std::move(its_count)) {
+    count_->fetch_add(1, std::memory_order_relaxed);
+    copies = 0;
+}
+
+part_answer::~part_answer() {
+    count_->fetch_sub(1, std::memory_order_relaxed);
+    home_->give_back({}, std::move(done_));
 }
 
 connection::connection(shared_context its_context, channel&& its_channel)
@@ -40,8 +53,8 @@ connection::use::use(connection& of) : of_(of) {
 void connection::leave() noexcept {
     do {
         free_given_back();
-        busy_.store(false, std::memory_order_release);
-    } while (has_given_back_.load(std::memory_order_acquire) && enter());
+        busy_.store(false, std::memory_order_seq_cst);
+    } while (has_given_back_.load(std::memory_order_seq_cst) && enter());
 }
 
 void connection::free_given_back() noexcept {
@@ -57,19 +70,22 @@ void connection::free_given_back() noexcept {
 }
 
 void connection::give_back(channel_call& call) noexcept {
+    if (std::exchange(call.given_back, true)) return;
+    give_back(call.now == channel_call::stage::begun ? call.place.id : call_id{}, std::move(call.done));
+}
+
+void connection::give_back(call_id begun, completion&& done) noexcept {
     if (inherited()) return;  // the parent's
-    const bool begun = call.now == channel_call::stage::begun;
+    --held_;
     if (enter()) {
-        if (begun)
-            own.release(call.place.id);
-        else
-            call.done.release();
+        if (begun != call_id{}) own.release(begun);
+        done.release();
         leave();
     } else {
         {
             const std::lock_guard held(given_back_lock_);
-            given_back_.emplace_back(begun ? call.place.id : call_id{}, std::move(call.done));
-            has_given_back_.store(true, std::memory_order_release);
+            given_back_.emplace_back(begun, std::move(done));
+            has_given_back_.store(true, std::memory_order_seq_cst);
         }
         if (enter()) leave();  // the other thread may just have left
     }
@@ -101,6 +117,7 @@ std::shared_ptr<channel_call> connection::begin() {
     const auto begun = own.begin();
     if (!begun && begun.code() == status::again) return nullptr;
     if (!begun) raise(begun.code(), closed ? closed_here : own.last_error());
+    ++held_;
     return std::make_shared<channel_call>(shared_from_this(), *begun);
 }
 
@@ -108,37 +125,49 @@ std::shared_ptr<channel_call> connection::begin_by(steady_clock::time_point dead
     for (;;) {
         free_given_back();
         if (auto begun = begin()) return begun;
-        if (in_flight_ == 0 && own.statistics().quarantined == 0) {
-            const std::string all = std::to_string(own.slots());
-            raise(status::overloaded, "all " + all +
-                                          " slots are held by responses, or by arrays made of them: drop or "
-                                          "release some, or connect with more slots");
-        }
-        const auto left = deadline - steady_clock::now();
-        if (left <= steady_clock::duration::zero())
-            raise(status::timed_out, "no slot was free before the deadline: connect with more slots");
-        take_some(std::min<std::chrono::nanoseconds>(left, slice_of_wait));
-        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+        wait_for_slot(deadline);
     }
 }
 
-void connection::sent(const std::shared_ptr<channel_call>& call, status outcome) {
+void connection::wait_for_slot(steady_clock::time_point deadline) {
+    if (held_.load(std::memory_order_acquire) >= own.slots()) {
+        const std::string all = std::to_string(own.slots());
+        raise(status::overloaded, "all " + all +
+                                      " slots are held by responses, or by arrays made of them: drop or "
+                                      "release some, or connect with more slots");
+    }
+    const auto left = deadline - steady_clock::now();
+    if (left <= steady_clock::duration::zero())
+        raise(status::timed_out, "no slot was free before the deadline: connect with more slots");
+    take_some(std::min<std::chrono::nanoseconds>(left, slice_of_wait));
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
+bool connection::sent(const std::shared_ptr<channel_call>& call, status outcome) {
+    if (outcome == status::again && call->in_parts) {
+        own.release(call->place.id);
+        --held_;
+        call->refused = true;
+        return false;
+    }
     if (outcome != status::ok) raise(outcome, own.last_error());
     call->now = channel_call::stage::in_flight;
     call->self = call;
     ++in_flight_;
+    --held_;
+    return true;
 }
 
-void connection::submit(const std::shared_ptr<channel_call>& call, std::size_t length, const submit_options& options) {
+bool connection::submit(const std::shared_ptr<channel_call>& call, std::size_t length, const submit_options& options) {
     submit_options tagged = options;
     tagged.tag = reinterpret_cast<std::uintptr_t>(call.get());
-    sent(call, own.submit(call->place.id, length, tagged));
+    return sent(call, own.submit(call->place.id, length, tagged));
 }
 
-void connection::submit(const std::shared_ptr<channel_call>& call, slice payload, const submit_options& options) {
+bool connection::submit(const std::shared_ptr<channel_call>& call, slice payload, const submit_options& options) {
     submit_options tagged = options;
     tagged.tag = reinterpret_cast<std::uintptr_t>(call.get());
-    sent(call, own.submit(call->place.id, payload, tagged));
+    return sent(call, own.submit(call->place.id, payload, tagged));
 }
 
 void connection::take_some(std::chrono::nanoseconds timeout) {
@@ -156,6 +185,18 @@ void connection::take_some(std::chrono::nanoseconds timeout) {
 void connection::deliver(std::span<completion> arrived) {
     for (completion& one : arrived) {
         auto* const at = reinterpret_cast<channel_call*>(static_cast<std::uintptr_t>(one.tag));
+        if (one.more) {
+            const std::shared_ptr<channel_call> call = at->self;
+            if (call->abandoned) {
+                static_cast<void>(own.cancel(call->place.id));
+                one.release();
+                continue;
+            }
+            ++held_;
+            call->arrived.push_back(std::make_shared<part_answer>(shared_from_this(), std::move(one), call->unread));
+            if (call->waiter && !std::exchange(call->listed, true)) ended.push_back(call);
+            continue;
+        }
         const std::shared_ptr<channel_call> call = std::move(at->self);
         call->done = std::move(one);
         call->now = channel_call::stage::ended;
@@ -169,17 +210,42 @@ void connection::deliver(std::span<completion> arrived) {
             if (call->done.status != status::ok) call->into.reset();
         }
         --in_flight_;
-        if (call->waiter) ended.push_back(call);
+        ++held_;
+        if (call->waiter && !std::exchange(call->listed, true)) ended.push_back(call);
     }
 }
 
 void connection::wait(channel_call& call) {
     while (call.now != channel_call::stage::ended) {
         take_some(slice_of_wait);
-        if (call.now == channel_call::stage::ended || PyErr_CheckSignals() == 0) continue;
-        static_cast<void>(own.cancel(call.place.id));
-        throw nb::python_error();
+        if (call.now != channel_call::stage::ended) check_interrupt(call);
     }
+}
+
+void connection::check_interrupt(channel_call& call) {
+    if (PyErr_CheckSignals() == 0) return;
+    static_cast<void>(own.cancel(call.place.id));
+    throw nb::python_error();
+}
+
+void connection::wait_for_part(channel_call& call) {
+    while (call.now != channel_call::stage::ended && call.arrived.empty()) {
+        free_given_back();
+        take_some(slice_of_wait);
+        check_interrupt(call);
+    }
+}
+
+void connection::wait_for_room(channel_call& call) {
+    free_given_back();
+    // A part's slot that comes free is no completion, for which `wait` would wait.
+    if (own.arm()) {
+        const unlocked meanwhile;
+        pollfd event{own.event_fd(), POLLIN, 0};
+        ::poll(&event, 1, static_cast<int>(slice_of_wait.count()));
+    }
+    poll();
+    check_interrupt(call);
 }
 
 void connection::poll() {
@@ -189,11 +255,15 @@ void connection::poll() {
         deliver(std::span(arrived).first(count));
         if (count == 0) break;
     }
-    while (own.take_event() != channel_event::none) freed_slots = true;
-    if (const auto stale = own.statistics().stale; stale_ != stale) {
-        stale_ = stale;
-        freed_slots = true;
+    while (own.take_event() != channel_event::none) {
     }
+}
+
+bool connection::has_slot() noexcept {
+    free_given_back();
+    const auto begun = own.begin();
+    if (begun) own.release(begun->id);
+    return begun || begun.code() != status::again;
 }
 
 void connection::close() noexcept {
@@ -209,9 +279,16 @@ void connection::close() noexcept {
     }
 }
 
+void connection::close_for_good() noexcept {
+    close();
+    // Nobody takes them; they keep this connection.
+    for (const auto& call : ended) call->waiter.reset();
+    ended.clear();
+}
+
 void connection::close_at_exit() noexcept {
     if (inherited() || closed || !enter()) return;  // a daemon thread is still in it
-    close();
+    close_for_good();
     leave();
 }
 

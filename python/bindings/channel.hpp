@@ -11,8 +11,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,6 +25,26 @@
 namespace accel::python {
 
 class connection;
+
+/// A part of a response, with its slot.
+class part_answer final : public answer {
+  public:
+    using counter = std::shared_ptr<std::atomic<std::uint32_t>>;
+    part_answer(std::shared_ptr<connection> its_home, completion&& its_part, counter its_count) noexcept;
+    ~part_answer() override;
+    [[nodiscard]] const call_outcome& outcome() const noexcept override { return done_; }
+    [[nodiscard]] result<std::span<tensor>, status> tensors(std::span<tensor> room) const noexcept override {
+        return done_.tensors(room);
+    }
+    [[nodiscard]] result<std::span<const metadata_entry>, status> metadata(metadata_room&) const noexcept override {
+        return status::not_found;  // the call's end has it
+    }
+
+  private:
+    std::shared_ptr<connection> home_;
+    completion done_;
+    counter count_;
+};
 
 /// One call of a channel. The connection keeps it while it is in flight, so that what it lends stays.
 class channel_call final : public answer {
@@ -49,6 +71,17 @@ class channel_call final : public answer {
     std::shared_ptr<channel_call> self;  ///< while it is in flight
     tensor placed;                       ///< of a request that is written in place
     std::size_t placed_bytes = 0;        ///< 0: no tensor was placed
+
+    bool given_back = false;
+
+    // Of a call in parts.
+    bool in_parts = false;
+    bool abandoned = false;  ///< nobody reads its parts
+    bool listed = false;     ///< in `connection::ended`
+    bool refused = false;    ///< was not sent for want of slots; the slot it had was released
+    std::uint32_t parts = 0;  ///< most unread ones
+    std::deque<std::shared_ptr<part_answer>> arrived;
+    part_answer::counter unread;  ///< those that have a slot
 };
 
 /// A channel and its calls. One thread at a time is in it; drops of responses may come from any thread.
@@ -76,42 +109,55 @@ class connection final : public closable, public std::enable_shared_from_this<co
     // With `use`.
     /// Null: no slot is free.
     [[nodiscard]] std::shared_ptr<channel_call> begin();
-    void submit(const std::shared_ptr<channel_call>& call, std::size_t length, const submit_options& options);
-    void submit(const std::shared_ptr<channel_call>& call, slice payload, const submit_options& options);
+    /// False: too few slots are free for a call in parts, which gave its own back.
+    bool submit(const std::shared_ptr<channel_call>& call, std::size_t length, const submit_options& options);
+    bool submit(const std::shared_ptr<channel_call>& call, slice payload, const submit_options& options);
     /// Waits without the GIL until the call has ended. An interrupt cancels the call and is raised.
     void wait(channel_call& call);
+    /// The same for a call in parts, until a part or the end has arrived.
+    void wait_for_part(channel_call& call);
+    /// Waits without the GIL until something arrives, for a slice of time at most: perhaps a slot came free.
+    void wait_for_room(channel_call& call);
     /// Takes what has arrived. Ended calls with a waiter are added to `ended`.
     void poll();
     void close() noexcept;
+    /// The same for a channel whose event loop has gone.
+    void close_for_good() noexcept;
     /// A free slot, for which it waits until then, without the GIL.
     [[nodiscard]] std::shared_ptr<channel_call> begin_by(std::chrono::steady_clock::time_point deadline);
+    /// Whether a call or part could begin, or fail at once.
+    [[nodiscard]] bool has_slot() noexcept;
+    /// Waits likewise once no call could begin. Raises when there is nothing to wait for.
+    void wait_for_slot(std::chrono::steady_clock::time_point deadline);
+    void check_interrupt(channel_call& call);
+    /// Releases what other threads have given back.
+    void free_given_back() noexcept;
 
     /// From any thread. Without effect while another thread is in the channel: the call then ends by its deadline.
     void cancel(channel_call& call) noexcept;
     /// From any thread: releases what a call has of the channel, now or when the thread in it leaves.
     void give_back(channel_call& call) noexcept;
+    void give_back(call_id begun, completion&& done) noexcept;
 
     channel own;
     std::vector<std::shared_ptr<channel_call>> ended;  ///< for the event loop
     reference wake;                                    ///< called when a slot has come free elsewhere than in `poll`
     std::atomic<bool> slot_wanted{false};
     bool closed = false;
-    bool freed_slots = false;  ///< `poll` has taken late answers, or another session
 
   private:
     void leave() noexcept;
-    [[nodiscard]] bool enter() noexcept { return !busy_.exchange(true, std::memory_order_acquire); }
-    void free_given_back() noexcept;
+    [[nodiscard]] bool enter() noexcept { return !busy_.exchange(true, std::memory_order_seq_cst); }
     void deliver(std::span<completion> arrived);
     void take_some(std::chrono::nanoseconds timeout);
-    void sent(const std::shared_ptr<channel_call>& call, status outcome);
+    [[nodiscard]] bool sent(const std::shared_ptr<channel_call>& call, status outcome);
     void notify() noexcept;
 
     shared_context context_;
     unsigned generation_ = fork_generation();
     std::atomic<bool> busy_{false};
     std::uint32_t in_flight_ = 0;
-    std::uint64_t stale_ = 0;  ///< late answers that `poll` has seen
+    std::atomic<std::uint32_t> held_{0};  ///< slots of begun calls, responses and parts
     std::mutex given_back_lock_;
     std::vector<std::pair<call_id, completion>> given_back_;
     std::atomic<bool> has_given_back_{false};

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "array_input.hpp"
 #include "channel.hpp"
+#include "channel_module.hpp"
 #include "errors.hpp"
 #include "options.hpp"
 
 #include <accel_transport/options.hpp>
 
+#include <algorithm>
 #include <optional>
 
 #include <nanobind/stl/optional.h>
@@ -16,19 +18,6 @@ namespace accel::python {
 namespace {
 
 using std::chrono::steady_clock;
-
-/// The Python object: its end closes the channel.
-struct py_channel {
-    py_channel(std::shared_ptr<connection> its_own, std::chrono::nanoseconds its_timeout) noexcept
-        : own(std::move(its_own)), call_timeout(its_timeout) {}
-    py_channel(const py_channel&) = delete;
-    py_channel& operator=(const py_channel&) = delete;
-    ~py_channel() {
-        if (!ending() && !own->closed) own->close_at_exit();
-    }
-    std::shared_ptr<connection> own;
-    std::chrono::nanoseconds call_timeout;
-};
 
 /// The Python object: its end cancels the call, if it is in flight.
 struct py_call {
@@ -67,35 +56,24 @@ void connect(py_channel* self, nb::handle context, const std::string& uri) {
     new (self) py_channel(std::move(own), call_timeout_in(uri));
 }
 
-void send(connection& to, const std::shared_ptr<channel_call>& call, const payload_input& input,
-          call_options& options) {
-    call->into = options.into;
-    options.native.tensors = input.tensors();
-    if (const lent_memory* const lent = input.lent()) {
-        call->lent = lent->of;
-        call->copies = 0;
-        return to.submit(call, lent->range, options.native);
-    }
-    if (input.size() > call->place.request.size())
-        raise(status::message_too_large, "the request has " + std::to_string(input.size()) +
-                                             " bytes, and this channel "
-                                             "takes " +
-                                             std::to_string(call->place.request.size()) +
-                                             ": connect with a larger request_bytes");
-    input.copy_to(call->place.request);
-    to.submit(call, input.size(), options.native);
-}
-
 std::shared_ptr<channel_call> submitted(py_channel& self, nb::handle data, call_options& options) {
     const payload_input input(data);
     const auto timeout = options.native.timeout.count() != 0 ? options.native.timeout : self.call_timeout;
-    auto call = self.own->begin_by(steady_clock::now() + timeout);
-    send(*self.own, call, input, options);
+    const auto deadline = steady_clock::now() + timeout;
+    auto call = self.own->begin_by(deadline);
+    options.native.timeout =
+        std::max<std::chrono::nanoseconds>(deadline - steady_clock::now(), std::chrono::nanoseconds(1));
+    static_cast<void>(send(*self.own, call, input, options));
     return call;
 }
 
 response call(py_channel& self, nb::handle data, std::optional<double> timeout, nb::handle target, nb::handle metadata,
               nb::handle trace, nb::handle baggage, nb::handle into) {
+    if (PyIter_Check(data.ptr()) != 0) {  // a request in parts
+        const nb::object made =
+            nb::find(self).attr("_call_in_parts")(data, timeout, target, metadata, trace, baggage, into);
+        return nb::cast<response&>(made);
+    }
     call_options options(timeout, target, metadata, trace, baggage, into);
     const connection::use used(*self.own);
     auto sent = submitted(self, data, options);
@@ -117,9 +95,10 @@ std::optional<py_call> submit_for(py_channel& self, nb::handle future, nb::handl
     call_options options(timeout, target, metadata, trace, baggage, into);
     const connection::use used(*self.own);
     const payload_input input(data);
+    self.own->free_given_back();
     auto call = self.own->begin();
     if (!call) return std::nullopt;
-    send(*self.own, call, input, options);
+    static_cast<void>(send(*self.own, call, input, options));
     call->waiter = reference(nb::borrow(future));
     return py_call(std::move(call));
 }
@@ -135,9 +114,12 @@ nb::list poll(py_channel& self) {
     nb::list out;
     for (auto& call : ended) {
         const nb::object future = nb::borrow(call->waiter.get());
-        call->waiter.reset();
+        call->listed = false;
+        if (call->now == channel_call::stage::ended) call->waiter.reset();
         const call_outcome& outcome = call->outcome();
-        if (outcome.status == status::ok) {
+        if (call->in_parts) {
+            out.append(nb::make_tuple(future, nb::none()));  // look at the stream
+        } else if (outcome.status == status::ok) {
             out.append(nb::make_tuple(future, nb::cast(response{std::move(call)})));
         } else {
             const std::string_view text(reinterpret_cast<const char*>(outcome.response.data()),
@@ -195,8 +177,8 @@ nb::object buffer_of(const py_call& self) {
 }
 
 array place(const py_call& self, nb::handle shape, nb::handle type) {
+    const auto [one, length] = place_one(shape, type);  // runs Python, which may submit the call
     channel_call& call = begun(self);
-    const auto [one, length] = place_one(shape, type);
     if (length > call.place.request.size())
         raise(status::message_too_large, "the tensor does not fit: connect with a larger request_bytes");
     call.placed = one;
@@ -215,30 +197,30 @@ void submit_begun(py_call& self, std::optional<std::size_t> length, std::optiona
     if (!length) options.native.tensors = std::span(&call.placed, 1);
     call.into = options.into;
     call.copies = 0;
-    home.submit(self.own, length.value_or(call.placed_bytes), options.native);
+    static_cast<void>(home.submit(self.own, length.value_or(call.placed_bytes), options.native));
 }
 
 response wait(py_call& self) {
-    {
-        channel_call& call = open(self);
-        if (call.now == channel_call::stage::begun)
-            raise(status::invalid_state, "submit the call before waiting for it");
-        if (call.waiter) raise(status::invalid_state, "this call belongs to an event loop: await it there");
-        if (call.now == channel_call::stage::in_flight) {
-            const connection::use used(*call.home);
-            call.home->wait(call);
-        }
+    open(self);
+    const std::shared_ptr<channel_call> call = self.own;  // another thread may give it up meanwhile
+    if (call->now == channel_call::stage::begun) raise(status::invalid_state, "submit the call before waiting for it");
+    if (call->waiter) raise(status::invalid_state, "this call belongs to an event loop: await it there");
+    if (call->now == channel_call::stage::in_flight) {
+        const connection::use used(*call->home);
+        call->home->wait(*call);
     }
+    if (self.own != call) raise(status::invalid_state, "another thread has given this call up, or taken its response");
     return response_of(std::exchange(self.own, nullptr));
 }
 
 bool done(const py_call& self) {
-    channel_call& call = open(self);
-    if (call.now == channel_call::stage::in_flight) {
-        const connection::use used(*call.home);
-        call.home->poll();
+    open(self);
+    const std::shared_ptr<channel_call> call = self.own;
+    if (call->now == channel_call::stage::in_flight) {
+        const connection::use used(*call->home);
+        call->home->poll();
     }
-    return call.now == channel_call::stage::ended;
+    return call->now == channel_call::stage::ended;
 }
 
 void cancel(const py_call& self) {
@@ -250,13 +232,6 @@ void give_up(py_call& self) {
     self.own.reset();
 }
 
-#define CALL_ARGUMENTS                                                                                                \
-    nb::kw_only(), nb::arg("timeout") = nb::none(), nb::arg("target") = nb::none(), nb::arg("metadata") = nb::none(), \
-                   nb::arg("trace") = nb::none(), nb::arg("baggage") = nb::none(), nb::arg("into") = nb::none()
-#define CALL_SIGNATURE                                                                                                 \
-    "*, timeout: float | None = None, target: str | None = None, metadata: collections.abc.Mapping[str, str | bytes] " \
-    "| "                                                                                                               \
-    "None = None, trace: str | None = None, baggage: str | None = None, into: Region | None = None"
 
 void add_call(nb::module_& module) {
     nb::class_<py_call>(
@@ -283,9 +258,30 @@ void add_call(nb::module_& module) {
 
 }  // namespace
 
+bool send(connection& to, const std::shared_ptr<channel_call>& call, const payload_input& input,
+          call_options& options) {
+    call->into = options.into;
+    options.native.tensors = input.tensors();
+    if (const lent_memory* const lent = input.lent()) {
+        call->lent = lent->of;
+        call->copies = 0;
+        return to.submit(call, lent->range, options.native);
+    }
+    if (input.size() > call->place.request.size())
+        raise(status::message_too_large, "the request has " + std::to_string(input.size()) +
+                                             " bytes, and this channel "
+                                             "takes " +
+                                             std::to_string(call->place.request.size()) +
+                                             ": connect with a larger request_bytes");
+    input.copy_to(call->place.request);
+    return to.submit(call, input.size(), options.native);
+}
+
 void add_channel(nb::module_& module) {
     add_call(module);
-    nb::class_<py_channel>(module, "Channel")
+    auto made = nb::class_<py_channel>(module, "Channel");
+    add_streams(module, made);
+    made
         .def("__init__", &connect, nb::arg("context"), nb::arg("uri"))
         .def(
             "call", &call, nb::arg("data").none(), CALL_ARGUMENTS,
@@ -301,8 +297,11 @@ void add_channel(nb::module_& module) {
         .def("_poll", &poll, nb::sig("def _poll(self) -> list[tuple[object, object]]"))
         .def("_arm", &arm)
         .def(
-            "_freed_slots", [](const py_channel& self) { return std::exchange(self.own->freed_slots, false); },
-            "Whether `_poll` has seen that slots came free, since this was last asked.")
+            "_has_slot",
+            [](const py_channel& self) {
+                const connection::use used(*self.own);
+                return self.own->has_slot();
+            })
         .def_prop_ro("_call_timeout",
                      [](const py_channel& self) { return static_cast<double>(self.call_timeout.count()) * 1e-9; })
         .def_prop_ro("_fd", [](const py_channel& self) { return self.own->own.event_fd(); })

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstring>
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -14,6 +15,16 @@
 namespace accel::python {
 
 namespace {
+
+/// A part of a request, with its slot.
+class part_memory final : public owner {
+  public:
+    explicit part_memory(request_part&& its_part) noexcept : own(std::move(its_part)) {}
+    request_part own;
+};
+
+/// Names exchanges, for their event loops.
+std::atomic<std::uint64_t> next_key{0};
 
 constexpr const char* already = "this exchange was answered before: answer each request once";
 
@@ -39,8 +50,8 @@ array room_array(const py_exchange& self) {
 }
 
 array place(const py_exchange& self, nb::handle shape, nb::handle type) {
+    const auto [one, length] = place_one(shape, type);  // runs Python, which may answer
     exchange& own = on_host(self);
-    const auto [one, length] = place_one(shape, type);
     if (length > own.response().size())
         raise(status::message_too_large,
               "the client takes responses of up to " + std::to_string(own.response().size()) + " bytes");
@@ -86,7 +97,108 @@ std::optional<std::string> baggage_of(const py_exchange& self) {
     return found ? std::optional(std::string(*found)) : std::nullopt;
 }
 
+/// Other threads let go of the GIL while they wait here.
+constexpr std::chrono::milliseconds slice_of_wait{200};
+
+constexpr const char* nobody_waits = "nobody waits for this answer any more: end the handler";
+
+/// Why no part is sent or received.
+[[noreturn]] void raise_over(status why) {
+    if (why == status::cancelled || why == status::peer_lost) raise(why, nobody_waits);
+    if (why == status::again)
+        raise(why,
+              "this thread serves the client, so that nothing arrives while it waits: make the handler a generator, or "
+              "answer on a thread of your own");
+    if (why == status::unsupported)
+        raise(why, "this target answers in parts: the client must call it with stream(…), not with call(…)");
+    raise(why);
+}
+
+/// A part's bytes: in one piece, or packed there.
+std::span<const std::byte> part_bytes(const payload_input& input, std::vector<std::byte>& packed) {
+    const std::size_t size = input.part_size();
+    if (const auto plain = input.part_bytes()) return *plain;
+    packed.resize(size);
+    input.copy_part_to(packed);
+    return packed;
+}
+
+void check_part_size(const exchange& of, std::size_t size) {
+    if (size > of.response().size())
+        raise(status::message_too_large, "the part has " + std::to_string(size) + " bytes, and the client takes " +
+                                             std::to_string(of.response().size()) +
+                                             ": it may connect with a larger response_bytes");
+}
+
+void send_part(const py_exchange& self, nb::handle data) {
+    const payload_input input(data);
+    std::vector<std::byte> packed;
+    const auto bytes = part_bytes(input, packed);
+    const served::use used(*self.own);
+    exchange& own = on_host(self);
+    check_part_size(own, bytes.size());
+    status sent = status::timed_out;
+    while (sent == status::timed_out) {
+        const unlocked meanwhile;
+        sent = own.send(bytes, slice_of_wait);
+    }
+    if (sent != status::ok) raise_over(sent);
+}
+
+bool try_send_part(const py_exchange& self, nb::handle data) {
+    const payload_input input(data);
+    std::vector<std::byte> packed;
+    const auto bytes = part_bytes(input, packed);
+    const served::use used(*self.own);
+    exchange& own = on_host(self);
+    check_part_size(own, bytes.size());
+    const status sent = own.send(bytes);
+    if (sent != status::ok && sent != status::again) raise_over(sent);
+    return sent == status::ok;
+}
+
+bool continues(const py_exchange& self) {
+    self.own->asked_for_parts = true;
+    return self.own->open().continues();
+}
+
+nb::object part_view(request_part&& part) {
+    if (part.last() && part.bytes().empty()) return nb::none();
+    auto memory = std::make_shared<part_memory>(std::move(part));
+    const auto bytes = memory->own.bytes();
+    return view_of(bytes_array({const_cast<std::byte*>(bytes.data()), bytes.size()}, true, {}, pin(memory)));
+}
+
+/// The next part of the request; None: an empty one that ends it.
+nb::object receive_part(const py_exchange& self) {
+    const served::use used(*self.own);
+    exchange& own = on_host(self);
+    for (;;) {
+        request_part part = [&] {
+            const unlocked meanwhile;
+            return own.receive(slice_of_wait);
+        }();
+        if (part) return part_view(std::move(part));
+        if (part.status() != status::timed_out) raise_over(part.status());
+    }
+}
+
+/// False: nothing has arrived.
+nb::object try_receive_part(const py_exchange& self) {
+    const served::use used(*self.own);
+    request_part part = on_host(self).receive();
+    if (part) return part_view(std::move(part));
+    if (part.status() != status::again) raise_over(part.status());
+    return nb::borrow(Py_False);
+}
+
+bool await_parts(const py_exchange& self, const py_waker& waker, bool room) {
+    const served::use used(*self.own);
+    return self.own->await(waker.own, room);
+}
+
 void fail(const py_exchange& self, const std::string& message, std::uint32_t code, unsigned reason) {
+    const served::use used(*self.own);
     if (self.own->answered()) raise(status::invalid_state, already);
     if (reason == 0 || reason >= status_count) raise(status::invalid_argument, "status is one of Status, not OK");
     static_cast<void>(self.own->reply({.reason = static_cast<status>(reason), .code = code, .text = message}));
@@ -104,10 +216,29 @@ void check_answer(status outcome) {
 
 }  // namespace
 
+served::served(exchange&& one) noexcept : key(next_key++), local_(one.scheme() == "local"), own_(std::move(one)) {}
+
 exchange& served::open() {
     const std::lock_guard held(lock_);
     if (!own_ || waiting_) raise(status::invalid_state, already);
     return *own_;
+}
+
+served::use::use(served& of) : of_(of) {
+    if (of.busy_.exchange(true, std::memory_order_acquire))
+        raise(status::invalid_state, "another thread sends, receives or answers here: use an exchange on one at once");
+}
+
+bool served::await(const std::shared_ptr<loop_waker>& to, bool room) {
+    exchange& one = open();
+    const loop_waker::post post{to, key};
+    if (!told_) told_ = to;
+    if (told_ != to) raise(status::invalid_state, "this exchange is used in another event loop");
+    if (!for_end_) for_end_.emplace(one.stop_token(), post);
+    auto& wait = room ? for_room_ : for_request_;
+    if (!wait) wait = std::make_shared<part_wait>(post);
+    if (one.cancelled()) return true;
+    return wait->arm(one, room);
 }
 
 bool served::answered() const noexcept {
@@ -143,9 +274,10 @@ status served::send() {
         return outcome;
     }
     std::vector<metadata_entry> list;
-    for (const auto& [key, value] : what.metadata) list.push_back({key, value});
+    for (const auto& [name, value] : what.metadata) list.push_back({name, value});
     const status outcome = list.empty() ? own_->reply(what.length) : own_->reply(what.length, list);
-    if (outcome == status::ok || outcome == status::peer_lost) own_.reset();
+    // After fork() the parent answers: the exchange is empty here.
+    if (outcome == status::ok || outcome == status::peer_lost || outcome == status::invalid_state) own_.reset();
     return outcome;
 }
 
@@ -161,10 +293,19 @@ void served::unpinned() noexcept {
 }
 
 void reply_with(const py_exchange& self, nb::handle data, nb::handle metadata) {
-    exchange& own = on_host(self);
+    // What runs Python comes first: it may answer this exchange, or let another thread do so.
     served::answer what;
     const metadata_input entries(metadata);
     for (const auto& [key, value] : entries.list()) what.metadata.emplace_back(key, value);
+    const bool placed = !data.is_valid() || data.is_none();
+    std::optional<payload_input> input;
+    if (!placed && PyLong_Check(data.ptr()) == 0) input.emplace(data);
+    const served::use used(*self.own);
+    exchange& own = on_host(self);
+    if (!self.own->asked_for_parts && own.continues()) {
+        constexpr const char* text = "this target takes no requests in parts: its handler has read the first one alone";
+        return check_answer(self.own->reply({.reason = status::unsupported, .text = text}));
+    }
     const std::span<std::byte> room = own.response();
     const auto check_size = [&](std::size_t size) {
         if (size > room.size())
@@ -173,28 +314,37 @@ void reply_with(const py_exchange& self, nb::handle data, nb::handle metadata) {
                                                  ": it may connect with a larger "
                                                  "response_bytes");
     };
-    if (!data.is_valid() || data.is_none()) {
+    if (placed) {
         what.length = self.own->placed_bytes;
         if (what.length != 0) check_answer(own.describe(what.length, std::span(&self.own->placed, 1)));
-    } else if (PyLong_Check(data.ptr())) {
+    } else if (!input) {
         const long long length = PyLong_AsLongLong(data.ptr());
         if (length == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
         if (length < 0) raise(status::invalid_argument, "the length of a response is not negative");
         what.length = static_cast<std::size_t>(length);
         check_size(what.length);
     } else {
-        const payload_input input(data);
-        what.length = input.size();
+        what.length = input->size();
         check_size(what.length);
-        if (const lent_memory* const lent = input.lent()) {
+        if (const lent_memory* const lent = input->lent()) {
+            if (lent->of->whole.kind() != memory_kind::host())
+                raise(status::unsupported, "a Region on a GPU is not an answer yet: copy it to the host");
             const auto bytes = lent->range.bytes();
-            std::copy(bytes.begin(), bytes.end(), room.begin());
+            std::memmove(room.data(), bytes.data(), bytes.size());
         } else {
-            input.copy_to(room);
+            input->copy_to(room);
         }
-        if (!input.tensors().empty()) check_answer(own.describe(what.length, input.tensors()));
+        if (!input->tensors().empty()) check_answer(own.describe(what.length, input->tensors()));
     }
     check_answer(self.own->reply(std::move(what)));
+}
+
+void reply_with_result(const py_exchange& self, nb::handle result) {
+    if (result.is_none() || self.own->answered()) return;
+    if (PyLong_Check(result.ptr()) != 0)
+        raise(status::invalid_argument,
+              "a handler returns bytes or tensors: after writing in place, call request.reply(length) and return None");
+    reply_with(self, result, nb::none());
 }
 
 void add_exchange(nb::module_& module) {
@@ -221,8 +371,31 @@ void add_exchange(nb::module_& module) {
              nb::sig("def reply(self, data: object = None, *, metadata: collections.abc.Mapping[str, str | bytes] | "
                      "None = None) -> None"),
              "Answers with bytes, tensors, the first `data` bytes of `response`, or the tensor of `response_tensor`.")
+        .def("_reply_result", &reply_with_result, nb::arg("result").none(),
+             nb::sig("def _reply_result(self, result: object) -> None"))
         .def("fail", &fail, nb::arg("message"), nb::kw_only(), nb::arg("code") = 0, nb::arg("status") = 16,
              "Answers with a failure: a text, a number of the handler's own, and a Status, usually APPLICATION_ERROR.")
+        .def_prop_ro(
+            "in_parts", [](const py_exchange& self) { return self.own->open().in_parts(); },
+                     "Whether the client takes the response in parts (`Channel.stream`).")
+        .def("send", &send_part, nb::arg("data").none(), nb::sig("def send(self, data: object) -> None"),
+             "Sends a part of the response: bytes or one tensor. Waits until the client has room for it. Cancelled, "
+             "PeerLost: nobody waits for it. For threads of the application; a generator's `yield` does the same.")
+        .def(
+            "parts",
+            [](nb::handle self) {
+                return nb::module_::import_("accel_transport._stream").attr("RequestParts")(self);
+            },
+            nb::sig("def parts(self) -> accel_transport._stream.RequestParts"),
+            "The parts of the request, in order, with `for` or `async for`; the whole request, if it came in one "
+            "piece. An empty first piece and an empty last part are left out. Raises Cancelled or PeerLost when nobody "
+            "waits for the answer any more.")
+        .def("_try_send", &try_send_part, nb::arg("data").none(), nb::sig("def _try_send(self, data: object) -> bool"))
+        .def_prop_ro("_continues", &continues)
+        .def("_receive", &receive_part, nb::sig("def _receive(self) -> memoryview | None"))
+        .def("_try_receive", &try_receive_part, nb::sig("def _try_receive(self) -> memoryview | bool | None"))
+        .def("_await", &await_parts, nb::arg("waker"), nb::arg("room"))
+        .def_prop_ro("_key", [](const py_exchange& self) { return self.own->key; })
         .def_prop_ro("answered", [](const py_exchange& self) { return self.own->answered(); })
         .def_prop_ro("cancelled", &cancelled, "Whether nobody waits for the answer any more. Answer nevertheless.")
         .def_prop_ro(

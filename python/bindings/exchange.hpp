@@ -3,15 +3,18 @@
 
 #include "context.hpp"
 #include "lifetime.hpp"
+#include "waker.hpp"
 
 #include <accel_transport/server.hpp>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +27,7 @@ namespace accel::python {
 /// leaves when the last view has gone: usually at once, or when the handler returns.
 class served final : public owner {
   public:
-    explicit served(exchange&& one) noexcept : local_(one.scheme() == "local"), own_(std::move(one)) {}
+    explicit served(exchange&& one) noexcept;
 
     /// The answer that will leave: `length` bytes of the room, or a failure.
     struct answer {
@@ -45,8 +48,27 @@ class served final : public owner {
     /// Sends the answer, or keeps it for the last view.
     [[nodiscard]] status reply(answer&& what);
 
+    /// The right of one thread to send and receive parts, and to answer. `invalid_state` if another has it: an
+    /// exception.
+    class use {
+      public:
+        explicit use(served& of);
+        use(const use&) = delete;
+        use& operator=(const use&) = delete;
+        ~use() { of_.busy_.store(false, std::memory_order_release); }
+
+      private:
+        served& of_;
+    };
+
+    /// `to` is told `key` once room for a part (else: a part of the request), or the end of the call, may have come.
+    /// True: it is there already.
+    [[nodiscard]] bool await(const std::shared_ptr<loop_waker>& to, bool room);
+    const std::uint64_t key;
+
     tensor placed;
     std::size_t placed_bytes = 0;
+    bool asked_for_parts = false;  ///< the handler knows of parts of the request
 
   private:
     void unpinned() noexcept override;
@@ -55,6 +77,10 @@ class served final : public owner {
     mutable std::recursive_mutex lock_;
     std::optional<exchange> own_;
     std::optional<answer> waiting_;
+    std::atomic<bool> busy_{false};
+    std::shared_ptr<loop_waker> told_;  ///< the event loop that waits here
+    std::shared_ptr<part_wait> for_room_, for_request_;
+    std::optional<std::stop_callback<loop_waker::post>> for_end_;
 };
 
 /// The Python object.
@@ -64,6 +90,9 @@ struct py_exchange {
 
 /// Answers with data of Python: bytes, tensors, a Region's bytes, or the number of bytes that were written in place.
 void reply_with(const py_exchange& self, nb::handle data, nb::handle metadata);
+
+/// The same for what a handler has returned. None, or an answer that was given before: without effect.
+void reply_with_result(const py_exchange& self, nb::handle result);
 
 void add_exchange(nb::module_& module);
 

@@ -5,6 +5,7 @@
 #include "context.hpp"
 #include "exchange.hpp"
 #include "lifetime.hpp"
+#include "waker.hpp"
 
 #include <nanobind/nanobind.h>
 
@@ -23,6 +24,7 @@ NB_MODULE(_core, module) {
     add_response(module);
     add_channel(module);
     add_pool(module);
+    add_waker(module);
     add_exchange(module);
     add_server(module);
 }

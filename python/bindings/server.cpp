@@ -20,18 +20,26 @@ namespace {
 /// Calls a Python function on a worker's thread.
 class python_handler {
   public:
-    explicit python_handler(nb::handle function) : function_(std::make_shared<reference>(nb::borrow(function))) {}
+    python_handler(nb::handle function, nb::handle elsewhere)
+        : function_(std::make_shared<reference>(nb::borrow(function))),
+          elsewhere_(std::make_shared<reference>(elsewhere.is_none() ? nb::object() : nb::borrow(elsewhere))) {}
     void operator()(exchange one) const {
         if (ending()) {
             one.fail(status::closed, unseen_code, "the server's interpreter ends");
             return;
         }
+        // Parts of a request arrive through this thread, on which nobody may wait for them.
+        const bool in_parts = *elsewhere_ && one.continues();
         const locked held;
         const py_exchange request{std::make_shared<served>(std::move(one))};
         try {
+            if (in_parts) {
+                nb::borrow(elsewhere_->get())(nb::borrow(function_->get()), request);
+                return;
+            }
             {
                 const nb::object result = nb::borrow(function_->get())(request);
-                if (!result.is_none() && !request.own->answered()) reply_with(request, result, nb::none());
+                reply_with_result(request, result);
             }
             if (request.own->waits())
                 nb::module_::import_("accel_transport._errors").attr("log_waiting_answer")(request.own->views());
@@ -71,6 +79,7 @@ class python_handler {
         return value;
     }
     std::shared_ptr<reference> function_;
+    std::shared_ptr<reference> elsewhere_;  ///< calls the function on a thread that may wait
 };
 
 class owned_server final : public closable {
@@ -107,23 +116,24 @@ struct py_server {
     std::shared_ptr<owned_server> own;
 };
 
-handler handler_of(nb::handle function) {
+handler handler_of(nb::handle function, nb::handle elsewhere) {
     if (PyCallable_Check(function.ptr()) == 0)
         raise(status::invalid_argument, "a handler is a function of one Exchange");
-    return python_handler(function);
+    return python_handler(function, elsewhere);
 }
 
-void listen(py_server* self, nb::handle context, const std::vector<std::string>& uris, nb::handle handlers) {
+void listen(py_server* self, nb::handle context, const std::vector<std::string>& uris, nb::handle handlers,
+            nb::handle elsewhere) {
     const shared_context& shared = context_of(context);
     service_table table;
     if (PyDict_Check(handlers.ptr())) {
         for (const auto [name, function] : nb::borrow<nb::dict>(handlers))
             if (name.is_none())
-                table.unnamed = handler_of(function);
+                table.unnamed = handler_of(function, elsewhere);
             else
-                table.named.push_back({nb::cast<std::string>(nb::str(name)), handler_of(function)});
+                table.named.push_back({nb::cast<std::string>(nb::str(name)), handler_of(function, elsewhere)});
     } else {
-        table.unnamed = handler_of(handlers);
+        table.unnamed = handler_of(handlers, elsewhere);
     }
     auto made = [&] {
         const unlocked meanwhile;
@@ -135,7 +145,10 @@ void listen(py_server* self, nb::handle context, const std::vector<std::string>&
 }
 
 nb::dict statistics(const py_server& self) {
-    const server_statistics now = self.own->own.statistics();
+    const server_statistics now = [&] {
+        const unlocked meanwhile;
+        return self.own->own.statistics();
+    }();
     nb::dict out;
     out["sessions"] = now.sessions;
     out["sessions_opened"] = now.sessions_opened;
@@ -154,7 +167,13 @@ nb::dict statistics(const py_server& self) {
 void set_health(const py_server& self, const std::string& target, const std::string& state) {
     static constexpr std::array<const char*, 3> names{"unknown", "serving", "not_serving"};
     for (std::size_t i = 0; i < names.size(); ++i)
-        if (state == names[i]) return check(self.own->own.set_health(target, static_cast<health_state>(i)));
+        if (state == names[i]) {
+            auto done = [&] {
+                const unlocked meanwhile;
+                return self.own->own.set_health(target, static_cast<health_state>(i));
+            }();
+            return check(done);
+        }
     raise(status::invalid_argument, "health is serving, not_serving or unknown");
 }
 
@@ -162,23 +181,35 @@ void set_health(const py_server& self, const std::string& target, const std::str
 
 void add_server(nb::module_& module) {
     nb::class_<py_server>(module, "Server")
-        .def("__init__", &listen, nb::arg("context"), nb::arg("uris"), nb::arg("handlers"))
+        .def("__init__", &listen, nb::arg("context"), nb::arg("uris"), nb::arg("handlers"),
+             nb::arg("elsewhere") = nb::none())
         .def_prop_ro(
             "endpoints", [](const py_server& self) { return self.own->own.endpoints(); },
             "One URI for each that it listens on, with the real port, for clients on this machine.")
         .def_prop_ro("statistics", &statistics, nb::sig("def statistics(self) -> dict[str, int]"),
                      "Counters since the start.")
         .def(
-            "add_target",
-            [](const py_server& self, const std::string& name, nb::handle function) {
-                check(self.own->own.add_target(name, handler_of(function)));
+            "_add_target",
+            [](const py_server& self, const std::string& name, nb::handle function, nb::handle elsewhere) {
+                handler made = handler_of(function, elsewhere);
+                auto done = [&] {
+                    // A stopping server has its lock while its handlers' end waits for the GIL.
+                    const unlocked meanwhile;
+                    return self.own->own.add_target(name, std::move(made));
+                }();
+                check(done);
             },
-            nb::arg("name"), nb::arg("handler"),
-            nb::sig("def add_target(self, name: str, handler: collections.abc.Callable[[Exchange], object]) -> None"),
-            "Adds a target while the server serves.")
+            nb::arg("name"), nb::arg("handler").none(), nb::arg("elsewhere").none(),
+            nb::sig("def _add_target(self, name: str, handler: object, elsewhere: object) -> None"))
         .def(
             "remove_target",
-            [](const py_server& self, const std::string& name) { check(self.own->own.remove_target(name)); },
+            [](const py_server& self, const std::string& name) {
+                auto done = [&] {
+                    const unlocked meanwhile;
+                    return self.own->own.remove_target(name);
+                }();
+                check(done);
+            },
             nb::arg("name"), "Removes a target; requests that its handler has are still answered.")
         .def("set_health", &set_health, nb::arg("target"), nb::arg("state"),
              "Sets what `Channel.health` says: serving, not_serving or unknown; an empty target: the whole server.")

@@ -14,6 +14,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from . import aio
+from ._batch import batched
 from ._blocking import Channel, ChannelPool
 from ._context import Scheme, doctor
 from ._core import Call, Context, Exchange, Region, Response, Tensor
@@ -42,6 +43,7 @@ from ._errors import (
 )
 from ._options import ChannelOptions, ServerOptions
 from ._server import Server
+from ._stream import RequestParts, Stream
 from .aio import forever
 
 if TYPE_CHECKING:
@@ -140,11 +142,13 @@ __all__ = [
     "PeerLost",
     "ProtocolError",
     "Region",
+    "RequestParts",
     "Response",
     "Scheme",
     "Server",
     "ServerOptions",
     "Status",
+    "Stream",
     "SystemFailure",
     "Tensor",
     "TimedOut",
@@ -152,6 +156,7 @@ __all__ = [
     "Unsupported",
     "VersionMismatch",
     "aio",
+    "batched",
     "connect",
     "doctor",
     "forever",

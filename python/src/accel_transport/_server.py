@@ -2,13 +2,15 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from typing import TYPE_CHECKING, Any
 
 from . import _core, aio
+from ._batch import ThreadBatches, batching_of
 from ._context import shared_context
 from ._errors import InvalidArgument
+from ._handlers import is_async, is_generator
 from ._options import ServerOptions, with_options
+from ._stream import Threads, answer, answer_in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,9 +22,7 @@ if TYPE_CHECKING:
     Handler = Callable[[_core.Exchange], Any]
 
 
-def _is_async(handler: object) -> bool:
-    call = getattr(handler, "__call__", None)  # noqa: B004
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+_all_of_one_kind = "handlers of one server are all coroutine functions or all plain functions"
 
 
 class Server(_core.Server):
@@ -33,6 +33,9 @@ class Server(_core.Server):
     traceback.
     Plain functions run on `workers` threads; coroutine functions run as tasks of the loop in which the server is made,
     without a thread. A dict has a handler for each target's name, and under None one for requests without a target.
+    What a generator yields are the parts of its answer (`Channel.stream`). Plain generators, and plain handlers of
+    requests in parts, run on up to `stream_threads` threads of their own, because they may wait for their clients.
+    `batched` handlers take lists of exchanges.
     """
 
     def __init__(
@@ -41,25 +44,74 @@ class Server(_core.Server):
         handler: Handler | Mapping[str | None, Handler],
         *,
         context: _core.Context | None = None,
+        stream_threads: int = 64,
         **options: Unpack[ServerOptions],
     ) -> None:
         handlers = dict(handler) if not callable(handler) else {None: handler}
-        in_loop = {_is_async(one) for one in handlers.values()}
+        in_loop = {is_async(one) for one in handlers.values()}
         if len(in_loop) > 1:
-            raise InvalidArgument("handlers of one server are all coroutine functions or all plain functions")
+            raise InvalidArgument(_all_of_one_kind)
         self._loop_server = None
+        self._threads = Threads(stream_threads, "accel-stream")
+        self._batches: list[ThreadBatches] = []
         if True in in_loop:
             self._loop_server = aio.LoopServer(aio.running_loop())
-            handlers = {name: self._loop_server.handler(one) for name, one in handlers.items()}
             if options.setdefault("workers", 0) != 0:
                 raise InvalidArgument("coroutine functions run in the event loop: leave workers out")
         elif options.get("workers") == 0:
             raise InvalidArgument("workers=0 is for coroutine functions: plain functions need at least one worker")
         self._drain_timeout = float(options.get("drain_timeout", 2.0))
         listed = [uris] if isinstance(uris, str) else list(uris)
-        super().__init__(context or shared_context(), with_options(listed, options), handlers)
+        try:
+            made = {name: self._handler(one) for name, one in handlers.items()}
+            super().__init__(context or shared_context(), with_options(listed, options), made, self._elsewhere())
+        except BaseException:
+            self._end_threads()
+            raise
         if self._loop_server is not None:
             self._loop_server.serve(self)
+
+    def add_target(self, name: str, handler: Handler) -> None:
+        """Adds a target while the server serves, with a handler of the same kind as the server's own."""
+        if is_async(handler) != (self._loop_server is not None):
+            raise InvalidArgument(_all_of_one_kind)
+        self._add_target(name, self._handler(handler), self._elsewhere())
+
+    def stop(self) -> None:
+        """Lets open exchanges be answered within drain_timeout, then closes every session.
+
+        In a handler it returns at once.
+        """
+        super().stop()
+        self._end_threads()
+
+    def _handler(self, handler: Any) -> Any:
+        """What the library calls."""
+        if self._loop_server is not None:
+            return self._loop_server.handler(handler)
+        batching = batching_of(handler)
+        if batching is not None:
+            self._batches.append(ThreadBatches(handler, batching))
+            return self._batches[-1].add
+        if is_generator(handler):
+            threads = self._threads
+            return lambda request: threads.run(answer_in_parts, handler, request)
+        return handler
+
+    def _elsewhere(self) -> Any:
+        if self._loop_server is not None:
+            return None
+        threads = self._threads
+        return lambda function, request: threads.run(answer, function, request)
+
+    def _end_threads(self) -> None:
+        self._threads.end()
+        for one in self._batches:
+            one.end()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_threads"):
+            self._end_threads()
 
     def __enter__(self) -> Self:
         return self
