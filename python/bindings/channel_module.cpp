@@ -8,6 +8,7 @@
 #include <accel_transport/options.hpp>
 
 #include <algorithm>
+#include <future>
 #include <optional>
 
 #include <nanobind/stl/optional.h>
@@ -45,13 +46,29 @@ std::chrono::nanoseconds call_timeout_in(const std::string& uri) {
     return channel_options{}.call_timeout;
 }
 
-void connect(py_channel* self, nb::handle context, const std::string& uri) {
-    const shared_context& shared = context_of(context);
-    auto made = [&] {
+/// `channel::connect` cannot be ended. So the main thread, which interrupts reach, waits for another one that connects,
+/// and leaves it behind.
+result<channel> connect_or_interrupt(const shared_context& shared, const std::string& uri) {
+    if (!is_main_thread()) {
         const unlocked meanwhile;
         return channel::connect(*shared, uri);
-    }();
-    auto own = std::make_shared<connection>(shared, take(std::move(made)));
+    }
+    const auto answer = std::make_shared<std::promise<result<channel>>>();
+    std::future<result<channel>> made = answer->get_future();
+    run_beside([shared, uri, answer] { answer->set_value(channel::connect(*shared, uri)); });
+    for (;;) {
+        {
+            const unlocked meanwhile;
+            if (made.wait_for(std::chrono::milliseconds(50)) == std::future_status::ready) break;
+        }
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+    return made.get();
+}
+
+void connect(py_channel* self, nb::handle context, const std::string& uri) {
+    const shared_context& shared = context_of(context);
+    auto own = std::make_shared<connection>(shared, take(connect_or_interrupt(shared, uri)));
     close_at_exit(own);
     new (self) py_channel(std::move(own), call_timeout_in(uri));
 }

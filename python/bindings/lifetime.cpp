@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <pthread.h>
+#include <unistd.h>
 
 namespace accel::python {
 
@@ -18,6 +19,9 @@ std::thread::id ends_on;  ///< the thread that ends it
 std::atomic<unsigned> forks{0};
 /// Threads that are about to take the GIL. Each counts itself before it asks whether the interpreter ends.
 std::atomic<int> entering{0};
+
+/// Tasks of `run_beside`.
+std::atomic<int> beside{0};
 
 void begin_to_enter() noexcept {
     entering.fetch_add(1);
@@ -53,10 +57,29 @@ void close_all() noexcept {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(2);
     while (entering.load() != 0 && std::chrono::steady_clock::now() < until)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    while (beside.load() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     PyEval_RestoreThread(state);
 }
 
 }  // namespace
+
+bool is_main_thread() noexcept {
+    return ::gettid() == ::getpid();
+}
+
+void run_beside(std::function<void()> task) {
+    beside.fetch_add(1);
+    try {
+        std::thread([own = std::move(task)]() mutable {
+            own();
+            own = nullptr;
+            beside.fetch_sub(1);
+        }).detach();
+    } catch (...) {
+        beside.fetch_sub(1);
+        throw;
+    }
+}
 
 bool ending() noexcept {
     return interpreter_ends.load(std::memory_order_acquire);
@@ -96,6 +119,7 @@ void add_lifetime(nb::module_& module) {
     ::pthread_atfork(nullptr, nullptr, [] {
         forks.fetch_add(1, std::memory_order_relaxed);
         entering.store(0);
+        beside.store(0);
     });
     module.def("_close_all", &close_all);
     nb::module_::import_("atexit").attr("register")(module.attr("_close_all"));

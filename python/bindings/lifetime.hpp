@@ -117,6 +117,11 @@ class closable {
 /// `one` is closed at the interpreter's end, if it is still there.
 void close_at_exit(const std::shared_ptr<closable>& one);
 
+/// The thread that Python's signal handlers run on.
+[[nodiscard]] bool is_main_thread() noexcept;
+/// Runs this on a thread of its own, without Python; the interpreter's end waits for it.
+void run_beside(std::function<void()> task);
+
 void add_lifetime(nb::module_& module);
 
 }  // namespace accel::python
