@@ -391,3 +391,58 @@ async def test_async_iterator_is_for_a_loop(uri: str, rig: Rig) -> None:
     channel = rig.pair(uri, joined)
     with pytest.raises(at.InvalidArgument):
         channel.call(source())
+
+
+@run
+async def test_handler_stops_its_own_loops_server(uri: str) -> None:
+    servers: list[at.Server] = []
+
+    async def handler(request: at.Exchange) -> object:
+        await servers[0].aclose()
+        return b"last"
+
+    servers.append(at.Server(uri, handler))
+    async with connect(servers[0]) as channel:
+        assert bytes(await channel.call(b"x", timeout=PATIENCE)) == b"last"
+    await servers[0].aclose()
+
+
+@run
+async def test_loops_server_is_awaited(uri: str) -> None:
+    server = at.Server(uri, echo_later)
+    with pytest.raises(at.InvalidState, match="aclose"):
+        server.stop()
+    with pytest.raises(at.InvalidState, match="async with"), server:
+        pass
+    await server.aclose()
+    await server.aclose()
+
+
+@pytest.mark.parametrize("key", ["workers=2", "workers=0", "drain_timeout=1s"])
+def test_options_that_the_module_has_to_know_are_keywords(key: str) -> None:
+    with pytest.raises(at.InvalidArgument, match="keyword"):
+        at.Server("local://python-keys?" + key, echo)
+
+
+def test_interrupt_ends_connect() -> None:
+    script = """
+    import socket
+    silent = socket.create_server(("127.0.0.1", 0))
+    threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    began = time.monotonic()
+    try: at.Channel("tcp://127.0.0.1:%d" % silent.getsockname()[1], insecure=True, connect_timeout=45.0)
+    except KeyboardInterrupt: print("interrupted", time.monotonic() - began < 30, flush=True)
+    os._exit(0)
+    """
+    assert run_script(script) == "interrupted True\n"
+
+
+def test_interpreter_ends_after_an_interrupted_connect() -> None:
+    script = """
+    import socket
+    silent = socket.create_server(("127.0.0.1", 0))
+    threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    try: at.Channel("tcp://127.0.0.1:%d" % silent.getsockname()[1], insecure=True, connect_timeout=1.0)
+    except KeyboardInterrupt: print("end")
+    """
+    assert run_script(script) == "end\n"

@@ -113,3 +113,11 @@ def with_options(uris: list[str], options: Mapping[str, object]) -> list[str]:
         return uris
     joint = "&" if "?" in uris[0] else "?"
     return [uris[0] + joint + added, *uris[1:]]
+
+
+def refuse_keys(uris: object, keys: tuple[str, ...]) -> None:
+    """Of options that this module has to know."""
+    for uri in uris if isinstance(uris, (list, tuple)) else ():
+        for key in keys:
+            if isinstance(uri, str) and key in _keys(uri):
+                raise InvalidArgument(f"give {key} as a keyword argument, not in the URI")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from . import _core, aio
 from ._batch import ThreadBatches, batching_of
 from ._context import shared_context
-from ._errors import InvalidArgument
+from ._errors import InvalidArgument, InvalidState
 from ._handlers import is_async, is_generator
-from ._options import ServerOptions, with_options
+from ._options import ServerOptions, refuse_keys, with_options
 from ._stream import Threads, answer, answer_in_parts
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class Server(_core.Server):
         elif options.get("workers") == 0:
             raise InvalidArgument("workers=0 is for coroutine functions: plain functions need at least one worker")
         self._drain_timeout = float(options.get("drain_timeout", 2.0))
+        refuse_keys([uris] if isinstance(uris, str) else uris, ("workers", "drain_timeout"))
         listed = [uris] if isinstance(uris, str) else list(uris)
         try:
             made = {name: self._handler(one) for name, one in handlers.items()}
@@ -82,8 +83,13 @@ class Server(_core.Server):
 
         In a handler it returns at once.
         """
+        self._check_blocking()
         super().stop()
         self._end_threads()
+
+    def _check_blocking(self) -> None:
+        if self._loop_server is not None:
+            raise InvalidState("this server belongs to an event loop: await aclose(), or use `async with`")
 
     def _handler(self, handler: Any) -> Any:
         """What the library calls."""
@@ -114,6 +120,7 @@ class Server(_core.Server):
             self._end_threads()
 
     def __enter__(self) -> Self:
+        self._check_blocking()
         return self
 
     def __exit__(

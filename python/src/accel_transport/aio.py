@@ -592,6 +592,7 @@ class LoopServer:
         self._loop = loop
         self._core: _core.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping: asyncio.Task[None] | None = None
         self._pump_is_due = False
 
     def handler(self, function: Any) -> Any:
@@ -620,6 +621,9 @@ class LoopServer:
         core = self._core
         if core is None or core._stopped:
             return
+        if asyncio.current_task() in self._tasks:  # a handler's own, which the stop would wait for
+            self._stopping = self._loop.create_task(self.stop(drain_timeout))
+            return
         deadline = self._loop.time() + drain_timeout
         while not core._drain(0.0) and self._loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.002)
@@ -627,9 +631,11 @@ class LoopServer:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=drain_timeout)
+        # This loop lets go of the server, which is then for the executor's thread alone.
+        self._core = None
         self._loop.remove_reader(core._fd)
         # It waits for exchanges that somebody keeps; no request reaches a handler any more.
-        await self._loop.run_in_executor(None, core.stop)
+        await self._loop.run_in_executor(None, _core.Server.stop, core)
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
