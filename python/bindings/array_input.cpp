@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "array_input.hpp"
 
+#include "answer.hpp"
+
 #include "dlpack.hpp"
 #include "errors.hpp"
 
@@ -197,6 +199,11 @@ payload_input::payload_input(nb::handle data) {
     } else if (PyList_Check(data.ptr()) || PyTuple_Check(data.ptr())) {
         for (const nb::handle each : data) add_tensor(each);
         if (tensors_.empty()) raise(status::invalid_argument, "a list of tensors has at least one");
+    } else if (nb::isinstance<response>(data)) {
+        // A message that is passed on, as it was described.
+        const nb::list all = nb::borrow<nb::list>(data.attr("tensors"));
+        if (all.size() == 0) bytes_.take_bytes(data.attr("data"));
+        for (const nb::handle each : all) add_tensor(each);
     } else if (has_dlpack(data)) {
         add_tensor(data);
     } else {
@@ -217,12 +224,16 @@ void payload_input::add_tensor(nb::handle object) {
 }
 
 std::optional<std::span<const std::byte>> payload_input::bytes() const noexcept {
-    if (lent_ != nullptr) return lent_->range.bytes();
+    if (lent_ != nullptr) {
+        if (lent_->of->whole.kind() != memory_kind::host()) return std::nullopt;
+        return lent_->range.bytes();
+    }
     if (!tensors_.empty() || !bytes_.is_plain()) return std::nullopt;
     return bytes_.bytes();
 }
 
 std::size_t payload_input::part_size() const {
+    if (lent_ != nullptr && !bytes()) raise(status::unsupported, "a Region on a GPU is lent by Channel.call alone");
     if (sources_.size() > 1) raise(status::invalid_argument, "a part is bytes or one tensor");
     return sources_.empty() ? size_ : sources_.front()->size();
 }
@@ -240,6 +251,7 @@ void payload_input::copy_part_to(std::span<std::byte> room) const {
 }
 
 void payload_input::copy_to(std::span<std::byte> room) const {
+    if (lent_ != nullptr) raise(status::unsupported, "a Region on a GPU is lent by Channel.call alone");
     const auto copy = [&] {
         if (tensors_.empty()) bytes_.copy_to(room);
         for (std::size_t i = 0; i < tensors_.size(); ++i)

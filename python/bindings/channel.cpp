@@ -60,13 +60,16 @@ void connection::leave() noexcept {
 void connection::free_given_back() noexcept {
     if (!has_given_back_.load(std::memory_order_acquire)) return;
     std::vector<std::pair<call_id, completion>> all;
+    std::vector<call_id> unwanted;
     {
         const std::lock_guard held(given_back_lock_);
         all.swap(given_back_);
+        unwanted.swap(cancelled_);
         has_given_back_.store(false, std::memory_order_release);
     }
     for (auto& [id, done] : all)
         if (id != call_id{}) own.release(id);
+    for (const call_id id : unwanted) static_cast<void>(own.cancel(id));  // an old one's is harmless
 }
 
 void connection::give_back(channel_call& call) noexcept {
@@ -93,7 +96,16 @@ void connection::give_back(call_id begun, completion&& done) noexcept {
 }
 
 void connection::cancel(channel_call& call) noexcept {
-    if (inherited() || !enter()) return;
+    if (inherited()) return;
+    if (!enter()) {
+        {
+            const std::lock_guard held(given_back_lock_);
+            cancelled_.push_back(call.place.id);
+            has_given_back_.store(true, std::memory_order_seq_cst);
+        }
+        if (enter()) leave();  // the other thread may just have left
+        return;
+    }
     static_cast<void>(own.cancel(call.place.id));
     leave();
 }
@@ -217,6 +229,7 @@ void connection::deliver(std::span<completion> arrived) {
 
 void connection::wait(channel_call& call) {
     while (call.now != channel_call::stage::ended) {
+        free_given_back();
         take_some(slice_of_wait);
         if (call.now != channel_call::stage::ended) check_interrupt(call);
     }

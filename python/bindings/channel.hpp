@@ -133,7 +133,7 @@ class connection final : public closable, public std::enable_shared_from_this<co
     /// Releases what other threads have given back.
     void free_given_back() noexcept;
 
-    /// From any thread. Without effect while another thread is in the channel: the call then ends by its deadline.
+    /// From any thread. A thread that waits in the channel does it within a slice of its wait.
     void cancel(channel_call& call) noexcept;
     /// From any thread: releases what a call has of the channel, now or when the thread in it leaves.
     void give_back(channel_call& call) noexcept;
@@ -160,6 +160,7 @@ class connection final : public closable, public std::enable_shared_from_this<co
     std::atomic<std::uint32_t> held_{0};  ///< slots of begun calls, responses and parts
     std::mutex given_back_lock_;
     std::vector<std::pair<call_id, completion>> given_back_;
+    std::vector<call_id> cancelled_;
     std::atomic<bool> has_given_back_{false};
 };
 

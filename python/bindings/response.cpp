@@ -142,6 +142,8 @@ void add_response(nb::module_& module) {
             nb::sig("def __dlpack_device__(self) -> tuple[int, int]"))
         .def("__bytes__",
              [](const response& self) {
+                 if (open(self).where != memory_kind::host())
+                     raise(status::unsupported, "this response is on a GPU: take it with DLPack");
                  const auto bytes = bytes_of(open(self));
                  return nb::bytes(bytes.data(), bytes.size());
              })

@@ -446,3 +446,50 @@ def test_interpreter_ends_after_an_interrupted_connect() -> None:
     except KeyboardInterrupt: print("end")
     """
     assert run_script(script) == "end\n"
+
+
+def test_call_is_cancelled_by_another_thread(uri: str, rig: Rig) -> None:
+    kept: queue.Queue[at.Exchange] = queue.Queue()
+    call = rig.pair(uri, kept.put).submit(b"x", timeout=PATIENCE)
+    request = kept.get(timeout=PATIENCE)
+    threading.Timer(0.05, call.cancel).start()
+    with pytest.raises(at.Cancelled):
+        call.wait()
+    request.reply(b"late")
+
+
+def test_response_is_passed_on_as_it_is(uri: str, rig: Rig) -> None:
+    channel = rig.pair(uri, echo, slots=16)
+    for data in (b"hello", np.arange(6, dtype=np.float32).reshape(2, 3), [np.arange(3), np.ones((2, 2))]):
+        first = channel.call(data)
+        second = channel.call(first)
+        assert [(one.shape, one.dtype) for one in second.tensors] == [(one.shape, one.dtype) for one in first.tensors]
+        if isinstance(data, bytes):
+            assert bytes(second) == data
+        else:
+            for one, other in zip(first.tensors, second.tensors, strict=True):
+                assert np.array_equal(np.from_dlpack(one), np.from_dlpack(other))
+
+
+def test_child_of_fork_drops_and_answers_its_parents_exchange() -> None:
+    script = """
+    kept = queue.Queue()
+    server = at.Server("local://fork", kept.put, drain_timeout=0.0)
+    channel = connect(server)
+    calls = [channel.submit(b"x") for _ in range(2)]
+    requests = [kept.get(), kept.get()]
+    view = requests[1].data
+    requests[1].reply(b"waits")
+    child = os.fork()
+    if child == 0:
+        code = 0
+        for use in (lambda: requests[0].reply(b"x"), lambda: requests[0].data, lambda: requests[0].reply(b"x")):
+            try: use()
+            except at.InvalidState: code += 1
+        del view
+        gc.collect()
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    os._exit(0) if sys.stdout.flush() is None else None
+    """
+    assert run_script(script) == "3\n"

@@ -639,20 +639,22 @@ class LoopServer:
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not self._pump_is_due:
-            self._pump_is_due = True
-            self._loop.call_soon(self._pump)
+        self._pump_soon()
 
     def _pump(self) -> None:
         self._pump_is_due = False
         core = self._core
         if core is None or core._stopped:
             return
-        while True:
-            while core._poll():
-                pass
-            if core._arm():
+        for _ in range(64):  # then it is the turn of others, whatever clients send
+            if not core._poll() and core._arm():
                 return
+        self._pump_soon()
+
+    def _pump_soon(self) -> None:
+        if not self._pump_is_due:
+            self._pump_is_due = True
+            self._loop.call_soon(self._pump)
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
