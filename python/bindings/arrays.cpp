@@ -73,11 +73,13 @@ const char* format_of(const data_type& type) noexcept {
 }
 
 void set_strides(array& item) noexcept {
+    // Without elements, a peer's other sizes have no limit together.
+    const bool empty = item.elements() == 0;
     std::int64_t step = 1;
     for (int i = item.rank - 1; i >= 0; --i) {
         const auto at = static_cast<std::size_t>(i);
         item.strides[at] = step;
-        step *= item.shape[at];
+        step *= empty ? 1 : item.shape[at];
     }
 }
 

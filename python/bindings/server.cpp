@@ -30,8 +30,9 @@ class python_handler {
         }
         // Parts of a request arrive through this thread, on which nobody may wait for them.
         const bool in_parts = *elsewhere_ && one.continues();
+        auto own = std::make_shared<served>(std::move(one));  // counts it, if it is of `local`, before waiting
         const locked held;
-        const py_exchange request{std::make_shared<served>(std::move(one))};
+        const py_exchange request{std::move(own)};
         try {
             if (in_parts) {
                 nb::borrow(elsewhere_->get())(nb::borrow(function_->get()), request);

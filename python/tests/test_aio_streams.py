@@ -227,3 +227,23 @@ async def test_streams_end_with_their_channel(uri: str) -> None:
             await waiting
         with pytest.raises(at.Closed):
             await anext(channel.stream())
+
+
+@run
+async def test_targets_come_and_go_while_a_loop_serves(uri: str) -> None:
+    async with at.Server(uri, {"count": acount}) as server, connect(server) as channel:
+        assert await channel.targets() == ["count"]
+        assert await channel.health("count") == "serving"
+        server.add_target("join", ajoined)
+        server.set_health("count", "not_serving")
+        assert await channel.targets() == ["count", "join"]
+        assert await channel.health("count") == "not_serving"
+        assert bytes(await channel.call(words(2), target="join")) == b"word 0,word 1"
+        server.remove_target("join")
+        with pytest.raises(at.NotFound):
+            await channel.call(b"x", target="join")
+        assert await channel.health("nobody") == "unknown"
+        with pytest.raises(at.InvalidArgument, match="all"):
+            server.add_target("plain", joined)
+    with pytest.raises(at.Closed):
+        await channel.targets()

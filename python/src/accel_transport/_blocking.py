@@ -26,7 +26,9 @@ class Channel(_core.Channel):
     """
 
     def __init__(self, uri: str, *, context: _core.Context | None = None, **options: Unpack[ChannelOptions]) -> None:
-        super().__init__(context or shared_context(), with_options([uri], options)[0])
+        self._context = context or shared_context()
+        self._uri = with_options([uri], options)[0]
+        super().__init__(self._context, self._uri)
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ import collections
 import contextlib
 import signal
 import weakref
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from . import _core
 from ._batch import LoopBatches, batching_of
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ._core import Region, Response
+
+    Answer = TypeVar("Answer")
 
 
 class Channel:
@@ -146,6 +148,25 @@ class Channel:
             trace=trace,
             baggage=baggage,
         )
+
+    async def targets(self) -> list[str]:
+        """Asks the server for the names of its targets, over a connection of its own."""
+        return await self._ask(BlockingChannel.targets)
+
+    async def health(self, target: str = "") -> str:
+        """Asks the server whether it, or this target, serves: serving, not_serving, unknown. Likewise."""
+        return await self._ask(lambda channel: channel.health(target))
+
+    async def _ask(self, question: Callable[[BlockingChannel], Answer]) -> Answer:
+        self._check_open()
+        core = self._core
+
+        def ask() -> Answer:
+            # A question waits in the channel, where calls would wait for it.
+            with BlockingChannel(core._uri, context=core._context) as own:
+                return question(own)
+
+        return await self._loop.run_in_executor(None, ask)
 
     async def aclose(self) -> None:
         """Closes the connection; calls in flight end as Closed. Again: without effect."""
