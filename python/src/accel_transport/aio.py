@@ -639,12 +639,14 @@ class LoopServer:
         self._pump()
 
     async def stop(self, drain_timeout: float) -> None:
-        core = self._core
-        if core is None or core._stopped:
-            return
-        if asyncio.current_task() in self._tasks:  # a handler's own, which the stop would wait for
-            self._stopping = self._loop.create_task(self.stop(drain_timeout))
-            return
+        if self._stopping is None:
+            if self._core is None:
+                return
+            self._stopping = self._loop.create_task(self._stop(self._core, drain_timeout))
+        if asyncio.current_task() not in self._tasks:  # a handler's own, for which the stop waits
+            await asyncio.shield(self._stopping)
+
+    async def _stop(self, core: _core.Server, drain_timeout: float) -> None:
         deadline = self._loop.time() + drain_timeout
         while not core._drain(0.0) and self._loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.002)
