@@ -6,6 +6,7 @@
 #include "dlpack.hpp"
 #include "errors.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -58,10 +59,9 @@ void check_rank(std::int64_t rank) {
 }
 
 bool is_row_major(const dlpack::tensor& one) {
-    if (one.strides == nullptr) return true;
+    if (one.strides == nullptr || std::count(one.shape, one.shape + one.rank, 0) != 0) return true;
     std::int64_t step = 1;
     for (std::int32_t i = one.rank - 1; i >= 0; --i) {
-        if (one.shape[i] == 0) return true;
         if (one.shape[i] != 1 && one.strides[i] != step) return false;
         step *= one.shape[i];
     }
@@ -171,8 +171,8 @@ void source::take_capsule(nb::handle object) {
     }
     if (content->device.type != dlpack::cpu && content->device.type != dlpack::cuda_host)
         raise(status::unsupported, "a tensor on a GPU cannot be sent yet: move it to the host with .cpu()");
-    if (!is_row_major(*content)) raise(status::invalid_argument, "a tensor has gaps: make it contiguous first");
     check_rank(content->rank);
+    if (!is_row_major(*content)) raise(status::invalid_argument, "a tensor has gaps: make it contiguous first");
     description_.type = content->type;
     description_.rank = static_cast<std::uint32_t>(content->rank);
     for (std::int32_t i = 0; i < content->rank; ++i) description_.shape[i] = extent(content->shape[i]);
