@@ -10,7 +10,7 @@ import itertools
 from collections.abc import AsyncIterator
 
 import pytest
-from conftest import PATIENCE, Rig
+from conftest import PATIENCE, Rig, own_uri
 from test_aio import connect, run
 from test_streams import both, count, joined
 
@@ -126,9 +126,10 @@ async def test_uploads_and_calls_share_few_slots(uri: str) -> None:
 @pytest.mark.parametrize("how", ["break", "cancel", "aclose", "task"])
 @run
 async def test_leaving_ends_the_generator(how: str) -> None:
-    ended = asyncio.Event()
+    entered, ended = asyncio.Event(), asyncio.Event()
 
     async def handler(request: at.Exchange) -> AsyncIterator[object]:
+        entered.set()
         try:
             for i in itertools.count():
                 yield b"%d" % i
@@ -144,10 +145,10 @@ async def test_leaving_ends_the_generator(how: str) -> None:
             if how == "aclose" and bytes(part) == b"5":
                 await stream.aclose()
 
-    async with at.Server("shm://python-leave-" + how, handler) as server, connect(server) as channel:
+    async with at.Server(own_uri("shm"), handler) as server, connect(server) as channel:
         task = asyncio.create_task(read(channel.stream(timeout=PATIENCE)))
         if how == "task":
-            await asyncio.sleep(0.05)
+            await entered.wait()
             task.cancel()
         with contextlib.suppress(at.Cancelled, at.InvalidState, asyncio.CancelledError):
             await task
