@@ -31,7 +31,7 @@ make_environment() {
     rm -rf "$folder"
     mkdir -p "${folder%/*}"
     "$own" -m venv "$folder" || return
-    timeout 400 "$folder/bin/python" -m pip --disable-pip-version-check install -q --retries 1 "${from[@]}" "$@" ||
+    timeout 400 "$folder/bin/python" -m pip --disable-pip-version-check install -q --retries 5 "${from[@]}" "$@" ||
         return
     printf '%s' "$wanted" >"$folder/whole"
 }
