@@ -174,10 +174,12 @@ coro::detached say(coro::calls& calls, target to, std::vector<std::string> words
 
 /// Sends nothing after the beginning. The call ends at its deadline, or is cancelled.
 coro::detached hesitate(coro::calls& calls, target to, std::chrono::nanoseconds timeout, bool cancel, talk& out) {
-    coro::stream stream = calls.parts(nothing, {.timeout = timeout, .target = to, .continues = true});
+    coro::stream stream = calls.parts(nothing, {.timeout = timeout, .target = to, .continues = true, .parts = 1});
     (void)co_await stream.send({});
     if (cancel) stream.cancel();
-    out.end = (co_await stream.next()).status();
+    coro::answer last = co_await stream.next();
+    while (last.more()) last = co_await stream.next();
+    out.end = last.status();
 }
 
 /// Coroutines continue in `calls::wait`.
