@@ -109,12 +109,14 @@ std::size_t event_loop::poll(line& one) noexcept {
     return got;
 }
 
-void event_loop::look_after(clock::time_point now) {
-    if (now - looked_ < between_looks) return;
+/// False: it is too early.
+bool event_loop::look_after(clock::time_point now) {
+    if (now - looked_ < between_looks) return false;
     looked_ = now;
     passing_.look_after(routes_);
     let_leave();
     look_for_missed();
+    return true;
 }
 
 /// False: there is something to do.
@@ -158,7 +160,11 @@ void event_loop::run(server& front, const std::function<void()>& on_hangup) {
     while (!stopping_) {
         const std::size_t events = round(front);
         const clock::time_point now = clock::now();
-        look_after(now);
+        if (look_after(now)) {  // it may never sleep
+            take_signals(on_hangup);
+            take_changes();
+        }
+        if (stopping_) break;
         if (events > 0) {
             idle_since = now;
         } else if (now - idle_since < chosen_.spin) {
@@ -178,7 +184,7 @@ void event_loop::drain(server& front, std::chrono::nanoseconds patience) {
     const clock::time_point until = clock::now() + patience;
     while (passing_.open() > 0 && clock::now() < until) {
         if (round(front) == 0) ::usleep(100);
-        look_after(clock::now());
+        (void)look_after(clock::now());
     }
     (void)round(front);
 }

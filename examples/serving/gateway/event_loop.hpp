@@ -35,7 +35,7 @@ class event_loop {
 
     [[nodiscard]] std::size_t round(server& front) noexcept;
     [[nodiscard]] std::size_t poll(line& one) noexcept;
-    void look_after(clock::time_point now);
+    bool look_after(clock::time_point now);
     [[nodiscard]] upstream& join(const opener::change& one);
     void let_leave();
     void look_for_missed();

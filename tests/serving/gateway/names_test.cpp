@@ -26,11 +26,11 @@ class gateway_names : public ::testing::Test {
             answer_changed(std::move(one));
         });
     }
-    [[nodiscard]] gateway_process open(const std::string& refresh = "20ms",
-                                       const std::string& balance = "round-robin") {
-        return gateway_process(
-            {"--listen", any_uri("tcp"), "--to", behind_.uri(), "--dns-refresh", refresh, "--balance", balance},
-            ACCEL_TEST_GATEWAY_OF_NAMES);
+    [[nodiscard]] gateway_process open(const std::string& refresh = "20ms", const std::string& balance = "round-robin",
+                                       const std::string& spin = "50us") {
+        return gateway_process({"--listen", any_uri("tcp"), "--to", behind_.uri(), "--dns-refresh", refresh,
+                                "--balance", balance, "--spin", spin},
+                               ACCEL_TEST_GATEWAY_OF_NAMES);
     }
     /// Calls one after the other until each of these servers, and no other, has had one.
     [[nodiscard]] bool are_used(channel& by, const std::vector<std::size_t>& servers) {
@@ -47,6 +47,18 @@ class gateway_names : public ::testing::Test {
     named_servers behind_{ctx_};
     std::array<std::atomic<std::uint64_t>, named_servers::most> seen_{};
 };
+
+TEST_F(gateway_names, gateway_that_never_sleeps_takes_new_servers_and_signals) {
+    start(0);
+    behind_.name({0});
+    gateway_process between = open("20ms", "round-robin", "1h");
+    channel to = connect(ctx_, between.uri());
+    ASSERT_TRUE(are_used(to, {0}));
+    start(1);
+    behind_.name({1});
+    ASSERT_TRUE(are_used(to, {1}));
+    EXPECT_TRUE(between.stop().is_object());
+}
 
 TEST_F(gateway_names, requests_go_in_turn_to_the_servers_that_a_name_has) {
     for (std::size_t i = 0; i < 3; ++i) start(i);
