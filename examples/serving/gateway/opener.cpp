@@ -19,7 +19,8 @@ namespace accel::examples::gateway {
 namespace {
 
 constexpr std::chrono::milliseconds between_tries{250};
-constexpr std::chrono::nanoseconds shortest_connect = std::chrono::seconds{2};
+constexpr std::chrono::nanoseconds usual_connect = std::chrono::seconds{2};
+constexpr std::chrono::nanoseconds shortest_connect = std::chrono::milliseconds{100};
 /// Between two lookups of a name while one of its servers is away, and at least.
 constexpr std::chrono::nanoseconds soon = std::chrono::seconds{1};
 constexpr std::chrono::nanoseconds at_once = std::chrono::milliseconds{50};
@@ -126,20 +127,21 @@ void opener::close(std::vector<channel> channels) {
 }
 
 /// Room for metadata is asked for besides. A server that grants too little is reached without.
-result<channel> opener::connect(const std::string& uri, const call_sizes& needs, bool& takes_metadata) const {
+result<channel> opener::connect(const std::string& uri, const call_sizes& needs, std::chrono::nanoseconds timeout,
+                                bool& takes_metadata) const {
     channel_options options;
     options.slots = std::max(chosen_.slots, needs.slots);
     options.reconnect = true;
     options.backoff_max = std::chrono::milliseconds{500};
     options.peer_timeout = chosen_.hold;
-    options.connect_timeout = std::max(shortest_connect, chosen_.patience / 2);
+    options.connect_timeout = timeout;
     const std::size_t besides = takes_metadata ? needs.metadata_bytes : 0;
     if (needs.request_bytes > 0) options.request_bytes = needs.request_bytes + besides;
     if (needs.response_bytes > 0) options.response_bytes = needs.response_bytes + besides;
     auto made = channel::connect(context_, uri, options);
     if (made.code() != status::message_too_large || besides == 0) return made;
     takes_metadata = false;
-    return connect(uri, needs, takes_metadata);
+    return connect(uri, needs, timeout, takes_metadata);
 }
 
 result<opener::change> opener::open(const wanted& what) const {
@@ -150,7 +152,7 @@ result<opener::change> opener::open(const wanted& what) const {
     bool takes_metadata = true;
     for (std::uint32_t i = 0; i < chosen_.channels; ++i) {
         if (stop_.stop_requested()) return error{status::closed, 0, "the gateway ends"};
-        auto made = connect(uri, needs, takes_metadata);
+        auto made = connect(uri, needs, what.timeout, takes_metadata);
         if (!made) return made.error();
         if (made->max_request_bytes() < needs.request_bytes)
             return error{status::message_too_large, 0,
@@ -171,15 +173,14 @@ result<opener::change> opener::open(const wanted& what) const {
 void opener::run() {
     std::unique_lock lock(mutex_);
     while (!stop_.stop_requested()) {
-        const clock::time_point now = clock::now();
         if (auto ended = std::exchange(closing_, {}); !ended.empty()) {
             lock.unlock();
             ended.clear();
             lock.lock();
-        } else if (!left_.empty() && (!left_.front().tried || next_try_ <= now)) {
-            connect_next(lock);
+        } else if (const auto next = next_wanted(); next != left_.end()) {
+            connect(next, lock);
         } else {
-            changed_.wait_until(lock, left_.empty() ? now + std::chrono::hours{1} : next_try_);
+            changed_.wait_until(lock, left_.empty() ? clock::now() + std::chrono::hours{1} : next_try_);
         }
     }
 }
@@ -232,7 +233,7 @@ void opener::list(known_name& of, const std::vector<std::string>& found) {
         if (std::ranges::find(of.servers, each, &known_server::uri) != of.servers.end()) continue;
         const bool stayed = std::erase(of.old, each) > 0;
         of.servers.push_back({each, stayed, stayed});
-        if (!stayed) left_.push_front({nullptr, &of, each});
+        if (!stayed) left_.insert(std::ranges::find(left_, true, &wanted::tried), {nullptr, &of, each});
     }
     let_go(of, 0);
 }
@@ -245,9 +246,28 @@ void opener::let_go(known_name& of, std::size_t most) {
     of.old.erase(of.old.begin(), end);
 }
 
-void opener::connect_next(std::unique_lock<std::mutex>& lock) {
-    now_ = std::move(left_.front());
-    left_.pop_front();
+/// First those that were not tried yet. Once one was reached, every other turn is for the others: a name that always
+/// has new servers does not keep them away.
+std::deque<opener::wanted>::iterator opener::next_wanted() {
+    const auto again = std::ranges::find(left_, true, &wanted::tried);
+    const bool is_due = again != left_.end() && next_try_ <= clock::now();
+    const bool is_new = again != left_.begin();
+    again_ = is_due && (!is_new || (reached_ > 0 && !again_));
+    return again_ ? again : is_new ? left_.begin() : left_.end();
+}
+
+/// At the start each is tried while there is patience. Later, silent servers shall not hold up others.
+std::chrono::nanoseconds opener::time_to_connect() const {
+    if (reached_ > 0) return usual_connect;
+    const auto others = std::ranges::count(left_, false, &wanted::tried);
+    const std::chrono::nanoseconds share = (begun_ + chosen_.patience - clock::now()) / (others + 2);
+    return std::max(share, others == 0 ? usual_connect : shortest_connect);
+}
+
+void opener::connect(const std::deque<wanted>::iterator& which, std::unique_lock<std::mutex>& lock) {
+    now_ = std::move(*which);
+    left_.erase(which);
+    now_->timeout = time_to_connect();
     lock.unlock();
     auto made = open(*now_);
     lock.lock();

@@ -79,29 +79,35 @@ class opener {
         std::string uri;
         bool tried = false;
         bool dropped = false;  ///< its name does not have it any more
+        std::chrono::nanoseconds timeout{};
     };
 
-    [[nodiscard]] result<channel> connect(const std::string& uri, const call_sizes& needs, bool& takes_metadata) const;
+    [[nodiscard]] result<channel> connect(const std::string& uri, const call_sizes& needs,
+                                          std::chrono::nanoseconds timeout, bool& takes_metadata) const;
     [[nodiscard]] result<change> open(const wanted& what) const;
     void run();
     void follow(known_name& of);
     void look_up(known_name& of, std::unique_lock<std::mutex>& lock);
     void list(known_name& of, const std::vector<std::string>& found);
     void let_go(known_name& of, std::size_t most);
-    void connect_next(std::unique_lock<std::mutex>& lock);
+    [[nodiscard]] std::deque<wanted>::iterator next_wanted();
+    [[nodiscard]] std::chrono::nanoseconds time_to_connect() const;
+    void connect(const std::deque<wanted>::iterator& which, std::unique_lock<std::mutex>& lock);
     [[nodiscard]] bool all_tried() const;
     void report(change what);
     [[nodiscard]] clock::time_point next_lookup(const known_name& of) const;
 
     context& context_;
     const reach_settings& chosen_;
+    const clock::time_point begun_ = clock::now();
     const int signal_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     std::list<known_name> names_;
-    std::deque<wanted> left_;    ///< those not tried yet first
+    std::deque<wanted> left_;    ///< those not tried yet first, each kind in order
     std::optional<wanted> now_;  ///< is being connected to
     clock::time_point next_try_{};
+    bool again_ = false;  ///< the last one had been tried before
     std::vector<change> done_;
     std::vector<channel> closing_;
     std::size_t reached_ = 0;

@@ -99,6 +99,17 @@ TEST_F(gateway_opener, static_server_with_connect_retry_delays_no_other) {
     EXPECT_TRUE(joins(behind_.at(0)));
 }
 
+TEST_F(gateway_opener, silent_servers_leave_time_for_the_others_of_their_name) {
+    start(2);
+    const auto one = behind_.silence(0), other = behind_.silence(1);
+    behind_.name({0, 1, 2});
+    names_ = {{behind_.uri(), {""}}};
+    reach_.patience = 8s;
+    open();
+    EXPECT_TRUE(opener_->wait_for_servers(reach_.patience));
+    EXPECT_TRUE(joins(behind_.named(2)));
+}
+
 TEST_F(gateway_opener, connect_retry_that_is_not_valid_is_an_error) {
     servers_.emplace_back(behind_.at(0) + "&connect_retry=soon", std::vector<std::string>{""});
     open();
@@ -126,7 +137,7 @@ TEST_F(gateway_opener, one_old_server_leaves_for_each_new_one_until_all_were_tri
     open();
     ASSERT_TRUE(joins(behind_.named(0)) && joins(behind_.named(1)));
     auto silence = behind_.silence(3);
-    behind_.name({3, 2});
+    behind_.name({2, 3});
     ASSERT_TRUE(joins(behind_.named(2)));
     ASSERT_TRUE(eventually([&] { return silence->is_asked(); }));
     take();
