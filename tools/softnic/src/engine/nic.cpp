@@ -126,7 +126,7 @@ bool nic::receive_over_link() {
     if (state.wire_clock != nullptr) state.wire_now = state.wire_clock();
     bool moved = false;
     for (int count = 0; count < packets_per_round; ++count) {
-        take_arrivals();
+        moved |= take_arrivals();
         if (arrived_.empty()) break;
         place_due(arrived_.front());
         if (waits_for_more(arrived_.front())) break;
@@ -147,12 +147,21 @@ bool nic::waits_for_more(const inbox::entry& next) const {
     return next.placed.awaited && state.wire_now < until && state.next_due <= until;
 }
 
-/// Takes in what is due, and begins to write what takes time.
-void nic::take_arrivals() {
+/// Takes in what is due, and begins to write what takes time. Acknowledgements do not wait for that. True: there were
+/// some.
+bool nic::take_arrivals() {
+    bool any = false;
     while (!arrived_.full() && next_arrival() != nullptr) {
-        arrived_.push_back(state.net->take_waiting());
+        const inbox::entry taken = state.net->take_waiting();
+        if (taken.express()) {
+            deliver_arrival(taken);
+            any = true;
+            continue;
+        }
+        arrived_.push_back(taken);
         place_due(arrived_.back());
     }
+    return any;
 }
 
 /// Once more in front of all others, if something was in the way before.

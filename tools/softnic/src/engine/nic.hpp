@@ -72,7 +72,7 @@ class nic {
     bool receive_over_link();
     [[nodiscard]] inbox::entry* next_arrival();
     [[nodiscard]] bool waits_for_more(const inbox::entry& next) const;
-    void take_arrivals();
+    bool take_arrivals();
     void place_due(inbox::entry& next);
     void deliver_arrival(const inbox::entry& next);
     bool place_ahead();

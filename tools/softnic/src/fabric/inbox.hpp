@@ -25,6 +25,9 @@ struct placement {
 /// out in the order of their times: acknowledgements pass by data, one port's packets do not wait for another's.
 /// When they are due is read once.
 class inbox {
+    static constexpr std::size_t ports = 8;
+    static constexpr std::size_t express_lane = ports;
+
   public:
     struct entry {
         std::uint64_t due_ns = 0;
@@ -33,6 +36,8 @@ class inbox {
         std::uint8_t sender = 0;
         std::uint8_t lane = 0;
         placement placed;
+
+        [[nodiscard]] bool express() const { return lane == express_lane; }  ///< an acknowledgement
     };
     /// What was done for a packet ahead of its time. `passed_over`: perhaps after one before it is delivered; `later`:
     /// not now, and neither for those behind it.
@@ -74,9 +79,6 @@ class inbox {
         std::uint32_t looked = 0;  ///< how many of them look_ahead() has been at
         bool passed_over = false;
     };
-    static constexpr std::size_t ports = 8;
-    static constexpr std::size_t express_lane = ports;
-
     std::uint32_t next_;
     std::uint32_t tail_;
     std::uint8_t sender_;

@@ -9,7 +9,9 @@ using namespace accel::softnic::gpu;
 constexpr unsigned loads_in_flight = 4;
 constexpr unsigned whole_warp = 0xffffffff;
 constexpr unsigned block = 1024;
-constexpr unsigned long long longest_leave_ns = 100'000;  ///< that the host, which looks, takes to let a kernel begin
+/// That the host, which looks, takes to let a kernel begin. Longer it must not wait: what the host waits for may be the
+/// end of this kernel.
+constexpr unsigned long long longest_leave_ns = 1'100'000;
 // Threads that move the ends of a copy, counted from the last one of a team, in warps that few copies need for what is
 // between: who loads twice waits twice for PCIe.
 constexpr unsigned moves_head = 96;
@@ -201,7 +203,7 @@ extern "C" __global__ void __launch_bounds__(block)
     __shared__ unsigned first;
     __shared__ bool stays;
     const unsigned long long start = nanoseconds();
-    if (threadIdx.x == 0) stays = begin(lane, service, start + idle_ns + longest_leave_ns, &first);
+    if (threadIdx.x == 0) stays = begin(lane, service, start + longest_leave_ns, &first);
     __syncthreads();
     unsigned number = first;
     while (stays) {

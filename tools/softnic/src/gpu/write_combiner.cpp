@@ -35,12 +35,11 @@ bool write_combiner::write(std::uint64_t to, const std::byte* from, std::size_t 
 
 bool write_combiner::write_loose(std::uint64_t to, const std::byte* from, std::size_t size) {
     while (size != 0) {
-        std::size_t at = 0;
-        while (at < count_ && to != kept(at).start + kept(at).size) ++at;
-        if (at == most_open) submit_oldest();
-        at = std::min(at, count_);
-        if (at == count_ && !open(to, true)) return false;
-        const std::size_t part = append(at, from, size);
+        std::size_t behind = count_;  // of the pieces that end here the newest: marks of a message do not go back
+        while (behind != 0 && to != kept(behind - 1).start + kept(behind - 1).size) --behind;
+        if (behind == 0 && count_ == most_open) submit_oldest();
+        if (behind == 0 && !open(to, true)) return false;
+        const std::size_t part = append((behind == 0 ? count_ : behind) - 1, from, size);
         to += part;
         from += part;
         size -= part;
@@ -51,6 +50,8 @@ bool write_combiner::write_loose(std::uint64_t to, const std::byte* from, std::s
 
 bool write_combiner::has_room() {
     const std::uint32_t done = lane_.next() - 1;
+    const std::uint32_t oldest = lane_.last() - lane_depth;  // what is older has lost its place
+    if (static_cast<std::int32_t>(oldest - counted_) > 0) counted_ = oldest;
     while (counted_ != done) bytes_ -= std::exchange(bytes_of_[++counted_ % lane_depth], 0);
     return bytes_ < enough_bytes && lane_.outstanding() + count_ < buffers - 1;
 }
