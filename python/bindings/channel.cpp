@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <thread>
 
 #include <poll.h>
 
@@ -45,16 +46,31 @@ connection::connection(shared_context its_context, channel&& its_channel)
 connection::use::use(connection& of) : of_(of) {
     if (ending()) const unlocked stays_there;
     if (of.inherited()) raise(status::invalid_state, "this channel was made before fork(): a child connects its own");
-    if (!of.enter())
+    if (!of.enter_to_use())
         raise(status::invalid_state,
               "another thread is in this channel: give each thread its own, or use a ChannelPool");
+}
+
+bool connection::enter_to_release() noexcept {
+    inside expected = inside::nobody;
+    return inside_.compare_exchange_strong(expected, inside::releasing);
+}
+
+bool connection::enter_to_use() noexcept {
+    for (;;) {
+        inside found = inside::nobody;
+        if (inside_.compare_exchange_strong(found, inside::using_it)) return true;
+        if (found == inside::using_it) return false;
+        const unlocked meanwhile;
+        std::this_thread::yield();
+    }
 }
 
 void connection::leave() noexcept {
     do {
         free_given_back();
-        busy_.store(false, std::memory_order_seq_cst);
-    } while (has_given_back_.load(std::memory_order_seq_cst) && enter());
+        inside_.store(inside::nobody);
+    } while (has_given_back_.load() && enter_to_release());
 }
 
 void connection::free_given_back() noexcept {
@@ -80,7 +96,7 @@ void connection::give_back(channel_call& call) noexcept {
 void connection::give_back(call_id begun, completion&& done) noexcept {
     if (inherited()) return;  // the parent's
     --held_;
-    if (enter()) {
+    if (enter_to_release()) {
         if (begun != call_id{}) own.release(begun);
         done.release();
         leave();
@@ -88,22 +104,22 @@ void connection::give_back(call_id begun, completion&& done) noexcept {
         {
             const std::lock_guard held(given_back_lock_);
             given_back_.emplace_back(begun, std::move(done));
-            has_given_back_.store(true, std::memory_order_seq_cst);
+            has_given_back_.store(true);
         }
-        if (enter()) leave();  // the other thread may just have left
+        if (enter_to_release()) leave();  // the other thread may just have left
     }
     notify();
 }
 
 void connection::cancel(channel_call& call) noexcept {
     if (inherited()) return;
-    if (!enter()) {
+    if (!enter_to_release()) {
         {
             const std::lock_guard held(given_back_lock_);
             cancelled_.push_back(call.place.id);
-            has_given_back_.store(true, std::memory_order_seq_cst);
+            has_given_back_.store(true);
         }
-        if (enter()) leave();  // the other thread may just have left
+        if (enter_to_release()) leave();  // the other thread may just have left
         return;
     }
     static_cast<void>(own.cancel(call.place.id));
@@ -300,7 +316,7 @@ void connection::close_for_good() noexcept {
 }
 
 void connection::close_at_exit() noexcept {
-    if (inherited() || closed || !enter()) return;  // a daemon thread is still in it
+    if (inherited() || closed || !enter_to_use()) return;  // a daemon thread is still in it
     close_for_good();
     leave();
 }

@@ -146,8 +146,13 @@ class connection final : public closable, public std::enable_shared_from_this<co
     bool closed = false;
 
   private:
+    /// Who is in the channel. Those who only release something are gone in a moment, perhaps without the GIL: `use`
+    /// waits for them.
+    enum class inside : std::uint8_t { nobody, releasing, using_it };
     void leave() noexcept;
-    [[nodiscard]] bool enter() noexcept { return !busy_.exchange(true, std::memory_order_seq_cst); }
+    [[nodiscard]] bool enter_to_release() noexcept;
+    /// With the GIL. False: a `use` is there.
+    [[nodiscard]] bool enter_to_use() noexcept;
     void deliver(std::span<completion> arrived);
     void take_some(std::chrono::nanoseconds timeout);
     [[nodiscard]] bool sent(const std::shared_ptr<channel_call>& call, status outcome);
@@ -155,7 +160,7 @@ class connection final : public closable, public std::enable_shared_from_this<co
 
     shared_context context_;
     unsigned generation_ = fork_generation();
-    std::atomic<bool> busy_{false};
+    std::atomic<inside> inside_{inside::nobody};
     std::uint32_t in_flight_ = 0;
     std::atomic<std::uint32_t> held_{0};  ///< slots of begun calls, responses and parts
     std::mutex given_back_lock_;
