@@ -41,7 +41,10 @@ part_answer::~part_answer() {
 }
 
 connection::connection(shared_context its_context, channel&& its_channel)
-    : own(std::move(its_channel)), context_(std::move(its_context)) {}
+    : own(std::move(its_channel)),
+      context_(std::move(its_context)),
+      connected_(own.connected()),
+      endpoint_(own.endpoint()) {}
 
 connection::use::use(connection& of) : of_(of) {
     if (ending()) const unlocked stays_there;
@@ -69,6 +72,7 @@ bool connection::enter_to_use() noexcept {
 void connection::leave() noexcept {
     do {
         free_given_back();
+        connected_.store(own.connected());
         inside_.store(inside::nobody);
     } while (has_given_back_.load() && enter_to_release());
 }
@@ -206,8 +210,12 @@ void connection::take_some(std::chrono::nanoseconds timeout) {
         count = own.wait(arrived, timeout);
     }
     deliver(std::span(arrived).first(count));
-    while (own.take_event() != channel_event::none) {
-    }
+    take_events();
+}
+
+void connection::take_events() {
+    connected_.store(own.connected());
+    while (own.take_event() != channel_event::none) endpoint_ = own.endpoint();
 }
 
 void connection::deliver(std::span<completion> arrived) {
@@ -284,8 +292,7 @@ void connection::poll() {
         deliver(std::span(arrived).first(count));
         if (count == 0) break;
     }
-    while (own.take_event() != channel_event::none) {
-    }
+    take_events();
 }
 
 bool connection::has_slot() noexcept {

@@ -133,6 +133,10 @@ class connection final : public closable, public std::enable_shared_from_this<co
     /// Releases what other threads have given back.
     void free_given_back() noexcept;
 
+    // What may change while another thread is in the channel. With the GIL, without `use`.
+    [[nodiscard]] bool connected() const noexcept { return connected_.load() && !inherited(); }
+    [[nodiscard]] const std::string& endpoint() const noexcept { return endpoint_; }
+
     /// From any thread. A thread that waits in the channel does it within a slice of its wait.
     void cancel(channel_call& call) noexcept;
     /// From any thread: releases what a call has of the channel, now or when the thread in it leaves.
@@ -155,6 +159,8 @@ class connection final : public closable, public std::enable_shared_from_this<co
     [[nodiscard]] bool enter_to_use() noexcept;
     void deliver(std::span<completion> arrived);
     void take_some(std::chrono::nanoseconds timeout);
+    /// Takes note of changes of the connection.
+    void take_events();
     [[nodiscard]] bool sent(const std::shared_ptr<channel_call>& call, status outcome);
     void notify() noexcept;
 
@@ -167,6 +173,8 @@ class connection final : public closable, public std::enable_shared_from_this<co
     std::vector<std::pair<call_id, completion>> given_back_;
     std::vector<call_id> cancelled_;
     std::atomic<bool> has_given_back_{false};
+    std::atomic<bool> connected_{true};
+    std::string endpoint_;
 };
 
 void add_channel(nb::module_& module);

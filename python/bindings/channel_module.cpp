@@ -361,12 +361,12 @@ void add_channel(nb::module_& module) {
             },
             nb::arg("target") = "",
             "Asks the server whether it, or this target, serves: serving, not_serving, unknown.")
-        .def_prop_ro("connected", [](const py_channel& self) { return self.own->own.connected(); })
+        .def_prop_ro("connected", [](const py_channel& self) { return self.own->connected(); })
         .def_prop_ro("scheme", [](const py_channel& self) { return std::string(self.own->own.scheme()); })
         .def_prop_ro(
             "why", [](const py_channel& self) { return std::string(self.own->own.why()); },
             "Why auto:// chose this scheme.")
-        .def_prop_ro("endpoint", [](const py_channel& self) { return self.own->own.endpoint(); })
+        .def_prop_ro("endpoint", [](const py_channel& self) { return self.own->endpoint(); })
         .def_prop_ro("statistics", &statistics, nb::sig("def statistics(self) -> dict[str, int]"),
                      "Counters since the channel was made; `quarantined`: slots that wait for a late answer now.")
         .def_prop_ro("slots", [](const py_channel& self) { return self.own->own.slots(); })

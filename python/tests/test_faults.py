@@ -107,6 +107,22 @@ def test_too_many_parts_for_the_slots(uri: str, rig: Rig) -> None:
     held.close()
 
 
+def test_channel_is_looked_at_while_another_thread_waits(uri: str, rig: Rig) -> None:
+    kept: queue.Queue[at.Exchange] = queue.Queue()
+    server = rig.serve(uri, kept.put)
+    channel = rig.connect(server)
+    thread = threading.Thread(target=channel.call, args=(b"x",))
+    thread.start()
+    request = kept.get(timeout=PATIENCE)
+    assert channel.connected
+    assert channel.endpoint == server.endpoints[0]
+    assert channel.slots > 0
+    request.reply(b"")
+    thread.join(PATIENCE)
+    channel.close()
+    assert not channel.connected
+
+
 def test_stream_belongs_to_the_thread_in_its_channel(uri: str, rig: Rig) -> None:
     entered, leave = threading.Event(), threading.Event()
 
