@@ -189,6 +189,21 @@ void source::copy_to(std::span<std::byte> room) const {
         throw nb::python_error();
 }
 
+bool source::touches(std::span<const std::byte> room) const noexcept {
+    if (size_ == 0) return false;
+    auto low = reinterpret_cast<std::uintptr_t>(data_);
+    std::uintptr_t high = low + size_;
+    if (!contiguous_) {
+        high = low + static_cast<std::uintptr_t>(buffer_.itemsize);
+        for (int i = 0; i < buffer_.ndim; ++i) {
+            const Py_ssize_t reach = (buffer_.shape[i] - 1) * buffer_.strides[i];
+            (reach < 0 ? low : high) += static_cast<std::uintptr_t>(reach);
+        }
+    }
+    const auto begin = reinterpret_cast<std::uintptr_t>(room.data());
+    return low < begin + room.size() && begin < high;
+}
+
 payload_input::payload_input(nb::handle data) {
     if (PyBytes_Check(data.ptr())) {
         bytes_.take_bytes(data);
@@ -252,16 +267,32 @@ void payload_input::copy_part_to(std::span<std::byte> room) const {
 
 void payload_input::copy_to(std::span<std::byte> room) const {
     if (lent_ != nullptr) raise(status::unsupported, "a Region on a GPU is lent by Channel.call alone");
-    const auto copy = [&] {
-        if (tensors_.empty()) bytes_.copy_to(room);
-        for (std::size_t i = 0; i < tensors_.size(); ++i)
-            sources_[i]->copy_to(room.subspan(tensors_[i].offset, sources_[i]->size()));
-    };
-    bool plain = size_ >= long_copy;
-    for (const auto& one : sources_) plain = plain && one->is_plain();
-    if (!plain || !bytes_.is_plain()) return copy();
+    bool plain = bytes_.is_plain();
+    bool overlaps = bytes_.touches(room);
+    for (const auto& one : sources_) {
+        plain = plain && one->is_plain();
+        overlaps = overlaps || one->touches(room);
+    }
+    if (overlaps && (!plain || sources_.size() > 1)) {  // one piece would write over another, or over itself
+        std::vector<std::byte> packed(size_);
+        copy_pieces_to(packed);
+        std::memcpy(room.data(), packed.data(), size_);
+        return;
+    }
+    if (!plain || size_ < long_copy) return copy_pieces_to(room);
     const unlocked meanwhile;
-    copy();
+    copy_pieces_to(room);
+}
+
+void payload_input::copy_pieces_to(std::span<std::byte> room) const {
+    if (tensors_.empty()) return bytes_.copy_to(room);
+    std::size_t end = 0;
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+        sources_[i]->copy_to(room.subspan(tensors_[i].offset, sources_[i]->size()));
+        // The gaps would have bytes of earlier messages.
+        std::memset(room.data() + end, 0, tensors_[i].offset - end);
+        end = tensors_[i].offset + sources_[i]->size();
+    }
 }
 
 }  // namespace accel::python

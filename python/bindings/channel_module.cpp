@@ -8,6 +8,7 @@
 #include <accel_transport/options.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <future>
 #include <optional>
 
@@ -198,6 +199,7 @@ array place(const py_call& self, nb::handle shape, nb::handle type) {
     channel_call& call = begun(self);
     if (length > call.place.request.size())
         raise(status::message_too_large, "the tensor does not fit: connect with a larger request_bytes");
+    std::memset(call.place.request.data(), 0, one.offset);  // not bytes of earlier requests
     call.placed = one;
     call.placed_bytes = length;
     return tensor_array(one, call.place.request, false, {}, pin(self.own));

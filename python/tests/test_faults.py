@@ -233,6 +233,32 @@ def test_number_is_no_answer(result: object, rig: Rig) -> None:
         rig.pair(own_uri("shm"), lambda request: result).call(b"x")
 
 
+def test_length_of_a_room_that_was_not_written_is_no_answer(uri: str, rig: Rig) -> None:
+    def handler(request: at.Exchange) -> None:
+        if request.target == "empty":
+            return request.reply(0)
+        for length in (5, True, -1):
+            with pytest.raises(at.InvalidArgument):
+                request.reply(length)
+        request.response[:5] = b"hello"
+        return request.reply(5)
+
+    channel = rig.connect(rig.serve(uri, {None: handler, "empty": handler}))
+    assert bytes(channel.call(b"x")) == b"hello"
+    assert bytes(channel.call(b"x", target="empty")) == b""
+
+
+def test_description_of_an_answer_that_failed_is_not_sent_with_another(uri: str, rig: Rig) -> None:
+    def handler(request: at.Exchange) -> None:
+        with pytest.raises(at.InvalidArgument):
+            request.reply(np.arange(3), metadata={"Upper": "x"})
+        with pytest.raises(at.InvalidState, match="answer with tensors"):
+            request.reply(b"x" * 100)
+        request.reply(np.arange(4))
+
+    assert np.from_dlpack(rig.pair(uri, handler).call(b"x").tensor(0)).tolist() == [0, 1, 2, 3]
+
+
 def test_answer_is_a_part_of_its_own_room(uri: str, rig: Rig) -> None:
     def handler(request: at.Exchange) -> object:
         request.response[:16] = bytes(range(16))

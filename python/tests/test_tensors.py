@@ -71,6 +71,57 @@ def test_handler_sees_the_request_and_writes_the_response_in_place(uri: str, rig
     assert np.array_equal(np.from_dlpack(response.tensor(0)), np.full((2, 3), 14, np.float32))
 
 
+def test_answer_of_parts_of_its_own_room_is_what_they_were(uri: str, rig: Rig) -> None:
+    first = np.arange(100, dtype=np.uint8)
+
+    def room(request: at.Exchange) -> np.ndarray:
+        whole = np.frombuffer(request.response, dtype=np.uint8)
+        whole[:100] = first
+        return whole[:100]
+
+    handlers = {
+        "piece": lambda request: room(request)[1:],
+        "swapped": lambda request: [room(request)[50:], room(request)[:50]],
+        "backwards": lambda request: room(request)[::-1],
+        "columns": lambda request: room(request).reshape(10, 10).T,
+        "bytes": lambda request: memoryview(room(request))[::-2],
+    }
+    channel = rig.connect(rig.serve(uri, handlers), slots=16)
+    answers = {name: [np.from_dlpack(one) for one in channel.call(b"", target=name).tensors] for name in handlers}
+    assert np.array_equal(answers["piece"][0], first[1:])
+    assert np.array_equal(answers["swapped"][0], first[50:])
+    assert np.array_equal(answers["swapped"][1], first[:50])
+    assert np.array_equal(answers["backwards"][0], first[::-1])
+    assert np.array_equal(answers["columns"][0], first.reshape(10, 10).T)
+    assert bytes(channel.call(b"", target="bytes")) == bytes(first[::-2])
+
+
+def test_gaps_between_tensors_have_no_bytes_of_other_messages(uri: str, rig: Rig) -> None:
+    seen: list[bytes] = []
+
+    def handler(request: at.Exchange) -> object:
+        seen.append(bytes(request.data))
+        if request.target == "placed":
+            np.from_dlpack(request.response_tensor((1,), "uint8"))[:] = 1
+            return request.reply()
+        return b"\xff" * 1000 if request.target == "old" else [np.ones(1, np.uint8), np.ones(2, np.uint8)]
+
+    server = rig.serve(uri, {name: handler for name in ("old", "new", "placed")})
+    channel = rig.connect(server, slots=1)
+    for name in ("new", "placed"):
+        channel.call(b"\xff" * 1000, target="old")
+        if name == "new":
+            answer = bytes(channel.call([np.ones(1, np.uint8), np.ones(2, np.uint8)], target=name))
+        else:
+            with channel.begin() as call:
+                np.from_dlpack(call.tensor((1,), "uint8"))[:] = 1
+                call.submit(target=name)
+                answer = bytes(call.wait())
+        for message in (seen[-1], answer):
+            assert len(message) > 64
+            assert set(message) <= {0, 1}
+
+
 def test_array_keeps_its_slot(uri: str, rig: Rig) -> None:
     channel = rig.pair(uri, echo, slots=1)
     response = channel.call(np.arange(4))
