@@ -320,6 +320,19 @@ async def test_cancelled_aclose_leaves_nobody_waiting(uri: str) -> None:
         request.reply(b"")
 
 
+@pytest.mark.parametrize("in_batch", [False, True])
+@run
+async def test_handler_that_waited_for_a_cancelled_task_has_failed(uri: str, in_batch: bool) -> None:
+    async def handler(request: object) -> object:
+        task = asyncio.ensure_future(asyncio.sleep(PATIENCE))
+        task.cancel()
+        return await task
+
+    async with at.Server(uri, at.batched(handler) if in_batch else handler) as server, connect(server) as channel:
+        with pytest.raises(at.ApplicationError, match="CancelledError"):
+            await channel.call(b"x", timeout=PATIENCE)
+
+
 @run
 async def test_two_slots_come_free_at_once(uri: str) -> None:
     async def call(channel: at.aio.Channel) -> bytes:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from . import _core
 from ._batch import LoopBatches, batching_of
 from ._blocking import Channel as BlockingChannel
-from ._errors import Closed, Error, InvalidArgument, InvalidState, TimedOut
-from ._handlers import is_async_generator
+from ._errors import Closed, Error, InvalidArgument, InvalidState, Status, TimedOut
+from ._handlers import is_async_generator, this_task_was_cancelled
 from ._stream import NO_SLOT, check_open, check_sends, fail_with, is_iterator, refuse_whole
 
 if TYPE_CHECKING:
@@ -580,9 +580,12 @@ async def forever() -> None:
 async def _answering(answer: Any, function: Any, request: _core.Exchange) -> None:
     try:
         await answer(function, request)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as failed:
+        if not this_task_was_cancelled():  # another was, for which it has waited
+            fail_with(request, failed)
+            return
         if not request.answered:
-            request.fail("the server stopped", status=5)
+            request.fail("the server stopped", status=int(Status.CLOSED))
         raise
     except Exception as failed:
         fail_with(request, failed)
