@@ -138,8 +138,14 @@ void connection::notify() noexcept {
     PyObject* trace = nullptr;
     PyErr_Fetch(&type, &value, &trace);  // it may be called while an exception is under way
     if (wake) {
-        PyObject* const done = PyObject_CallNoArgs(wake.get().ptr());
-        if (done == nullptr) PyErr_Clear();  // the loop has been closed
+        const nb::object called = nb::borrow(wake.get());  // which may be replaced meanwhile
+        PyObject* const done = PyObject_CallNoArgs(called.ptr());
+        if (done == nullptr) {
+            if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) PyErr_SetInterrupt();  // is not for here
+            if (PyErr_ExceptionMatches(PyExc_Exception) != 0 && PyErr_ExceptionMatches(PyExc_RuntimeError) == 0)
+                PyErr_WriteUnraisable(called.ptr());
+            PyErr_Clear();  // the loop has been closed
+        }
         Py_XDECREF(done);
     }
     PyErr_Restore(type, value, trace);

@@ -121,6 +121,16 @@ std::optional<py_call> submit_for(py_channel& self, nb::handle future, nb::handl
     return py_call(std::move(call));
 }
 
+/// A future, and its response or exception; or None: look at the stream.
+nb::tuple end_of(const std::shared_ptr<channel_call>& call) {
+    const nb::object future = nb::borrow(call->waiter.get());
+    if (call->in_parts) return nb::make_tuple(future, nb::none());
+    const call_outcome& outcome = call->outcome();
+    if (outcome.status == status::ok) return nb::make_tuple(future, nb::cast(response{call}));
+    const std::string_view text(reinterpret_cast<const char*>(outcome.response.data()), outcome.response.size());
+    return nb::make_tuple(future, exception_of(outcome.status, text, outcome.code));
+}
+
 /// For an event loop: the futures of calls that have ended, each with its response or exception.
 nb::list poll(py_channel& self) {
     std::vector<std::shared_ptr<channel_call>> ended;
@@ -130,21 +140,19 @@ nb::list poll(py_channel& self) {
         ended.swap(self.own->ended);
     }
     nb::list out;
-    for (auto& call : ended) {
-        const nb::object future = nb::borrow(call->waiter.get());
+    try {
+        for (const auto& call : ended) out.append(end_of(call));
+    } catch (...) {  // an interrupt, or no memory: they end with the next look
+        auto& all = self.own->ended;
+        all.insert(all.begin(), ended.begin(), ended.end());
+        throw;
+    }
+    for (const auto& call : ended) {
         call->listed = false;
-        if (call->now == channel_call::stage::ended) call->waiter.reset();
-        const call_outcome& outcome = call->outcome();
-        if (call->in_parts) {
-            out.append(nb::make_tuple(future, nb::none()));  // look at the stream
-        } else if (outcome.status == status::ok) {
-            out.append(nb::make_tuple(future, nb::cast(response{std::move(call)})));
-        } else {
-            const std::string_view text(reinterpret_cast<const char*>(outcome.response.data()),
-                                        outcome.response.size());
-            out.append(nb::make_tuple(future, exception_of(outcome.status, text, outcome.code)));
-            self.own->give_back(*call);  // its `Call` may be kept, by a traceback for one
-        }
+        if (call->now != channel_call::stage::ended) continue;
+        call->waiter.reset();
+        // Its `Call` may be kept, by a traceback for one.
+        if (!call->in_parts && call->outcome().status != status::ok) self.own->give_back(*call);
     }
     return out;
 }

@@ -320,6 +320,32 @@ async def test_cancelled_aclose_leaves_nobody_waiting(uri: str) -> None:
         request.reply(b"")
 
 
+@run
+async def test_calls_end_although_an_exception_could_not_be_made(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from accel_transport import _errors
+
+    kept: asyncio.Queue[at.Exchange] = asyncio.Queue()
+    make = _errors.exception_of
+    left = [MemoryError(), MemoryError()]
+
+    def make_later(status: int, message: str, code: int, native: int) -> at.Error:
+        if left:
+            raise left.pop()
+        return make(status, message, code, native)
+
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    async with at.Server(uri, kept.put) as server, connect(server) as channel:
+        calls = [asyncio.create_task(channel.call(b"x", timeout=PATIENCE)) for _ in range(3)]
+        requests = [await kept.get() for _ in calls]
+        monkeypatch.setattr(_errors, "exception_of", make_later)
+        for request in requests:
+            request.fail("broken")
+        for call in calls:
+            with pytest.raises(at.ApplicationError, match="broken"):
+                await call
+    assert not left
+
+
 @pytest.mark.parametrize("in_batch", [False, True])
 @run
 async def test_handler_that_waited_for_a_cancelled_task_has_failed(uri: str, in_batch: bool) -> None:

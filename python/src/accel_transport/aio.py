@@ -43,6 +43,7 @@ class Channel:
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
         self._senders: set[asyncio.Event] = set()
+        self._ended: collections.deque[tuple[Any, Response | Error | None]] = collections.deque()
         loop.add_reader(self._fd, self._pump)
         # The channel must not keep this object, which has it.
         wake = weakref.WeakMethod(self._slot_is_free)
@@ -300,7 +301,12 @@ class Channel:
         self._pump_is_due = False
         if self._closed:
             return
-        if self._look():
+        try:
+            free = self._look()
+        except BaseException:
+            self._pump_soon()  # else nothing would wake this channel any more
+            raise
+        if free:
             for one in self._senders:
                 one.set()
             self._next_in_line()
@@ -317,8 +323,9 @@ class Channel:
                 return free
 
     def _deliver(self) -> None:
-        ended = cast("list[tuple[Any, Response | Error | None]]", self._core._poll())
-        for future, outcome in ended:
+        self._ended.extend(cast("list[tuple[Any, Response | Error | None]]", self._core._poll()))
+        while self._ended:
+            future, outcome = self._ended.popleft()
             if outcome is None:
                 future.set()  # of a stream
             elif future.done():
