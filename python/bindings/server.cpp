@@ -6,8 +6,11 @@
 
 #include <accel_transport/server.hpp>
 
+#include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -104,23 +107,43 @@ class python_handler {
 class owned_server final : public closable {
   public:
     owned_server(shared_context its_context, server&& its_own) noexcept
-        : context_(std::move(its_context)), own(std::move(its_own)) {}
+        : context_(std::move(its_context)), own(std::move(its_own)), in_loop_(own.event_fd() >= 0) {}
     void close_at_exit() noexcept override {
         const unlocked meanwhile;
         stop();
     }
-    /// Without the GIL, for which handlers may wait.
+    // All without the GIL, for which handlers may wait.
     void stop() noexcept {
+        // A server with threads may be stopped in a handler, for which another thread's stop waits.
+        std::unique_lock held(drives_, std::defer_lock);
+        if (in_loop_) held.lock();
         stopped = true;
         own.stop();
+    }
+    // For an event loop. Another thread may stop the server meanwhile: the interpreter's end does.
+    [[nodiscard]] std::size_t poll() noexcept {
+        const std::lock_guard held(drives_);
+        return stopped ? 0 : own.poll();
+    }
+    [[nodiscard]] bool arm() noexcept {
+        const std::lock_guard held(drives_);
+        return stopped || own.arm();
+    }
+    [[nodiscard]] bool drain(std::chrono::nanoseconds timeout) noexcept {
+        const std::lock_guard held(drives_);
+        return stopped || own.drain(timeout) == status::ok;
     }
 
   private:
     shared_context context_;
+    std::recursive_mutex drives_;  ///< a task may begin, and drain, within `poll`
 
   public:
     server own;
     std::atomic<bool> stopped{false};
+
+  private:
+    bool in_loop_;
 };
 
 using handler_list = std::map<std::string, std::shared_ptr<called>>;  ///< by target
@@ -286,16 +309,20 @@ void add_server(nb::module_& module) {
         .def("_poll",
              [](const py_server& self) {
                  const unlocked meanwhile;
-                 return self.own->own.poll();
+                 return self.own->poll();
              })
-        .def("_arm", [](const py_server& self) { return self.own->own.arm(); })
+        .def("_arm",
+             [](const py_server& self) {
+                 const unlocked meanwhile;
+                 return self.own->arm();
+             })
         .def_prop_ro("_fd", [](const py_server& self) { return self.own->own.event_fd(); })
         .def(
             "_drain",
             [](const py_server& self, double timeout) {
                 const auto limit = duration_of(timeout);
                 const unlocked meanwhile;
-                return self.own->own.drain(limit) == status::ok;
+                return self.own->drain(limit);
             },
             nb::arg("timeout"))
         .def_prop_ro("_stopped", [](const py_server& self) { return self.own->stopped.load(); })

@@ -6,6 +6,7 @@ import gc
 import logging
 import queue
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -239,6 +240,27 @@ def test_stopped_server_forgets_its_handlers(uri: str, named: bool) -> None:
     server.stop()
     assert seen() is None
     assert server.endpoints
+
+
+def test_handler_and_another_thread_stop_their_server(uri: str, rig: Rig) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def handler(request: at.Exchange) -> object:
+        entered.set()
+        assert leave.wait(PATIENCE)
+        server.stop()
+        return b"last"
+
+    server = rig.serve(uri, handler, drain_timeout=PATIENCE)
+    call = rig.connect(server).submit(b"x")
+    assert entered.wait(PATIENCE)
+    thread = threading.Thread(target=server.stop)
+    thread.start()
+    time.sleep(0.05)  # usually it waits by now
+    leave.set()
+    assert bytes(call.wait()) == b"last"
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 def test_exchange_outlives_its_server(uri: str, rig: Rig) -> None:
