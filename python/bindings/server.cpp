@@ -46,6 +46,7 @@ class python_handler {
         // Parts of a request arrive through this thread, on which nobody may wait for them.
         const bool in_parts = has_elsewhere_ && one.continues();
         auto own = std::make_shared<served>(std::move(one));  // counts it, if it is of `local`, before waiting
+        keep_thread_state();
         const locked held;
         const py_exchange request{std::move(own)};
         if (!own_->function) {
