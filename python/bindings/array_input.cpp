@@ -160,6 +160,8 @@ void source::take_capsule(nb::handle object) {
         drop_ = &drop<dlpack::managed_versioned>;
         if (managed->major != 1) raise(status::unsupported, "the tensor's version of DLPack is not 1");
         content = &managed->content;
+        if ((managed->flags & dlpack::padded) != 0 && content->type.bits * content->type.lanes % 8 != 0)
+            raise(status::unsupported, "elements of less than a byte are sent packed: this tensor has a byte for each");
     } else if (PyCapsule_IsValid(capsule, dlpack::capsule) != 0) {
         auto* const managed = static_cast<dlpack::managed*>(PyCapsule_GetPointer(capsule, dlpack::capsule));
         PyCapsule_SetName(capsule, dlpack::used_capsule);

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Rig, echo, own_uri
+from test_threads import Managed, managed_of
 
 import accel_transport as at
 
@@ -190,6 +191,24 @@ def test_tensor_without_buffer_is_sent_by_dlpack(uri: str, versioned: bool, rig:
     sent = np.arange(6, dtype=np.int16).reshape(2, 3)
     got = rig.pair(uri, echo).call(OnlyDlpack(sent, versioned)).tensor(0)
     assert np.array_equal(np.from_dlpack(got), sent)
+
+
+class Padded(OnlyDlpack):
+    """Elements of 4 bits, with a byte for each."""
+
+    def __dlpack__(self, **arguments: Any) -> object:
+        capsule = super().__dlpack__(**arguments)
+        managed = Managed.from_address(managed_of(capsule))
+        managed.flags |= 4
+        managed.content.bits = 4
+        return capsule
+
+
+def test_padded_tensor_of_small_elements_is_refused(uri: str, rig: Rig) -> None:
+    channel = rig.pair(uri, echo)
+    with pytest.raises(at.Unsupported, match="packed"):
+        channel.call(Padded(np.arange(4, dtype=np.int8)))
+    assert bytes(channel.call(b"goes on")) == b"goes on"
 
 
 def test_received_tensor_can_be_sent_on(uri: str, rig: Rig) -> None:
