@@ -18,6 +18,9 @@ using std::chrono::steady_clock;
 /// Interrupts are noticed within this time.
 constexpr std::chrono::milliseconds slice_of_wait{50};
 
+/// For calls that a GPU keeps from ending. They stay in flight, with their memory.
+constexpr std::chrono::seconds patience_of_close{5};
+
 constexpr const char* closed_here = "this channel was closed: connect another one";
 
 }  // namespace
@@ -47,7 +50,7 @@ connection::connection(shared_context its_context, channel&& its_channel)
       endpoint_(own.endpoint()) {}
 
 connection::use::use(connection& of) : of_(of) {
-    if (ending()) const unlocked stays_there;
+    if (ending()) raise(status::closed, "the interpreter is ending");
     if (of.inherited()) raise(status::invalid_state, "this channel was made before fork(): a child connects its own");
     if (!of.enter_to_use())
         raise(status::invalid_state,
@@ -315,10 +318,9 @@ void connection::close() noexcept {
         const unlocked meanwhile;
         own.close();
     }
-    for (std::array<completion, 16> arrived; in_flight_ != 0;) {
-        const std::size_t count = own.wait(arrived, slice_of_wait);
-        deliver(std::span(arrived).first(count));
-    }
+    // All completions are due, except of calls whose lent memory a GPU still copies.
+    const auto until = steady_clock::now() + patience_of_close;
+    while (in_flight_ != 0 && steady_clock::now() < until) take_some(slice_of_wait);
 }
 
 void connection::close_for_good() noexcept {
