@@ -350,7 +350,7 @@ async def test_calls_end_although_an_exception_could_not_be_made(uri: str, monke
 @run
 async def test_handler_that_waited_for_a_cancelled_task_has_failed(uri: str, in_batch: bool) -> None:
     async def handler(request: object) -> object:
-        task = asyncio.ensure_future(asyncio.sleep(PATIENCE))
+        task = asyncio.ensure_future(asyncio.sleep(PATIENCE, b""))
         task.cancel()
         return await task
 
