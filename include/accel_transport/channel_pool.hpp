@@ -34,8 +34,8 @@ enum class pool_balance : std::uint8_t {
 struct pool_options {
     /// For all hosts together, but at least one for each. 1 or more. Further threads share them.
     std::uint32_t max_channels = 64;
-    /// How long calls go to other hosts after a host has failed. Twice as long each time it fails again, up to 32 times
-    /// this. 0: they do not.
+    /// How long the pool leaves a host alone that has refused a connection. Twice as long each time it fails again, up
+    /// to 32 times this. 0: calls connect to it.
     std::chrono::nanoseconds host_pause = std::chrono::seconds{1};
     /// How often names of `dns+` URIs are resolved again. Also within a second after a server has failed, and at once
     /// for a call that has no other server. More than 0.
@@ -49,8 +49,8 @@ struct pool_options {
 /// Counters of a pool since it was opened.
 struct pool_statistics {
     std::uint32_t channels = 0;   ///< now
-    std::uint32_t hosts = 0;      ///< now; 0 before a name of a `dns+` URI was resolved
-    std::uint32_t hosts_out = 0;  ///< hosts that are left out now
+    std::uint32_t hosts = 0;      ///< to which calls go now; 0 before a name of a `dns+` URI was resolved
+    std::uint32_t hosts_out = 0;  ///< of these, those that are left out now
     std::uint64_t made = 0;       ///< connections made
     std::uint64_t lost = 0;       ///< channels given up because their server was lost or stopped
     std::uint64_t moved = 0;      ///< channels given up because a name has other servers
@@ -60,8 +60,9 @@ struct pool_statistics {
 /// Channels to one server, or to several equivalent servers, for any number of threads. Each thread has its own channel
 /// to each server, made by the first call there. When there are `max_channels`, further threads share them. Any thread
 /// may use the pool; only one may move it. A thread keeps its channels until it ends, or calls `leave`.
-/// `balance` chooses the server of each call. A failed host is left out for `host_pause`, unless all others fail too;
-/// then the pool connects to it in the background, and calls go there again.
+/// `balance` chooses the server of each call. A host to which no channel is left is left out, unless all others fail
+/// too: the pool connects to it in the background, and then calls go there again. If a host refuses a further channel,
+/// threads share those that there are.
 /// With a `dns+` URI, calls go to the servers that the name has now. New ones are connected to first, in the
 /// background. Calls under way end where they are. If the name cannot be resolved, the pool keeps its hosts.
 class ACCEL_API channel_pool {
@@ -79,8 +80,8 @@ class ACCEL_API channel_pool {
     /// `shared_channel::call` over this thread's channel to the chosen host. Connects if there is none: may then block
     /// for `connect_timeout`, twice that with `dns+`, and longer with `connect_retry`.
     /// A call that no handler has seen goes to the other hosts in turn, until its deadline: the server is stopping
-    /// (`closed`), was lost before the call was sent, or is full and refuses the connection (`overloaded`). Calls of
-    /// threads that share a channel wait for its slots in order, until their deadlines.
+    /// (`closed`), was lost before the call was sent, or refuses the connection. Calls of threads that share a channel
+    /// wait for its slots in order, until their deadlines. The deadline does not bound the time to connect.
     /// `closed`: the pool is closed, or every server is stopping.
     /// Otherwise as `shared_channel::call` and `channel::connect`.
     [[nodiscard]] result<shared_response> call(std::span<const std::byte> request,
@@ -90,15 +91,15 @@ class ACCEL_API channel_pool {
     [[nodiscard]] result<shared_call> submit(std::span<const std::byte> request,
                                              const submit_options& options = usual_options);
 
-    /// `channel::resolve` over such a channel. Connects as `call` does.
+    /// `channel::resolve` over such a channel. Connects as `call` does, and takes no turn.
     [[nodiscard]] result<target> resolve(std::string_view name);
 
     /// Gives up this thread's channels, for another thread. For threads that live on without calls.
     status leave() noexcept;
 
     /// Refuses new calls, waits up to `timeout` for calls under way and unread responses, and closes all channels.
-    /// `timed_out`: there were some left. These calls end with `closed`; the responses stay valid. May take longer, by
-    /// `connect_timeout` at most, if the pool's thread connects to a server that does not answer.
+    /// `timed_out`: there were some left. These calls end with `closed`; the responses stay valid. Ends connects, also
+    /// those of calls. May take longer where a transport cannot end them, by `connect_timeout` at most.
     status close(std::chrono::nanoseconds timeout) noexcept;
 
     [[nodiscard]] pool_statistics statistics() const;

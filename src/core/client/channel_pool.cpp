@@ -52,6 +52,15 @@ struct thread_rows {
 
 thread_local thread_rows rows_here;
 
+/// Calls of pools that this thread is in: an interceptor's may be another pool's. A row may be its pool's last owner.
+thread_local int calls_here = 0;
+struct inside {
+    inside() noexcept { ++calls_here; }
+    inside(const inside&) = delete;
+    inside& operator=(const inside&) = delete;
+    ~inside() { --calls_here; }
+};
+
 /// True: no handler has seen the call. A handler's own answer is final, even if its status is `closed`, but for this
 /// code.
 bool may_go_elsewhere(const error& failure, bool sent) noexcept {
@@ -83,6 +92,7 @@ pool_state::pool_state(std::shared_ptr<context_state> context, pool_hosts hosts,
 
 /// A call that no handler has seen is offered to the other hosts, and once to a server that has taken the place of one.
 result<shared_response> pool_state::call(std::span<const std::byte> request, const submit_options& options) {
+    const inside here;
     std::optional<submit_options> rest;
     nanoseconds deadline = never;
     past_tries past;
@@ -90,26 +100,30 @@ result<shared_response> pool_state::call(std::span<const std::byte> request, con
         auto with = channel_here(options, past);
         if (!with) return with.error();
         const auto& channel = with->channel;
-        const bool own = options.timeout > nanoseconds{0};
-        if (tries == 0) deadline = deadline_after(own ? options.timeout : channel->options().call_timeout);
-        if (tries > 0 && deadline != never) {
+        const nanoseconds began = now();
+        if (tries == 0) {
+            const bool own = options.timeout > nanoseconds{0};
+            const nanoseconds timeout = own ? options.timeout : channel->options().call_timeout;
+            deadline = timeout >= never - began ? never : began + timeout;
+        } else if (deadline != never) {
             rest = options;
-            rest->timeout = std::max(deadline - now(), nanoseconds{1});
+            rest->timeout = std::max(deadline - began, nanoseconds{1});
         }
         shared_operation what{request, rest ? *rest : options};
         auto answer = shared_state::call(channel, what);
-        if (what.sent) heard(*with->seat->host, answer.code());
+        if (what.sent) heard(*with->seat->host, answer.code(), began);
         if (answer) return answer;
         const bool again = may_go_elsewhere(answer.error(), what.sent);
         const std::size_t most_again = hosts_.by_name() ? max_hosts : hosts_.count();  // a name may change meanwhile
         if (!again || tries == most_again || now() >= deadline) return answer;
         past.failed();
         channel->leave();
-        lost(*with->seat, channel);
+        lost(*with->seat);
     }
 }
 
 result<shared_call> pool_state::submit(std::span<const std::byte> request, const submit_options& options) {
+    const inside here;
     past_tries none;
     auto with = channel_here(options, none);
     if (!with) return with.error();
@@ -117,9 +131,12 @@ result<shared_call> pool_state::submit(std::span<const std::byte> request, const
 }
 
 result<target> pool_state::resolve(std::string_view name) {
-    past_tries none;
-    auto with = channel_here(usual_options, none);
+    const inside here;
+    past_tries past;
+    auto with = channel_here(usual_options, past);
     if (!with) return with.error();
+    // A thread that resolves a name before each call would have all of its calls at one host.
+    if (pool_row* const mine = rows_here.find(this); mine != nullptr) mine->choice.take_back(past.last);
     return with->channel->resolve(name);
 }
 
@@ -143,7 +160,7 @@ result<pool_state::place> pool_state::channel_here(const submit_options& options
         auto held = seat->channel();
         if (held != nullptr && held->takes_calls()) [[likely]]
             return place{std::move(seat), std::move(held)};
-        auto renewed = renew(seat, last);
+        auto renewed = renew(seat, past, last);
         if (!renewed || renewed->channel != nullptr) return renewed;
         past.failed();
     }
@@ -152,7 +169,7 @@ result<pool_state::place> pool_state::channel_here(const submit_options& options
 
 /// A row for this thread.
 pool_row& pool_state::first_call() {
-    rows_here.remove_closed();
+    if (calls_here == 1) rows_here.remove_closed();
     rows_here.all.reserve(rows_here.all.size() + 1);
     const std::lock_guard lock(mutex_);
     return rows_here.all.emplace_back(shared_from_this(), choose_row(), turn_++);
@@ -173,30 +190,27 @@ void pool_state::list_hosts(pool_row& row) {
     const std::lock_guard lock(mutex_);
     std::vector<std::shared_ptr<pool_seat>> seats;
     seats.reserve(hosts_.count());
-    for (const auto& each : hosts_.all()) seats.push_back(seat_of(each, row.number));
+    for (const auto& each : hosts_.all())
+        if (each->used) seats.push_back(seat_of(each, row.number));
     row.choice.list(std::move(seats));
     row.version = version_.load(std::memory_order_relaxed);
 }
 
-void pool_state::heard(pool_host& from, status ended) {
-    std::atomic<std::uint32_t>& failing = from.failing;
+/// A call from before the host has come back says nothing of it. One that is refused for too many calls says that the
+/// host is there, not that it works.
+void pool_state::heard(pool_host& from, status ended, nanoseconds began) {
     const bool failed = is_servers_fault(ended);
-    if (!failed && failing.load(std::memory_order_relaxed) == 0) return;
-    if (limits_.eject_after == 0) return;
-    if (!failed)
-        failing.store(0, std::memory_order_relaxed);
-    else if (failing.fetch_add(1, std::memory_order_relaxed) + 1 >= limits_.eject_after)
-        eject(from);
-}
-
-void pool_state::eject(pool_host& host) {
+    if (!failed && from.failing.load(std::memory_order_relaxed) == 0) return;
+    if (limits_.eject_after == 0 || ended == status::overloaded) return;
+    if (!failed) return from.failing.store(0, std::memory_order_relaxed);
     {
         const std::lock_guard lock(mutex_);
-        host.failing.store(0, std::memory_order_relaxed);
-        if (!hosts_.eject(host, now())) return;
-        limited_log(host.at.host)
+        if (began < from.answered || ++from.failing < limits_.eject_after) return;
+        from.failing = 0;
+        if (!hosts_.eject(from, now())) return;
+        limited_log(from.at.host)
             .warn("{} calls in a row have failed at {}: the pool leaves it out for a while", limits_.eject_after,
-                  host.at.text());
+                  from.at.text());
         ++counted_.ejected;
         failed_at_ = now();
     }
@@ -213,14 +227,25 @@ status pool_state::leave() noexcept {
     return status::ok;
 }
 
+/// Nobody needs what its seats share, and nobody would notice that their own channels are lost.
 void pool_state::give_back(std::size_t row) noexcept {
+    std::size_t here = 0;
     {
         const std::lock_guard lock(mutex_);
         --rows_[row];
+        here = row % seats_for_each_host();
     }
     // Without memory, they stay.
     (void)guarded([&]() -> result<void> {
-        drop_lost(nullptr);
+        drop_lost([&](const pool_seat& each) { return each.row == here; });
+        std::vector<channel_ptr> shared;  // closed after the lock
+        const std::lock_guard lock(mutex_);
+        for (const auto& each : seats_) {
+            if (each->row != here || !each->wants) continue;
+            shared.push_back(each->channel());
+            empty(*each);
+            each->wants = false;
+        }
         return {};
     });
 }
@@ -266,7 +291,7 @@ pool_statistics pool_state::statistics() {
     const std::lock_guard lock(mutex_);
     pool_statistics out = counted_;
     out.channels = static_cast<std::uint32_t>(
-        std::ranges::count_if(seats_, [](const auto& each) { return each->channel() != nullptr; }));
+        std::ranges::count_if(seats_, [](const auto& each) { return each->channel() != nullptr && !each->wants; }));
     out.hosts = static_cast<std::uint32_t>(hosts_.count());
     out.hosts_out = static_cast<std::uint32_t>(hosts_.count_out());
     return out;

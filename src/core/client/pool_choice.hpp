@@ -4,6 +4,7 @@
 #include "core/client/pool_hosts.hpp"
 #include "core/client/shared_state.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -30,11 +31,15 @@ struct pool_seat {
 
     const std::shared_ptr<pool_host> host;  ///< null: none is known yet
     const std::size_t row;
-    std::mutex connecting;               ///< of the thread that connects for all; before the pool's
-    std::mutex mutex;                    ///< last, and for a few instructions
-    std::shared_ptr<shared_state> held;  ///< null: not connected
-    nanoseconds made{};                  ///< when its channel was; under the pool's lock, as the next
-    bool given_up = false;               ///< the pool has it no more
+    std::mutex connecting;                   ///< of the thread that connects for all; before the pool's
+    std::atomic<std::uint64_t> failures{0};  ///< of connects to all hosts; written under `connecting`, as the next
+    error failure;                           ///< of the last of them
+    std::mutex mutex;                        ///< last, and for a few instructions
+    std::shared_ptr<shared_state> held;      ///< null: not connected
+    /// Under the pool's lock, as the next: the keeper is to make a channel. Until then the seat shares that of another
+    /// row, or has none.
+    bool wants = false;
+    bool given_up = false;  ///< the pool has it no more
 };
 
 /// The seats of a thread, one for each host, and which is next. Of one thread; takes no lock and does not allocate.
@@ -51,6 +56,8 @@ class pool_choice {
         if (seats_.size() != 1) return next_of_several(how, key, tried);
         return tried == 0 ? 0 : none;
     }
+    /// The last choice moves no turn: what it was for is no call.
+    void take_back(std::size_t last) noexcept { turn_ = last; }
     /// Of a caller's text; 0: of none.
     [[nodiscard]] static std::uint64_t key_of(std::string_view text) noexcept;
     [[nodiscard]] static constexpr std::uint64_t bit(std::size_t i) noexcept { return std::uint64_t{1} << (i & 63); }

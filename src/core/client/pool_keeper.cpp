@@ -20,11 +20,11 @@ constexpr nanoseconds longest_keeper_sleep = std::chrono::hours{1};
 
 }  // namespace
 
-/// Starts the keeper where it is missing. Without a thread, no host is left out, and names are resolved when all fail.
+/// Starts the keeper where it is missing. Without a thread, no host is put off, and names are resolved when all fail.
 void pool_state::wake_keeper() noexcept {
     const auto started = guarded([this]() -> result<void> {
         const std::lock_guard lock(mutex_);
-        const bool is_needed = hosts_.by_name() || (hosts_.count() > 1 && hosts_.count_out() > 0);
+        const bool is_needed = hosts_.by_name() || hosts_.next_due() != never;
         if (!is_needed || closing_.load() || keeper_.joinable()) return {};
         keeper_ = start_thread("accel-pool", [this, stopped = stop_.get_token()] { keep(stopped); });
         return {};
@@ -32,13 +32,13 @@ void pool_state::wake_keeper() noexcept {
     changed_.notify_all();
     if (started) return;
     const std::lock_guard lock(mutex_);
-    for (const auto& each : hosts_.all()) each->out = false;
+    for (const auto& each : hosts_.all()) each->out = each->limited = false;
 }
 
 void pool_state::keep(const std::stop_token& stopped) {
     while (!stopped.stop_requested()) {
         const auto done = guarded([&]() -> result<void> {
-            keep_once(stopped);
+            keep_once();
             return {};
         });
         if (!done) std::this_thread::sleep_for(pause_without_memory);
@@ -46,7 +46,7 @@ void pool_state::keep(const std::stop_token& stopped) {
 }
 
 /// Sleeps until there is something to do, and does it.
-void pool_state::keep_once(const std::stop_token& stopped) {
+void pool_state::keep_once() {
     bool looks_up = false;
     {
         std::unique_lock lock(mutex_);
@@ -58,37 +58,34 @@ void pool_state::keep_once(const std::stop_token& stopped) {
         looks_up = now() >= next_lookup();
     }
     if (looks_up) resolve_hosts(deadline_after(connect_timeout_));
-    host_list due;
+    std::shared_ptr<pool_host> due;
     {
         const std::lock_guard lock(mutex_);
         due = hosts_.due(now());
     }
     publish_hosts();
-    for (const auto& each : due) {
-        if (stopped.stop_requested()) return;
-        try_again(each, stopped);
-        publish_hosts();
-    }
+    if (due == nullptr) return;
+    try_again(due);
+    publish_hosts();
 }
 
-/// An ejected host has channels, mostly.
-void pool_state::try_again(const std::shared_ptr<pool_host>& host, const std::stop_token& stopped) {
-    std::shared_ptr<pool_seat> seat;
+/// An ejected host has channels, mostly: then it has been away for long enough. Else this connects, for a row that
+/// wants a channel there, one after the other.
+void pool_state::try_again(const std::shared_ptr<pool_host>& host) {
+    drop_lost([&](const pool_seat& each) { return each.host == host; });
+    std::size_t row = 0;
     {
         const std::lock_guard lock(mutex_);
-        if (!host->listed || !host->out) return;
-        seat = seat_of(host, 0);
+        if (closing_.load() || !host->put_off() || host->due > now()) return;
+        const auto seat = wanting(*host);
+        if (has_channels(*host) && (host->out || seat == nullptr))
+            return hosts_.answered(*host, seat != nullptr, now());
+        if (seat != nullptr) row = seat->row;
     }
-    drop_lost(host.get());
-    const std::lock_guard connecting(seat->connecting);
-    if (seat->channel() != nullptr) {
-        const std::lock_guard lock(mutex_);
-        return pool_hosts::answered(*host, now());
-    }
-    auto made = try_hosts({host}, false, stopped);
+    auto made = try_hosts({host}, false);
     if (!made) return;
     const std::lock_guard lock(mutex_);
-    if (!closing_.load()) (void)put(*made, 0);
+    if (!closing_.load()) (void)put(*made, row);
 }
 
 /// After a failure soon, else after `dns_refresh`. The first lookup is that of the thread that connects first.
@@ -115,11 +112,10 @@ void pool_state::resolve_hosts(nanoseconds deadline) {
         listed_at_ = start;
     else
         failed_at_ = now();
-    unpublished_ = unpublished_ || changed;
     if (changed || !complete) changed_.notify_all();
     if (!changed) return;
     limited_log(hosts_.named().front().host)
-        .info("{} has {} servers now", hosts_.named().front().text(), hosts_.count());
+        .info("{} has {} servers now", hosts_.named().front().text(), hosts_.count_listed());
 }
 
 /// Threads use a name's new hosts once one of them answers. Channels to hosts that it has lost close after their last
@@ -127,15 +123,14 @@ void pool_state::resolve_hosts(nanoseconds deadline) {
 void pool_state::publish_hosts() {
     std::vector<channel_ptr> dropped;  // closed after the lock
     const std::lock_guard lock(mutex_);
-    if (!unpublished_ || hosts_.count_out() == hosts_.count()) return;
-    unpublished_ = false;
+    if (!hosts_.publish()) return;
     const std::size_t most = seats_for_each_host();
     for (const auto& each : seats_) {
-        each->given_up = !each->host->listed || each->row >= most;
+        each->given_up = !each->host->used || each->row >= most;
         if (!each->given_up || each->channel() == nullptr) continue;
         dropped.push_back(each->channel());
         empty(*each);
-        ++counted_.moved;
+        if (!each->wants) ++counted_.moved;
     }
     std::erase_if(seats_, [](const auto& each) { return each->given_up; });
     version_.fetch_add(1, std::memory_order_release);

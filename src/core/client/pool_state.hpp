@@ -11,6 +11,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <stop_token>
@@ -36,9 +37,10 @@ struct pool_row {
 
 /// The state behind a pool. It lives as long as the pool, and as any thread that has a row.
 ///
-/// If the pool has several hosts, or a name, it has a thread from when that matters on, the keeper. It resolves the
-/// name, and connects to new hosts and to those that are left out. So no call waits for a host that does not answer
-/// while others do.
+/// A call connects only to hosts that have not failed since they last answered. To all others the pool's thread does,
+/// the keeper, which begins when it is needed: it also resolves names, and connects to their new hosts. Meanwhile a
+/// thread without a channel there shares that of another, or goes to another host. If there is neither, its call tries
+/// all hosts. So a host is left out for all threads only if no channel there takes calls, or if it was ejected.
 class pool_state : public std::enable_shared_from_this<pool_state> {
   public:
     /// `effective`: with the URI's options.
@@ -79,30 +81,32 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     [[nodiscard]] pool_row& first_call();
     [[nodiscard]] std::size_t choose_row();
     void list_hosts(pool_row& row);
-    void heard(pool_host& from, status ended);
-    void eject(pool_host& host);
+    void heard(pool_host& from, status ended, nanoseconds began);
 
     // Seats and their channels: pool_seats.cpp.
-    [[nodiscard]] result<place> renew(const std::shared_ptr<pool_seat>& seat, bool last);
-    void lost(pool_seat& seat, const channel_ptr& old);
-    void drop_lost(const pool_host* host);
+    [[nodiscard]] result<place> renew(const std::shared_ptr<pool_seat>& seat, const past_tries& past, bool last);
+    [[nodiscard]] place share(const std::shared_ptr<pool_seat>& seat);
+    [[nodiscard]] bool has_channels(const pool_host& host, bool there = true) const;
+    void lost(pool_seat& seat);
+    void drop_lost(const std::function<bool(const pool_seat&)>& which);
     void empty(pool_seat& seat);
     [[nodiscard]] std::size_t seats_for_each_host() const noexcept;
     [[nodiscard]] std::shared_ptr<pool_seat> seat_of(const std::shared_ptr<pool_host>& host, std::size_t row);
     [[nodiscard]] place put(connected& made, std::size_t row);
+    [[nodiscard]] std::shared_ptr<pool_seat> wanting(const pool_host& host) const;
     void remember(const channel_ptr& moved);
     [[nodiscard]] result<connected> connect(const std::shared_ptr<pool_host>& first);
     [[nodiscard]] host_list order_from(const std::shared_ptr<pool_host>& first);
     [[nodiscard]] bool finds_others(const host_list& than, nanoseconds deadline);
-    [[nodiscard]] result<connected> try_hosts(const host_list& order, bool retries, const std::stop_token& stopped);
+    [[nodiscard]] result<connected> try_hosts(const host_list& order, bool retries);
     template <class Action>
     void for_each_channel(Action act) noexcept;
 
     // The keeper, and what it does: pool_keeper.cpp.
     void wake_keeper() noexcept;
     void keep(const std::stop_token& stopped);
-    void keep_once(const std::stop_token& stopped);
-    void try_again(const std::shared_ptr<pool_host>& host, const std::stop_token& stopped);
+    void keep_once();
+    void try_again(const std::shared_ptr<pool_host>& host);
     void resolve_hosts(nanoseconds deadline);
     void publish_hosts();
     [[nodiscard]] nanoseconds next_lookup() const noexcept;
@@ -128,7 +132,6 @@ class pool_state : public std::enable_shared_from_this<pool_state> {
     nanoseconds resolved_at_{};        ///< when the last lookup began; 0: none has
     nanoseconds listed_at_{};          ///< when the last lookup began that has resolved all names
     nanoseconds failed_at_{};          ///< when a server, or a lookup, failed last: the next lookup is soon
-    bool unpublished_ = false;         ///< threads use the hosts from before
     std::condition_variable changed_;  ///< for the keeper
     std::thread keeper_;
     std::stop_source stop_;

@@ -272,6 +272,39 @@ TEST_P(named_servers, pool_keeps_its_servers_while_the_name_is_unknown) {
     EXPECT_EQ(some.statistics().moved, 0U);
 }
 
+TEST_P(named_servers, new_threads_use_the_servers_from_before_until_a_new_one_answers) {
+    start(0);
+    name({0});
+    channel_pool some = pool();
+    ASSERT_EQ(ask(some), "a");
+    name({1});
+    const std::size_t before = lookups_of(name_);
+    EXPECT_TRUE(eventually([&] { return lookups_of(name_) > before + 2; })) << "the pool knows of it";
+    std::thread([&] { EXPECT_EQ(ask(some), "a"); }).join();
+    EXPECT_EQ(ask(some), "a");
+    start(1);
+    EXPECT_TRUE(eventually([&] { return ask(some) == "b"; }));
+}
+
+/// So many threads do not each wait for as long as a connect may take.
+TEST_P(named_servers, threads_that_wait_for_a_connect_take_its_failure) {
+    constexpr std::size_t threads = 4;
+    name({});
+    EXPECT_TRUE(eventually([&] {
+        channel_pool some = pool({.dns_refresh = 1h});
+        const std::size_t before = lookups_of(name_);
+        hold_lookups_of(name_, true);
+        std::vector<std::thread> users;
+        for (std::size_t i = 0; i < threads; ++i)
+            users.emplace_back([&] { EXPECT_EQ(some.call({}).code(), status::invalid_argument); });
+        EXPECT_TRUE(eventually([&] { return lookups_of(name_) > before; }));
+        std::this_thread::sleep_for(20ms);  // for others to wait: if there are none, there is another round
+        hold_lookups_of(name_, false);
+        for (std::thread& each : users) each.join();
+        return lookups_of(name_) - before < 2 * threads;
+    }));
+}
+
 TEST_P(named_servers, pool_uses_the_names_that_can_be_resolved) {
     const std::string other = "others-" + std::to_string(::getpid()) + ".test";
     start(0);

@@ -25,24 +25,42 @@ using namespace std::chrono_literals;
     return parse_client_uris("tcp://" + text).value();
 }
 
+constexpr nanoseconds pause = 2s;
+
 struct plain_host {
     nanoseconds failed_at = -1h;  ///< long ago: never
-    nanoseconds out_until{};
+    nanoseconds due{};
     nanoseconds answered{};
     unsigned failures = 0;  ///< none of which lies long before the next
     bool out = false;
+    bool limited = false;
 
-    void fail(nanoseconds at, nanoseconds pause) {
+    void put_off(bool has_channels, nanoseconds until) {
+        limited = true;
+        out = out || !has_channels;
+        due = until;
+    }
+    void fail(bool has_channels, nanoseconds at) {
         if (at - failed_at > 64 * pause) failures = 0;
-        if (!out || out_until <= at) ++failures;
+        if (!(out || limited) || due <= at) ++failures;
         failed_at = at;
-        out_until = at + pause * (1 << std::min(failures - 1, 5U));
-        out = true;
+        put_off(has_channels, at + pause * (1 << std::min(failures - 1, 5U)));
+    }
+    void lose(bool has_channels, nanoseconds at) {
+        if (out || (limited && has_channels)) return;
+        if (at - answered < pause)
+            fail(has_channels, at);
+        else
+            put_off(has_channels, at);
+    }
+    void answer(bool wanted, nanoseconds at) {
+        answered = due = at;
+        out = false;
+        limited = wanted;
     }
 };
 
-TEST(pool_hosts, are_left_out_for_longer_with_each_failure_and_then_tried_again) {
-    constexpr nanoseconds pause = 2s;
+TEST(pool_hosts, are_put_off_for_longer_with_each_failure_and_then_tried_again) {
     for (std::uint32_t seed = 1; seed <= 100; ++seed) {
         SCOPED_TRACE("seed " + std::to_string(seed));
         std::minstd_rand random(seed);
@@ -55,62 +73,72 @@ TEST(pool_hosts, are_left_out_for_longer_with_each_failure_and_then_tried_again)
         std::vector<plain_host> model(count);
         nanoseconds at = 1h;
         for (int step = 0; step < 300; ++step) {
+            SCOPED_TRACE("step " + std::to_string(step));
             at += std::chrono::seconds{random() % 40 == 0 ? 200 : random() % 3};
             const std::size_t host = random() % count;
-            const nanoseconds made = at - std::chrono::seconds{random() % 4};
+            const bool some = random() % 2 == 0;
             switch (random() % 4) {
                 case 0:
-                    hosts.failed(*all[host], at);
-                    model[host].fail(at, pause);
+                    hosts.failed(*all[host], some, at);
+                    model[host].fail(some, at);
                     break;
                 case 1:
-                    hosts.lost(*all[host], made, at);
-                    if (model[host].answered <= made) model[host].fail(at, pause);
+                    hosts.lost(*all[host], some, at);
+                    model[host].lose(some, at);
                     break;
                 case 2:
-                    pool_hosts::answered(*all[host], at);
-                    model[host].answered = at;
-                    model[host].out = false;
+                    hosts.answered(*all[host], some, at);
+                    model[host].answer(some, at);
                     break;
                 default:
                     host_list expected;
-                    host_list due;
-                    nanoseconds first = never;
+                    nanoseconds next = never;
+                    const plain_host* due = nullptr;
                     for (const bool out : {false, true})
                         for (std::size_t i = host; i < host + count; ++i)
                             if (model[i % count].out == out) expected.push_back(all[i % count]);
-                    for (std::size_t i = 0; i < count; ++i) {
-                        if (!model[i].out) continue;
-                        first = std::min(first, model[i].out_until);
-                        if (model[i].out_until <= at) due.push_back(all[i]);
+                    for (const plain_host& each : model) {
+                        if (!each.out && !each.limited) continue;
+                        next = std::min(next, each.due);
+                        if (each.due > at) continue;
+                        const bool earlier = due == nullptr || each.failures < due->failures ||
+                                             (each.failures == due->failures && each.due < due->due);
+                        if (earlier) due = &each;
                     }
-                    EXPECT_EQ(text_of(hosts.order_from(all[host])), text_of(expected)) << "step " << step;
-                    EXPECT_EQ(text_of(hosts.due(at)), text_of(due)) << "step " << step;
-                    EXPECT_EQ(hosts.next_due(), first) << "step " << step;
+                    EXPECT_EQ(text_of(hosts.order_from(all[host])), text_of(expected));
+                    EXPECT_EQ(hosts.due(at), due == nullptr ? nullptr : all[static_cast<std::size_t>(due - &model[0])]);
+                    EXPECT_EQ(hosts.next_due(), next);
             }
             const auto out = std::ranges::count_if(model, &plain_host::out);
-            EXPECT_EQ(hosts.count_out(), static_cast<std::size_t>(out)) << "step " << step;
-            const bool others = std::ranges::any_of(model, [&](const plain_host& each) {
-                return &each != &model[host] && !each.out && each.answered != nanoseconds{};
-            });
-            EXPECT_EQ(hosts.others_answer(*all[host]), others) << "step " << step;
+            EXPECT_EQ(hosts.count_out(), static_cast<std::size_t>(out));
+            EXPECT_EQ(all[host]->put_off(), model[host].out || model[host].limited);
         }
     }
 }
 
-TEST(pool_hosts, are_not_left_out_without_a_pause) {
+TEST(pool_hosts, are_not_put_off_without_a_pause) {
     pool_hosts hosts = pool_hosts::read("tcp://a:1,b:2", 0s).value();
-    hosts.failed(*hosts.all().front(), 1h);
+    pool_host& first = *hosts.all().front();
+    hosts.failed(first, false, 1h);
+    hosts.lost(first, false, 1h);
+    EXPECT_FALSE(hosts.eject(first, 1h));
+    hosts.answered(first, true, 1h);
+    EXPECT_FALSE(first.put_off());
     EXPECT_EQ(hosts.count_out(), 0U);
+    EXPECT_TRUE(hosts.list(found("a:1,c:1"), 1h));
+    const auto added = hosts.due(1h);
+    ASSERT_NE(added, nullptr) << "it has not answered yet";
+    hosts.failed(*added, false, 1h);
+    EXPECT_EQ(hosts.next_due(), never) << "from now on calls try it";
 }
 
 TEST(pool_hosts, are_left_out_for_good_by_a_pause_that_never_ends) {
-    for (const nanoseconds pause : {never, never - 1h, never - 1h - 1ns}) {
-        pool_hosts hosts = pool_hosts::read("tcp://a:1,b:2", pause).value();
+    for (const nanoseconds long_pause : {never, never - 1h, never - 1h - 1ns}) {
+        pool_hosts hosts = pool_hosts::read("tcp://a:1,b:2", long_pause).value();
         pool_host& first = *hosts.all().front();
-        for (int i = 0; i < 40; ++i) hosts.failed(first, 1h);
-        EXPECT_TRUE(hosts.due(never - 2ns).empty());
-        pool_hosts::answered(first, 2h);
+        for (int i = 0; i < 40; ++i) hosts.failed(first, false, 1h);
+        EXPECT_EQ(hosts.due(never - 2ns), nullptr);
+        hosts.answered(first, false, 2h);
         EXPECT_EQ(hosts.count_out(), 0U);
     }
 }
@@ -127,11 +155,14 @@ TEST(pool_hosts, ejects_half_of_the_hosts_at_most) {
     }
     pool_hosts two = pool_hosts::read("tcp://a:1,b:1", 10s).value();
     const host_list both = two.all();
-    two.failed(*both[0], 1h);
+    two.failed(*both[0], false, 1h);
     EXPECT_FALSE(two.eject(*both[1], 1h)) << "the other is out";
     EXPECT_FALSE(two.eject(*both[0], 1h)) << "it is out";
+    two.answered(*both[0], false, 1h);
     EXPECT_TRUE(two.list(found("b:1,c:1"), 2h));
-    EXPECT_FALSE(two.eject(*both[0], 2h)) << "it is not listed";
+    EXPECT_TRUE(two.publish());
+    EXPECT_FALSE(two.eject(*both[0], 2h)) << "it is not used";
+    EXPECT_EQ(two.count_out(), 1U);
 }
 
 TEST(pool_hosts, of_a_name_come_and_go_and_those_that_stay_keep_what_is_known_of_them) {
@@ -140,18 +171,33 @@ TEST(pool_hosts, of_a_name_come_and_go_and_those_that_stay_keep_what_is_known_of
     EXPECT_EQ(hosts.count(), 0U);
     EXPECT_TRUE(hosts.order_from(nullptr).empty());
     EXPECT_TRUE(hosts.list(found("a:1,b:1,a:1"), 1h));
-    EXPECT_EQ(hosts.count(), 2U) << "each once";
-    EXPECT_EQ(hosts.count_out(), 0U) << "there was none before";
+    EXPECT_EQ(text_of(hosts.all()), "a:1 b:1") << "each once";
+    EXPECT_EQ(hosts.count(), 0U);
+    EXPECT_TRUE(hosts.publish()) << "there was none before: they are tried by calls";
+    EXPECT_EQ(hosts.count(), 2U);
+    EXPECT_EQ(hosts.count_out(), 0U);
+    EXPECT_FALSE(hosts.publish());
     const host_list before = hosts.all();
-    hosts.failed(*before[1], 1h);
+    hosts.failed(*before[1], false, 1h);
     EXPECT_FALSE(hosts.list(found("b:1,a:1"), 1h)) << "the order is the name server's affair";
     EXPECT_TRUE(hosts.list(found("b:1,c:1"), 1h));
     EXPECT_FALSE(before[0]->listed);
     EXPECT_TRUE(before[1]->listed);
+    EXPECT_EQ(text_of(hosts.all()), "b:1 c:1 a:1") << "a is used";
+    EXPECT_FALSE(hosts.publish()) << "c has not answered yet, b has failed";
+    EXPECT_EQ(hosts.count(), 2U);
+    EXPECT_EQ(hosts.count_listed(), 2U);
+    EXPECT_EQ(text_of({hosts.due(1h)}), "c:1");
+    EXPECT_EQ(text_of(hosts.order_from(before[0])), "a:1 b:1 c:1");
+    hosts.failed(*before[0], false, 1h);
+    EXPECT_EQ(text_of(hosts.order_from(before[0])), "b:1 c:1 a:1");
+    hosts.answered(*before[1], false, 1h);
+    EXPECT_TRUE(hosts.publish());
     EXPECT_EQ(text_of(hosts.all()), "b:1 c:1");
-    EXPECT_EQ(hosts.count_out(), 2U) << "c has not answered yet, b has failed";
-    EXPECT_EQ(text_of(hosts.due(1h)), "c:1");
+    EXPECT_EQ(hosts.count(), 2U);
     EXPECT_TRUE(hosts.list(found("b:1"), 1h)) << "one has gone";
+    EXPECT_TRUE(hosts.list(found("b:1,c:1"), 1h)) << "and is back";
+    EXPECT_EQ(text_of(hosts.all()), "b:1 c:1");
 }
 
 TEST(pool_hosts, of_a_name_that_is_not_resolved_stay) {
@@ -165,17 +211,33 @@ TEST(pool_hosts, of_a_name_that_is_not_resolved_stay) {
     };
     EXPECT_FALSE(hosts.list(named, 1h));
     EXPECT_TRUE(hosts.list({at(named[0], "a"), at(named[0], "b"), named[1]}, 1h));
-    EXPECT_EQ(hosts.count(), 2U);
+    EXPECT_EQ(hosts.count_listed(), 2U);
     EXPECT_TRUE(hosts.list({named[0], at(named[1], "a")}, 1h)) << "the same address by another name is another server";
-    EXPECT_EQ(hosts.count(), 3U);
+    EXPECT_EQ(hosts.count_listed(), 3U);
     EXPECT_FALSE(hosts.list(named, 1h));
+    EXPECT_TRUE(hosts.publish());
     EXPECT_TRUE(hosts.list({at(named[0], "c"), named[1]}, 1h));
+    EXPECT_FALSE(hosts.list(named, 1h)) << "those that it has lost do not come back";
+    EXPECT_EQ(hosts.count_listed(), 2U);
+    hosts.answered(*hosts.all().front(), false, 1h);
+    EXPECT_TRUE(hosts.publish());
     EXPECT_EQ(text_of(hosts.all()), "c:1 a:1");
 
     const auto known = hosts.all().front();
     EXPECT_EQ(hosts.at(known->at), known);
     const auto added = hosts.at(at(named[1], "c"));
     EXPECT_EQ(hosts.all().back(), added) << "one that no lookup has found yet";
+}
+
+TEST(pool_hosts, have_the_same_number_however_they_became_known) {
+    pool_hosts hosts = pool_hosts::read("dns+auto://name:1", 1s).value();
+    uri chosen = found("a:1").front();
+    const auto by_connect = hosts.at(chosen);
+    EXPECT_EQ(by_connect->at.scheme, "auto") << "another scheme may be chosen the next time";
+    chosen.scheme = "auto";
+    EXPECT_EQ(by_connect->number, pool_host{chosen}.number);
+    EXPECT_NE(by_connect->number, pool_host{found("a:2").front()}.number);
+    EXPECT_NE(by_connect->number, pool_host{found("b:1").front()}.number);
 }
 
 TEST(pool_hosts, leave_reconnecting_to_the_pool) {
