@@ -33,19 +33,19 @@ struct lent_memory {
     slice range;
 };
 
-/// Memory that is kept for exchanges of `local` which were open at some time.
-class local_epoch;
-
 /// Over `local` a handler sees the client's lent memory itself, and its arrays of it may outlive a call that ends
-/// early. Such memory is kept for the exchanges that this process serves at that moment.
+/// early. While this process serves exchanges of `local`, such memory is kept.
 class local_exchange {
   public:
-    explicit local_exchange(bool is_local);
+    explicit local_exchange(bool is_local) noexcept;
+    local_exchange(const local_exchange&) = delete;
+    local_exchange& operator=(const local_exchange&) = delete;
+    ~local_exchange();
 
   private:
-    std::shared_ptr<local_epoch> since_;  ///< null: not of `local`
+    bool counted_;
 };
-/// Keeps the region until all exchanges of `local` that are open now have ended. With the GIL.
+/// Keeps the region until no exchange of `local` is left.
 void keep_for_local(std::shared_ptr<region_owner> memory);
 
 void add_context(nb::module_& module);

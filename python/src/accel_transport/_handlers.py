@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 
 
@@ -22,9 +21,3 @@ def is_async_generator(handler: object) -> bool:
 def is_async(handler: object) -> bool:
     call = _call_of(handler)
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call) or is_async_generator(handler)
-
-
-def this_task_was_cancelled() -> bool:
-    """Whether a CancelledError is of the current task, not of one for which it has waited."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
