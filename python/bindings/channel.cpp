@@ -251,7 +251,7 @@ void connection::wait_for_part(channel_call& call) {
 
 void connection::wait_for_room(channel_call& call) {
     free_given_back();
-    // A part's slot that comes free is no completion, for which `wait` would wait.
+    // Not `wait`: a part's slot that comes free does not end it.
     if (own.arm()) {
         const unlocked meanwhile;
         pollfd event{own.event_fd(), POLLIN, 0};

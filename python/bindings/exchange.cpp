@@ -210,7 +210,7 @@ bool cancelled(const py_exchange& self) {
 }
 
 void check_answer(status outcome) {
-    // A client that has gone is no mistake of the handler's: the library counts it.
+    // If the client has left, the handler did nothing wrong, and the library counts it.
     if (outcome != status::ok && outcome != status::peer_lost) raise(outcome, "the answer was not sent");
 }
 

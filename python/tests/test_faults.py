@@ -428,9 +428,10 @@ def test_interrupt_ends_connect() -> None:
     script = """
     import socket
     silent = socket.create_server(("127.0.0.1", 0))
-    threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     began = time.monotonic()
-    try: at.Channel("tcp://127.0.0.1:%d" % silent.getsockname()[1], insecure=True, connect_timeout=45.0)
+    try:
+        threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        at.Channel("tcp://127.0.0.1:%d" % silent.getsockname()[1], insecure=True, connect_timeout=45.0)
     except KeyboardInterrupt: print("interrupted", time.monotonic() - began < 30, flush=True)
     os._exit(0)
     """
@@ -441,8 +442,9 @@ def test_interpreter_ends_after_an_interrupted_connect() -> None:
     script = """
     import socket
     silent = socket.create_server(("127.0.0.1", 0))
-    threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    try: at.Channel("tcp://127.0.0.1:%d" % silent.getsockname()[1], insecure=True, connect_timeout=1.0)
+    try:
+        threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        at.Channel("tcp://127.0.0.1:%d" % silent.getsockname()[1], insecure=True, connect_timeout=5.0)
     except KeyboardInterrupt: print("end")
     """
     assert run_script(script) == "end\n"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// libibverbs for a module that must load on machines without it: its functions under their own names, each of which
-/// calls the one of the library that is there. Posting and polling are calls through the device's own table and do not
-/// come here. Without the library the list of devices is empty, so nothing else is called; a function that an older
-/// library lacks is unsupported.
+/// calls the one of the library that is there. Posting and polling go through the device's own table instead. Without
+/// the library the list of devices is empty, so nothing else is called; a function that an older library lacks is
+/// unsupported.
 #include "verbs/loaded_library.hpp"
 
 #include <cerrno>

@@ -200,7 +200,7 @@ def refuse_whole(request: Exchange) -> bool:
 
 
 def fail_with(request: Exchange, failed: BaseException) -> None:
-    """The answer of a handler that has raised. A client that has gone is no mistake of the handler's."""
+    """Answers for a handler that has raised. It did nothing wrong if the client has left."""
     if request.answered:
         log_handler_failure(failed)
     elif isinstance(failed, (Cancelled, PeerLost)) and request.cancelled:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The code in docs/metadata.md and docs/interceptors.md, as it stands there.
+// Compiles and runs the code in docs/metadata.md and docs/interceptors.md.
 #include <accel_transport/accel_transport.hpp>
 
 #include <array>

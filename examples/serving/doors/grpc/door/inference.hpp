@@ -36,8 +36,8 @@ struct client_call {
     std::uint64_t peer = 0;  ///< the client's connection
     trace_context trace{};
     std::string baggage;
-    result<shared_metadata> metadata{
-        shared_metadata{}};  ///< an error: its call ends with it, before its message is read
+    /// An error: the call ends with it, before its message is read.
+    result<shared_metadata> metadata{shared_metadata{}};
 };
 /// Tells the client which trace its call was in, and with what baggage, before its first answer.
 void say_trace(::grpc::GenericCallbackServerContext& context, const client_call& of);
