@@ -393,12 +393,13 @@ TEST_F(copies, early_writes_never_wait) {
     const auto bytes = pattern(4096, 3);
     for (const std::size_t apart : {4096U, 8192U}) {
         writer.deaf = true;
+        while (!writes.unserved()) std::this_thread::yield();  // it stays a little
         std::uint64_t mark = 0;
         std::size_t begun = 0;
         const auto start = [&] {
             return engine.write_early(at(begun * apart), bytes.data(), 4096, copy_engine::order::any, mark);
         };
-        while (start() == copy_engine::start::begun) ++begun;
+        while (begun * apart < device_bytes && start() == copy_engine::start::begun) ++begun;
         EXPECT_GT(begun, 1U);
         EXPECT_LT(begun * 4096, 512U << 10) << "a last piece would wait for all of them";
         EXPECT_FALSE(engine.broken()) << "it has waited for room";
@@ -466,6 +467,24 @@ TEST(lane, a_lane_gives_up_after_its_patience_and_leaves_no_job_behind) {
     EXPECT_GE(steady::now() - start, 30ms);
     EXPECT_TRUE(only.broken());
     EXPECT_FALSE(only.has_work()) << "a server that comes late would write to memory that may be gone";
+}
+
+TEST(lane, a_look_for_a_job_that_is_not_there_yet_begins_no_wait) {
+    lane_memory memory;
+    stand_in nobody;
+    nobody.deaf = true;
+    lane only(memory, nobody, 1ms);
+    const std::uint64_t value = 1;
+    std::uint64_t target = 0;
+    job what;
+    what.size = 8;
+    what.memory = reinterpret_cast<std::uint64_t>(&target);
+    what.payload = &value;
+    EXPECT_FALSE(only.look(only.prepare(what)));
+    std::this_thread::sleep_for(5ms);
+    only.publish();
+    EXPECT_FALSE(only.look(only.last()));
+    EXPECT_FALSE(only.broken()) << "its patience was over before the job came";
 }
 
 TEST(lane, a_kernel_serves_once_the_host_has_let_it) {

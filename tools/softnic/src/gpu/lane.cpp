@@ -142,12 +142,15 @@ bool lane::wait(std::uint32_t number) {
     return false;
 }
 
+/// Read before is_done(): a job that is not there yet must not begin to be waited for, or when it comes it has been for
+/// ever.
 bool lane::look(std::uint32_t number) {
+    const std::uint32_t first = next();
     if (is_done(number)) return true;
-    if (broken_) return false;
+    if (broken_ || !reached(published_, first)) return false;
     const auto now = steady::now();
-    if (looked_for_ != next()) {
-        looked_for_ = next();
+    if (looked_for_ != first) {
+        looked_for_ = first;
         looking_ = {now, now, now + health_interval};
     }
     attend(looking_, now);
@@ -167,6 +170,7 @@ void lane::attend(watch& by, time now) {
 /// A server that comes late must find nothing: what the jobs are about may be gone by then.
 void lane::give_up() {
     broken_ = true;
+    server_.given_up();
     for (auto& line : memory_.ring)
         for (std::uint32_t at = 0; at < line_words; at += quad_words) store(line[at], 0, std::memory_order_release);
 }

@@ -21,6 +21,8 @@ class server {
     virtual void wake(lane& which) = 0;
     /// Asked now and then while somebody waits. False: nothing more will be done.
     [[nodiscard]] virtual bool alive() = 0;
+    /// A lane has, and does nothing more.
+    virtual void given_up() {}
 };
 
 struct job {

@@ -156,6 +156,16 @@ bool worker::alive() {
     return !dead_;
 }
 
+/// If the thread is dead, it has said why.
+void worker::given_up() {
+    if (dead_) return;
+    std::fprintf(
+        stderr,
+        "softnic: GPU %d: a copy took longer than %llu ms (SOFTNIC_CUDA_TIMEOUT_MS); its registered memory can "
+        "no longer be used\n",
+        where_.device, static_cast<unsigned long long>(options_.timeout_ms));
+}
+
 void worker::work() {
     std::unique_lock lock(mutex_);
     while (!stopping_ && !dead_) {

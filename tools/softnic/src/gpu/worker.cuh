@@ -33,6 +33,7 @@ class worker final : public server {
 
     void wake(lane& which) override;
     [[nodiscard]] bool alive() override;
+    void given_up() override;
     [[nodiscard]] copy_engine& engine() { return *engine_; }
     [[nodiscard]] bool broken() const { return dead_ || engine_->broken(); }
     /// At the end of the process: no call of CUDA after this. Waits for one that is under way, for a while.
