@@ -89,6 +89,9 @@ struct submit_options {
     /// With `parts`: the call times out if no part arrives for this long although the server has room for one. 0: no
     /// limit.
     std::chrono::nanoseconds part_timeout{};
+    /// For `pool_balance::sticky`: calls with the same key go to the same server. Read by the pool's `call` and
+    /// `submit`. Empty: none.
+    std::string_view balance_key{};
 };
 /// The options of most calls. A shared object costs less than a new one for each call.
 inline constexpr submit_options usual_options{};

@@ -160,6 +160,8 @@ void source::take_capsule(nb::handle object) {
         drop_ = &drop<dlpack::managed_versioned>;
         if (managed->major != 1) raise(status::unsupported, "the tensor's version of DLPack is not 1");
         content = &managed->content;
+        if ((managed->flags & dlpack::padded) != 0 && content->type.bits * content->type.lanes % 8 != 0)
+            raise(status::unsupported, "elements of less than a byte are sent packed: this tensor has a byte for each");
     } else if (PyCapsule_IsValid(capsule, dlpack::capsule) != 0) {
         auto* const managed = static_cast<dlpack::managed*>(PyCapsule_GetPointer(capsule, dlpack::capsule));
         PyCapsule_SetName(capsule, dlpack::used_capsule);
@@ -187,6 +189,21 @@ void source::copy_to(std::span<std::byte> room) const {
         std::memmove(room.data(), data_, size_);  // a handler may answer with a part of its own room
     else if (PyBuffer_ToContiguous(room.data(), const_cast<Py_buffer*>(&buffer_), buffer_.len, 'C') != 0)
         throw nb::python_error();
+}
+
+bool source::touches(std::span<const std::byte> room) const noexcept {
+    if (size_ == 0) return false;
+    auto low = reinterpret_cast<std::uintptr_t>(data_);
+    std::uintptr_t high = low + size_;
+    if (!contiguous_) {
+        high = low + static_cast<std::uintptr_t>(buffer_.itemsize);
+        for (int i = 0; i < buffer_.ndim; ++i) {
+            const Py_ssize_t reach = (buffer_.shape[i] - 1) * buffer_.strides[i];
+            (reach < 0 ? low : high) += static_cast<std::uintptr_t>(reach);
+        }
+    }
+    const auto begin = reinterpret_cast<std::uintptr_t>(room.data());
+    return low < begin + room.size() && begin < high;
 }
 
 payload_input::payload_input(nb::handle data) {
@@ -252,16 +269,32 @@ void payload_input::copy_part_to(std::span<std::byte> room) const {
 
 void payload_input::copy_to(std::span<std::byte> room) const {
     if (lent_ != nullptr) raise(status::unsupported, "a Region on a GPU is lent by Channel.call alone");
-    const auto copy = [&] {
-        if (tensors_.empty()) bytes_.copy_to(room);
-        for (std::size_t i = 0; i < tensors_.size(); ++i)
-            sources_[i]->copy_to(room.subspan(tensors_[i].offset, sources_[i]->size()));
-    };
-    bool plain = size_ >= long_copy;
-    for (const auto& one : sources_) plain = plain && one->is_plain();
-    if (!plain || !bytes_.is_plain()) return copy();
+    bool plain = bytes_.is_plain();
+    bool overlaps = bytes_.touches(room);
+    for (const auto& one : sources_) {
+        plain = plain && one->is_plain();
+        overlaps = overlaps || one->touches(room);
+    }
+    if (overlaps && (!plain || sources_.size() > 1)) {  // one piece would write over another, or over itself
+        std::vector<std::byte> packed(size_);
+        copy_pieces_to(packed);
+        std::memcpy(room.data(), packed.data(), size_);
+        return;
+    }
+    if (!plain || size_ < long_copy) return copy_pieces_to(room);
     const unlocked meanwhile;
-    copy();
+    copy_pieces_to(room);
+}
+
+void payload_input::copy_pieces_to(std::span<std::byte> room) const {
+    if (tensors_.empty()) return bytes_.copy_to(room);
+    std::size_t end = 0;
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+        sources_[i]->copy_to(room.subspan(tensors_[i].offset, sources_[i]->size()));
+        // The gaps would have bytes of earlier messages.
+        std::memset(room.data() + end, 0, tensors_[i].offset - end);
+        end = tensors_[i].offset + sources_[i]->size();
+    }
 }
 
 }  // namespace accel::python

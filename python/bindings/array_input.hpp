@@ -33,6 +33,8 @@ class source {
     [[nodiscard]] bool is_plain() const noexcept { return contiguous_; }
     [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return {data_, size_}; }
     void copy_to(std::span<std::byte> room) const;
+    /// Some of it lies in `room`.
+    [[nodiscard]] bool touches(std::span<const std::byte> room) const noexcept;
 
   private:
     bool take_buffer(nb::handle object);
@@ -58,7 +60,8 @@ class payload_input {
     [[nodiscard]] const lent_memory* lent() const noexcept { return lent_; }
     /// The payload where it is, if it is in one piece.
     [[nodiscard]] std::optional<std::span<const std::byte>> bytes() const noexcept;
-    /// Copies the payload to the start of `room`, which has `size()` bytes. Lets go of the GIL for long ones.
+    /// Copies the payload to the start of `room`, which has `size()` bytes and may have some of it. Lets go of the GIL
+    /// for long ones.
     void copy_to(std::span<std::byte> room) const;
 
     // As a part of a message, which has no description: bytes, or the elements of one tensor.
@@ -69,6 +72,7 @@ class payload_input {
 
   private:
     void add_tensor(nb::handle object);
+    void copy_pieces_to(std::span<std::byte> room) const;
     std::size_t size_ = 0;
     source bytes_;
     std::vector<std::unique_ptr<source>> sources_;

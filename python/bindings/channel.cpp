@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <thread>
 
 #include <poll.h>
 
@@ -16,6 +17,9 @@ using std::chrono::steady_clock;
 
 /// Interrupts are noticed within this time.
 constexpr std::chrono::milliseconds slice_of_wait{50};
+
+/// For calls that a GPU keeps from ending. They stay in flight, with their memory.
+constexpr std::chrono::seconds patience_of_close{5};
 
 constexpr const char* closed_here = "this channel was closed: connect another one";
 
@@ -40,21 +44,40 @@ part_answer::~part_answer() {
 }
 
 connection::connection(shared_context its_context, channel&& its_channel)
-    : own(std::move(its_channel)), context_(std::move(its_context)) {}
+    : own(std::move(its_channel)),
+      context_(std::move(its_context)),
+      connected_(own.connected()),
+      endpoint_(own.endpoint()) {}
 
 connection::use::use(connection& of) : of_(of) {
-    if (ending()) const unlocked stays_there;
+    if (ending()) raise(status::closed, "the interpreter is ending");
     if (of.inherited()) raise(status::invalid_state, "this channel was made before fork(): a child connects its own");
-    if (!of.enter())
+    if (!of.enter_to_use())
         raise(status::invalid_state,
               "another thread is in this channel: give each thread its own, or use a ChannelPool");
+}
+
+bool connection::enter_to_release() noexcept {
+    inside expected = inside::nobody;
+    return inside_.compare_exchange_strong(expected, inside::releasing);
+}
+
+bool connection::enter_to_use() noexcept {
+    for (;;) {
+        inside found = inside::nobody;
+        if (inside_.compare_exchange_strong(found, inside::using_it)) return true;
+        if (found == inside::using_it) return false;
+        const unlocked meanwhile;
+        std::this_thread::yield();
+    }
 }
 
 void connection::leave() noexcept {
     do {
         free_given_back();
-        busy_.store(false, std::memory_order_seq_cst);
-    } while (has_given_back_.load(std::memory_order_seq_cst) && enter());
+        connected_.store(own.connected());
+        inside_.store(inside::nobody);
+    } while (has_given_back_.load() && enter_to_release());
 }
 
 void connection::free_given_back() noexcept {
@@ -80,7 +103,7 @@ void connection::give_back(channel_call& call) noexcept {
 void connection::give_back(call_id begun, completion&& done) noexcept {
     if (inherited()) return;  // the parent's
     --held_;
-    if (enter()) {
+    if (enter_to_release()) {
         if (begun != call_id{}) own.release(begun);
         done.release();
         leave();
@@ -88,22 +111,22 @@ void connection::give_back(call_id begun, completion&& done) noexcept {
         {
             const std::lock_guard held(given_back_lock_);
             given_back_.emplace_back(begun, std::move(done));
-            has_given_back_.store(true, std::memory_order_seq_cst);
+            has_given_back_.store(true);
         }
-        if (enter()) leave();  // the other thread may just have left
+        if (enter_to_release()) leave();  // the other thread may just have left
     }
     notify();
 }
 
 void connection::cancel(channel_call& call) noexcept {
     if (inherited()) return;
-    if (!enter()) {
+    if (!enter_to_release()) {
         {
             const std::lock_guard held(given_back_lock_);
             cancelled_.push_back(call.place.id);
-            has_given_back_.store(true, std::memory_order_seq_cst);
+            has_given_back_.store(true);
         }
-        if (enter()) leave();  // the other thread may just have left
+        if (enter_to_release()) leave();  // the other thread may just have left
         return;
     }
     static_cast<void>(own.cancel(call.place.id));
@@ -118,8 +141,14 @@ void connection::notify() noexcept {
     PyObject* trace = nullptr;
     PyErr_Fetch(&type, &value, &trace);  // it may be called while an exception is under way
     if (wake) {
-        PyObject* const done = PyObject_CallNoArgs(wake.get().ptr());
-        if (done == nullptr) PyErr_Clear();  // the loop has been closed
+        const nb::object called = nb::borrow(wake.get());  // which may be replaced meanwhile
+        PyObject* const done = PyObject_CallNoArgs(called.ptr());
+        if (done == nullptr) {
+            if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) PyErr_SetInterrupt();  // is not for here
+            if (PyErr_ExceptionMatches(PyExc_Exception) != 0 && PyErr_ExceptionMatches(PyExc_RuntimeError) == 0)
+                PyErr_WriteUnraisable(called.ptr());
+            PyErr_Clear();  // the loop has been closed
+        }
         Py_XDECREF(done);
     }
     PyErr_Restore(type, value, trace);
@@ -190,8 +219,12 @@ void connection::take_some(std::chrono::nanoseconds timeout) {
         count = own.wait(arrived, timeout);
     }
     deliver(std::span(arrived).first(count));
-    while (own.take_event() != channel_event::none) {
-    }
+    take_events();
+}
+
+void connection::take_events() {
+    connected_.store(own.connected());
+    while (own.take_event() != channel_event::none) endpoint_ = own.endpoint();
 }
 
 void connection::deliver(std::span<completion> arrived) {
@@ -268,8 +301,7 @@ void connection::poll() {
         deliver(std::span(arrived).first(count));
         if (count == 0) break;
     }
-    while (own.take_event() != channel_event::none) {
-    }
+    take_events();
 }
 
 bool connection::has_slot() noexcept {
@@ -286,10 +318,9 @@ void connection::close() noexcept {
         const unlocked meanwhile;
         own.close();
     }
-    for (std::array<completion, 16> arrived; in_flight_ != 0;) {
-        const std::size_t count = own.wait(arrived, slice_of_wait);
-        deliver(std::span(arrived).first(count));
-    }
+    // All completions are due, except of calls whose lent memory a GPU still copies.
+    const auto until = steady_clock::now() + patience_of_close;
+    while (in_flight_ != 0 && steady_clock::now() < until) take_some(slice_of_wait);
 }
 
 void connection::close_for_good() noexcept {
@@ -300,7 +331,7 @@ void connection::close_for_good() noexcept {
 }
 
 void connection::close_at_exit() noexcept {
-    if (inherited() || closed || !enter()) return;  // a daemon thread is still in it
+    if (inherited() || closed || !enter_to_use()) return;  // a daemon thread is still in it
     close_for_good();
     leave();
 }

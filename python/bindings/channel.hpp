@@ -133,6 +133,10 @@ class connection final : public closable, public std::enable_shared_from_this<co
     /// Releases what other threads have given back.
     void free_given_back() noexcept;
 
+    // What may change while another thread is in the channel. With the GIL, without `use`.
+    [[nodiscard]] bool connected() const noexcept { return connected_.load() && !inherited(); }
+    [[nodiscard]] const std::string& endpoint() const noexcept { return endpoint_; }
+
     /// From any thread. A thread that waits in the channel does it within a slice of its wait.
     void cancel(channel_call& call) noexcept;
     /// From any thread: releases what a call has of the channel, now or when the thread in it leaves.
@@ -146,22 +150,31 @@ class connection final : public closable, public std::enable_shared_from_this<co
     bool closed = false;
 
   private:
+    /// Who is in the channel. Those who only release something are gone in a moment, perhaps without the GIL: `use`
+    /// waits for them.
+    enum class inside : std::uint8_t { nobody, releasing, using_it };
     void leave() noexcept;
-    [[nodiscard]] bool enter() noexcept { return !busy_.exchange(true, std::memory_order_seq_cst); }
+    [[nodiscard]] bool enter_to_release() noexcept;
+    /// With the GIL. False: a `use` is there.
+    [[nodiscard]] bool enter_to_use() noexcept;
     void deliver(std::span<completion> arrived);
     void take_some(std::chrono::nanoseconds timeout);
+    /// Takes note of changes of the connection.
+    void take_events();
     [[nodiscard]] bool sent(const std::shared_ptr<channel_call>& call, status outcome);
     void notify() noexcept;
 
     shared_context context_;
     unsigned generation_ = fork_generation();
-    std::atomic<bool> busy_{false};
+    std::atomic<inside> inside_{inside::nobody};
     std::uint32_t in_flight_ = 0;
     std::atomic<std::uint32_t> held_{0};  ///< slots of begun calls, responses and parts
     std::mutex given_back_lock_;
     std::vector<std::pair<call_id, completion>> given_back_;
     std::vector<call_id> cancelled_;
     std::atomic<bool> has_given_back_{false};
+    std::atomic<bool> connected_{true};
+    std::string endpoint_;
 };
 
 void add_channel(nb::module_& module);

@@ -8,6 +8,7 @@
 #include <accel_transport/options.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <future>
 #include <optional>
 
@@ -120,6 +121,16 @@ std::optional<py_call> submit_for(py_channel& self, nb::handle future, nb::handl
     return py_call(std::move(call));
 }
 
+/// A future, and its response or exception; or None: look at the stream.
+nb::tuple end_of(const std::shared_ptr<channel_call>& call) {
+    const nb::object future = nb::borrow(call->waiter.get());
+    if (call->in_parts) return nb::make_tuple(future, nb::none());
+    const call_outcome& outcome = call->outcome();
+    if (outcome.status == status::ok) return nb::make_tuple(future, nb::cast(response{call}));
+    const std::string_view text(reinterpret_cast<const char*>(outcome.response.data()), outcome.response.size());
+    return nb::make_tuple(future, exception_of(outcome.status, text, outcome.code));
+}
+
 /// For an event loop: the futures of calls that have ended, each with its response or exception.
 nb::list poll(py_channel& self) {
     std::vector<std::shared_ptr<channel_call>> ended;
@@ -129,21 +140,19 @@ nb::list poll(py_channel& self) {
         ended.swap(self.own->ended);
     }
     nb::list out;
-    for (auto& call : ended) {
-        const nb::object future = nb::borrow(call->waiter.get());
+    try {
+        for (const auto& call : ended) out.append(end_of(call));
+    } catch (...) {  // an interrupt, or no memory: they end with the next look
+        auto& all = self.own->ended;
+        all.insert(all.begin(), ended.begin(), ended.end());
+        throw;
+    }
+    for (const auto& call : ended) {
         call->listed = false;
-        if (call->now == channel_call::stage::ended) call->waiter.reset();
-        const call_outcome& outcome = call->outcome();
-        if (call->in_parts) {
-            out.append(nb::make_tuple(future, nb::none()));  // look at the stream
-        } else if (outcome.status == status::ok) {
-            out.append(nb::make_tuple(future, nb::cast(response{std::move(call)})));
-        } else {
-            const std::string_view text(reinterpret_cast<const char*>(outcome.response.data()),
-                                        outcome.response.size());
-            out.append(nb::make_tuple(future, exception_of(outcome.status, text, outcome.code)));
-            self.own->give_back(*call);  // its `Call` may be kept, by a traceback for one
-        }
+        if (call->now != channel_call::stage::ended) continue;
+        call->waiter.reset();
+        // Its `Call` may be kept, by a traceback for one.
+        if (!call->in_parts && call->outcome().status != status::ok) self.own->give_back(*call);
     }
     return out;
 }
@@ -198,6 +207,7 @@ array place(const py_call& self, nb::handle shape, nb::handle type) {
     channel_call& call = begun(self);
     if (length > call.place.request.size())
         raise(status::message_too_large, "the tensor does not fit: connect with a larger request_bytes");
+    std::memset(call.place.request.data(), 0, one.offset);  // not bytes of earlier requests
     call.placed = one;
     call.placed_bytes = length;
     return tensor_array(one, call.place.request, false, {}, pin(self.own));
@@ -361,12 +371,12 @@ void add_channel(nb::module_& module) {
             },
             nb::arg("target") = "",
             "Asks the server whether it, or this target, serves: serving, not_serving, unknown.")
-        .def_prop_ro("connected", [](const py_channel& self) { return self.own->own.connected(); })
+        .def_prop_ro("connected", [](const py_channel& self) { return self.own->connected(); })
         .def_prop_ro("scheme", [](const py_channel& self) { return std::string(self.own->own.scheme()); })
         .def_prop_ro(
             "why", [](const py_channel& self) { return std::string(self.own->own.why()); },
             "Why auto:// chose this scheme.")
-        .def_prop_ro("endpoint", [](const py_channel& self) { return self.own->own.endpoint(); })
+        .def_prop_ro("endpoint", [](const py_channel& self) { return self.own->endpoint(); })
         .def_prop_ro("statistics", &statistics, nb::sig("def statistics(self) -> dict[str, int]"),
                      "Counters since the channel was made; `quarantined`: slots that wait for a late answer now.")
         .def_prop_ro("slots", [](const py_channel& self) { return self.own->own.slots(); })

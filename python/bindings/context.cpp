@@ -80,38 +80,53 @@ lent_memory part(const lent_memory& self, std::size_t offset, std::size_t length
     return {self.of, take(self.range.part(offset, length))};
 }
 
-struct local_exchanges {
+}  // namespace
+
+/// An exchange has the epoch in which it began. Each epoch has the next one, so that an exchange keeps what is added to
+/// its own epoch and to later ones.
+class local_epoch {
+  public:
+    local_epoch() = default;
+    local_epoch(const local_epoch&) = delete;
+    local_epoch& operator=(const local_epoch&) = delete;
+    ~local_epoch() {
+        // One after another: there may be many.
+        while (next && next.use_count() == 1) {
+            auto after = std::move(next->next);
+            next = std::move(after);
+        }
+    }
+    std::shared_ptr<region_owner> kept;
+    std::shared_ptr<local_epoch> next;
+};
+
+namespace {
+
+struct local_epochs {
     std::mutex lock;
-    std::size_t count = 0;
-    std::vector<std::shared_ptr<region_owner>> kept;
+    std::shared_ptr<local_epoch> now = std::make_shared<local_epoch>();
 };
 /// Never destroyed: threads may still come at the process's end.
-local_exchanges& all_local() {
-    static auto* const made = new local_exchanges;
+local_epochs& all_local() {
+    static auto* const made = new local_epochs;
     return *made;
 }
 
 }  // namespace
 
-local_exchange::local_exchange(bool is_local) noexcept : counted_(is_local) {
-    if (!counted_) return;
+local_exchange::local_exchange(bool is_local) {
+    if (!is_local) return;
     const std::lock_guard held(all_local().lock);
-    ++all_local().count;
-}
-
-local_exchange::~local_exchange() {
-    if (!counted_) return;
-    std::vector<std::shared_ptr<region_owner>> free_now;  // ends after the lock: it may need the GIL
-    {
-        const std::lock_guard held(all_local().lock);
-        if (--all_local().count == 0) free_now.swap(all_local().kept);
-    }
+    since_ = all_local().now;
 }
 
 void keep_for_local(std::shared_ptr<region_owner> memory) {
     if (!memory) return;
+    auto next = std::make_shared<local_epoch>();  // at last the old one, which may end after the lock
     const std::lock_guard held(all_local().lock);
-    if (all_local().count != 0) all_local().kept.push_back(std::move(memory));
+    all_local().now->kept = std::move(memory);
+    all_local().now->next = next;
+    all_local().now.swap(next);
 }
 
 const shared_context& context_of(nb::handle context) {

@@ -33,19 +33,19 @@ struct lent_memory {
     slice range;
 };
 
+/// Memory that is kept for exchanges of `local` which were open at some time.
+class local_epoch;
+
 /// Over `local` a handler sees the client's lent memory itself, and its arrays of it may outlive a call that ends
-/// early. While this process serves exchanges of `local`, such memory is kept.
+/// early. Such memory is kept for the exchanges that this process serves at that moment.
 class local_exchange {
   public:
-    explicit local_exchange(bool is_local) noexcept;
-    local_exchange(const local_exchange&) = delete;
-    local_exchange& operator=(const local_exchange&) = delete;
-    ~local_exchange();
+    explicit local_exchange(bool is_local);
 
   private:
-    bool counted_;
+    std::shared_ptr<local_epoch> since_;  ///< null: not of `local`
 };
-/// Keeps the region until no exchange of `local` is left.
+/// Keeps the region until all exchanges of `local` that are open now have ended. With the GIL.
 void keep_for_local(std::shared_ptr<region_owner> memory);
 
 void add_context(nb::module_& module);

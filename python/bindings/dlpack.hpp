@@ -12,6 +12,7 @@ inline constexpr std::int32_t cpu = 1;
 inline constexpr std::int32_t cuda = 2;
 inline constexpr std::int32_t cuda_host = 3;
 inline constexpr std::uint64_t read_only = 1;
+inline constexpr std::uint64_t padded = 4;  ///< elements of less than a byte have one each
 
 struct device {
     std::int32_t type = cpu;

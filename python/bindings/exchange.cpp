@@ -46,7 +46,9 @@ array request_array(const py_exchange& self) {
 }
 
 array room_array(const py_exchange& self) {
-    return bytes_array(on_host(self).response(), false, {}, pin(self.own));
+    const auto room = on_host(self).response();
+    self.own->room_taken = true;
+    return bytes_array(room, false, {}, pin(self.own));
 }
 
 array place(const py_exchange& self, nb::handle shape, nb::handle type) {
@@ -55,6 +57,7 @@ array place(const py_exchange& self, nb::handle shape, nb::handle type) {
     if (length > own.response().size())
         raise(status::message_too_large,
               "the client takes responses of up to " + std::to_string(own.response().size()) + " bytes");
+    std::memset(own.response().data(), 0, one.offset);  // not bytes of earlier answers
     self.own->placed = one;
     self.own->placed_bytes = length;
     return tensor_array(one, own.response(), false, {}, pin(self.own));
@@ -306,6 +309,10 @@ void reply_with(const py_exchange& self, nb::handle data, nb::handle metadata) {
         constexpr const char* text = "this target takes no requests in parts: its handler has read the first one alone";
         return check_answer(self.own->reply({.reason = status::unsupported, .text = text}));
     }
+    const bool describes = placed ? self.own->placed_bytes != 0 : input && !input->tensors().empty();
+    if (self.own->described && !describes)
+        raise(status::invalid_state,
+              "an answer with tensors has failed, and its description is still there: answer with tensors, or fail");
     const std::span<std::byte> room = own.response();
     const auto check_size = [&](std::size_t size) {
         if (size > room.size())
@@ -316,13 +323,16 @@ void reply_with(const py_exchange& self, nb::handle data, nb::handle metadata) {
     };
     if (placed) {
         what.length = self.own->placed_bytes;
-        if (what.length != 0) check_answer(own.describe(what.length, std::span(&self.own->placed, 1)));
+        if (describes) check_answer(own.describe(what.length, std::span(&self.own->placed, 1)));
     } else if (!input) {
         const long long length = PyLong_AsLongLong(data.ptr());
         if (length == -1 && PyErr_Occurred() != nullptr) throw nb::python_error();
-        if (length < 0) raise(status::invalid_argument, "the length of a response is not negative");
+        if (length < 0 || PyBool_Check(data.ptr()) != 0)
+            raise(status::invalid_argument, "the length of a response is a number of bytes, 0 or more");
         what.length = static_cast<std::size_t>(length);
         check_size(what.length);
+        if (length != 0 && !self.own->room_taken)
+            raise(status::invalid_argument, "nothing was written to request.response: its bytes are of other answers");
     } else {
         what.length = input->size();
         check_size(what.length);
@@ -334,8 +344,9 @@ void reply_with(const py_exchange& self, nb::handle data, nb::handle metadata) {
         } else {
             input->copy_to(room);
         }
-        if (!input->tensors().empty()) check_answer(own.describe(what.length, input->tensors()));
+        if (describes) check_answer(own.describe(what.length, input->tensors()));
     }
+    self.own->described = describes;
     check_answer(self.own->reply(std::move(what)));
 }
 

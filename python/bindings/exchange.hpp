@@ -68,6 +68,8 @@ class served final : public owner {
 
     tensor placed;
     std::size_t placed_bytes = 0;
+    bool room_taken = false;       ///< the handler may have written to the room
+    bool described = false;        ///< an answer that was not sent has described its tensors
     bool asked_for_parts = false;  ///< the handler knows of parts of the request
 
   private:

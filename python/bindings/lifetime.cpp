@@ -30,6 +30,29 @@ void begin_to_enter() noexcept {
     for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
 }
 
+/// The Python state of a thread that Python has not made.
+class thread_state {
+  public:
+    thread_state() noexcept {
+        begin_to_enter();
+        static_cast<void>(PyGILState_Ensure());
+        entering.fetch_sub(1);
+        own_ = PyEval_SaveThread();
+    }
+    thread_state(const thread_state&) = delete;
+    thread_state& operator=(const thread_state&) = delete;
+    ~thread_state() {
+        if (ending()) return;
+        begin_to_enter();
+        PyEval_RestoreThread(own_);
+        entering.fetch_sub(1);
+        PyGILState_Release(PyGILState_UNLOCKED);
+    }
+
+  private:
+    PyThreadState* own_;
+};
+
 /// Never destroyed: threads may still ask at the process's end.
 struct open_list {
     std::mutex lock;
@@ -95,6 +118,12 @@ locked::locked() noexcept {
     begin_to_enter();
     state_ = PyGILState_Ensure();
     entering.fetch_sub(1);
+}
+
+void keep_thread_state() noexcept {
+    thread_local bool looked = false;
+    if (std::exchange(looked, true) || PyGILState_GetThisThreadState() != nullptr) return;
+    thread_local const thread_state kept;
 }
 
 unsigned fork_generation() noexcept {

@@ -46,6 +46,10 @@ class locked {
     PyGILState_STATE state_;
 };
 
+/// Keeps this thread's Python state from now until its end, and with it what Python code stores for the thread
+/// (`threading.local`). For threads of the library: whoever joins them does not hold the GIL.
+void keep_thread_state() noexcept;
+
 /// A reference to a Python object that any thread may drop, with the GIL or without.
 class reference {
   public:

@@ -44,8 +44,14 @@ std::chrono::nanoseconds duration_of(double seconds) {
 
 metadata_input::metadata_input(nb::handle dict) {
     if (!dict.is_valid() || dict.is_none()) return;
-    if (!PyDict_Check(dict.ptr())) raise(status::invalid_argument, "metadata is a dict of str to str or bytes");
-    for (const auto [key, value] : nb::borrow<nb::dict>(dict)) {
+    nb::dict all;
+    if (PyDict_Check(dict.ptr()))
+        all = nb::borrow<nb::dict>(dict);
+    else if (!nb::hasattr(dict, "keys"))
+        raise(status::invalid_argument, "metadata is a dict of str to str or bytes");
+    else if (PyDict_Update(all.ptr(), dict.ptr()) != 0)
+        throw nb::python_error();
+    for (const auto [key, value] : all) {
         held_.push_back(nb::borrow(key));
         held_.push_back(nb::borrow(value));
         std::string_view content;

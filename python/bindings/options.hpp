@@ -20,7 +20,7 @@ namespace accel::python {
 /// Seconds as Python has them. `invalid_argument`: negative, not a number, or more than a year.
 [[nodiscard]] std::chrono::nanoseconds duration_of(double seconds);
 
-/// Metadata of Python, a dict, with its bytes.
+/// Metadata of Python, a dict or another mapping, with its bytes.
 class metadata_input {
   public:
     explicit metadata_input(nb::handle dict);

@@ -99,6 +99,8 @@ response call(py_pool& self, nb::handle data, std::optional<double> timeout, nb:
         const unlocked meanwhile;
         return own->own.call(request, options.native);
     }();
+    // The pool does not say whether it was `local`.
+    if (!ended || ended->status != status::ok) keep_for_local(options.into);
     auto done = std::make_shared<pool_answer>(take(std::move(ended)));
     done->copies = copies;
     if (options.into) done->where = options.into->whole.kind();

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import threading
+import types
 
 import pytest
 from conftest import PATIENCE, Rig, echo, patient
@@ -90,6 +91,12 @@ def test_metadata_travels_both_ways(uri: str, rig: Rig) -> None:
     response = rig.pair(uri, handler).call(b"", metadata={"tenant": "blue", "id-bin": b"\x01"})
     assert seen == [{"tenant": "blue", "id-bin": b"\x01"}]
     assert response.metadata == {"quota": "41", "raw-bin": b"\0\xff"}
+
+
+def test_metadata_is_any_mapping(uri: str, rig: Rig) -> None:
+    metadata = types.MappingProxyType({"a": "b"})
+    channel = rig.pair(uri, lambda request: request.reply(b"", metadata=types.MappingProxyType(request.metadata)))
+    assert channel.call(b"", metadata=metadata).metadata == {"a": "b"}
 
 
 def test_long_metadata_follows_the_payload(uri: str, rig: Rig) -> None:

@@ -107,6 +107,22 @@ def test_too_many_parts_for_the_slots(uri: str, rig: Rig) -> None:
     held.close()
 
 
+def test_channel_is_looked_at_while_another_thread_waits(uri: str, rig: Rig) -> None:
+    kept: queue.Queue[at.Exchange] = queue.Queue()
+    server = rig.serve(uri, kept.put)
+    channel = rig.connect(server)
+    thread = threading.Thread(target=channel.call, args=(b"x",))
+    thread.start()
+    request = kept.get(timeout=PATIENCE)
+    assert channel.connected
+    assert channel.endpoint == server.endpoints[0]
+    assert channel.slots > 0
+    request.reply(b"")
+    thread.join(PATIENCE)
+    channel.close()
+    assert not channel.connected
+
+
 def test_stream_belongs_to_the_thread_in_its_channel(uri: str, rig: Rig) -> None:
     entered, leave = threading.Event(), threading.Event()
 
@@ -217,6 +233,32 @@ def test_number_is_no_answer(result: object, rig: Rig) -> None:
         rig.pair(own_uri("shm"), lambda request: result).call(b"x")
 
 
+def test_length_of_a_room_that_was_not_written_is_no_answer(uri: str, rig: Rig) -> None:
+    def handler(request: at.Exchange) -> None:
+        if request.target == "empty":
+            return request.reply(0)
+        for length in (5, True, -1):
+            with pytest.raises(at.InvalidArgument):
+                request.reply(length)
+        request.response[:5] = b"hello"
+        return request.reply(5)
+
+    channel = rig.connect(rig.serve(uri, {None: handler, "empty": handler}))
+    assert bytes(channel.call(b"x")) == b"hello"
+    assert bytes(channel.call(b"x", target="empty")) == b""
+
+
+def test_description_of_an_answer_that_failed_is_not_sent_with_another(uri: str, rig: Rig) -> None:
+    def handler(request: at.Exchange) -> None:
+        with pytest.raises(at.InvalidArgument):
+            request.reply(np.arange(3), metadata={"Upper": "x"})
+        with pytest.raises(at.InvalidState, match="answer with tensors"):
+            request.reply(b"x" * 100)
+        request.reply(np.arange(4))
+
+    assert np.from_dlpack(rig.pair(uri, handler).call(b"x").tensor(0)).tolist() == [0, 1, 2, 3]
+
+
 def test_answer_is_a_part_of_its_own_room(uri: str, rig: Rig) -> None:
     def handler(request: at.Exchange) -> object:
         request.response[:16] = bytes(range(16))
@@ -276,6 +318,45 @@ async def test_cancelled_aclose_leaves_nobody_waiting(uri: str) -> None:
             await call
         await channel.aclose()
         request.reply(b"")
+
+
+@run
+async def test_calls_end_although_an_exception_could_not_be_made(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from accel_transport import _errors
+
+    kept: asyncio.Queue[at.Exchange] = asyncio.Queue()
+    make = _errors.exception_of
+    left = [MemoryError(), MemoryError()]
+
+    def make_later(status: int, message: str, code: int, native: int) -> at.Error:
+        if left:
+            raise left.pop()
+        return make(status, message, code, native)
+
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    async with at.Server(uri, kept.put) as server, connect(server) as channel:
+        calls = [asyncio.create_task(channel.call(b"x", timeout=PATIENCE)) for _ in range(3)]
+        requests = [await kept.get() for _ in calls]
+        monkeypatch.setattr(_errors, "exception_of", make_later)
+        for request in requests:
+            request.fail("broken")
+        for call in calls:
+            with pytest.raises(at.ApplicationError, match="broken"):
+                await call
+    assert not left
+
+
+@pytest.mark.parametrize("in_batch", [False, True])
+@run
+async def test_handler_that_waited_for_a_cancelled_task_has_failed(uri: str, in_batch: bool) -> None:
+    async def handler(request: object) -> object:
+        task = asyncio.ensure_future(asyncio.sleep(PATIENCE, b""))
+        task.cancel()
+        return await task
+
+    async with at.Server(uri, at.batched(handler) if in_batch else handler) as server, connect(server) as channel:
+        with pytest.raises(at.ApplicationError, match="CancelledError"):
+            await channel.call(b"x", timeout=PATIENCE)
 
 
 @run

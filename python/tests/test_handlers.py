@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import queue
 import threading
+import time
+import weakref
 
 import numpy as np
 import pytest
@@ -175,6 +178,89 @@ def test_handler_stops_its_server(uri: str, rig: Rig) -> None:
 
     servers.append(rig.serve(uri, handler))
     assert bytes(rig.connect(servers[0]).call(b"x")) == b"last"
+
+
+class Service:
+    """Its server's handler reaches it."""
+
+    def __init__(self, uri: str, named: bool, in_loop: bool = False) -> None:
+        handler = self.answer_later if in_loop else self.answer
+        self.server = at.Server(uri, {"a": handler} if named else handler)
+
+    def answer(self, request: at.Exchange) -> object:
+        return request.data
+
+    async def answer_later(self, request: at.Exchange) -> object:
+        return request.data
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("stopped", [True, False])
+def test_server_that_its_handler_reaches_is_collected(uri: str, named: bool, stopped: bool, rig: Rig) -> None:
+    service = Service(uri, named)
+    seen = weakref.ref(service)
+    channel = rig.connect(service.server)
+    assert bytes(channel.call(b"x", target="a" if named else None)) == b"x"
+    if stopped:
+        service.server.stop()
+    gc.collect()
+    assert seen() is not None
+    del service
+    gc.collect()
+    assert seen() is None
+    with pytest.raises(at.Error):
+        channel.call(b"x", target="a" if named else None)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_loops_server_that_its_handler_reaches_is_collected(uri: str, named: bool) -> None:
+    async def main(close: bool) -> weakref.ref[Service]:
+        service = Service(uri, named, in_loop=True)
+        if close:
+            await service.server.aclose()
+        return weakref.ref(service)
+
+    for close in (True, False):
+        seen = asyncio.run(main(close))
+        gc.collect()
+        assert seen() is None
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_stopped_server_forgets_its_handlers(uri: str, named: bool) -> None:
+    class Model:
+        def __call__(self, request: at.Exchange) -> object:
+            return b""
+
+    model = Model()
+    seen = weakref.ref(model)
+    server = at.Server(uri, {"a": model} if named else model)
+    server.add_target("b", model)
+    del model
+    server.stop()
+    assert seen() is None
+    assert server.endpoints
+
+
+def test_handler_and_another_thread_stop_their_server(uri: str, rig: Rig) -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def handler(request: at.Exchange) -> object:
+        entered.set()
+        assert leave.wait(PATIENCE)
+        server.stop()
+        return b"last"
+
+    server = rig.serve(uri, handler, drain_timeout=PATIENCE)
+    call = rig.connect(server).submit(b"x")
+    assert entered.wait(PATIENCE)
+    thread = threading.Thread(target=server.stop)
+    thread.start()
+    time.sleep(0.05)  # usually it waits by now
+    leave.set()
+    assert bytes(call.wait()) == b"last"
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 def test_exchange_outlives_its_server(uri: str, rig: Rig) -> None:

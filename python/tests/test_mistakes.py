@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import queue
 import threading
+import time
 import weakref
 from collections.abc import Callable
 
@@ -196,6 +197,63 @@ def test_handlers_array_keeps_memory_that_its_client_lent(rig: Rig) -> None:
     gc.collect()
     assert seen() is not None
     assert view.sum() == 7 * 4096
+    del view
+    requests.get(timeout=PATIENCE).reply(b"late")
+    while seen() is not None:
+        gc.collect()
+
+
+def test_memory_that_a_call_lent_is_kept_for_exchanges_of_that_time(rig: Rig) -> None:
+    context = at.Context()
+    requests: queue.Queue[at.Exchange] = queue.Queue()
+    server = rig.serve(own_uri("local"), requests.put, context=context)
+    channel = rig.connect(server, context=context, peer_timeout=2.0)
+    memory = np.zeros(4096, dtype=np.uint8)
+    seen = weakref.ref(memory)
+    call = channel.submit(context.register(memory))
+    first = requests.get(timeout=PATIENCE)
+    call.cancel()
+    with pytest.raises(at.Cancelled):
+        call.wait()
+    del memory
+    later = rig.connect(server).submit(b"later")  # the first session has ended
+    second = requests.get(timeout=PATIENCE)
+    gc.collect()
+    assert seen() is not None
+    first.reply(b"")
+    del first
+    deadline = time.monotonic() + PATIENCE / 4
+    while seen() is not None and time.monotonic() < deadline:
+        gc.collect()
+    assert seen() is None
+    second.reply(b"")
+    later.wait()
+
+
+def test_handlers_array_keeps_memory_that_a_pools_call_lent(rig: Rig) -> None:
+    context = at.Context()
+    views: queue.Queue[np.ndarray] = queue.Queue()
+    requests: queue.Queue[at.Exchange] = queue.Queue()
+
+    def handler(request: at.Exchange) -> None:
+        views.put(np.frombuffer(request.response, dtype=np.uint8))
+        requests.put(request)
+
+    server = rig.serve(own_uri("local"), handler, context=context)
+    memory = np.zeros(4096, dtype=np.uint8)
+    seen = weakref.ref(memory)
+    timeout = 0.1
+    with at.ChannelPool(server.endpoints[0], context=context, **patient(server, {"peer_timeout": 1.0})) as pool:
+        region = context.register(memory)
+        while views.empty():
+            with pytest.raises(at.TimedOut):
+                pool.call(b"", into=region, timeout=timeout)
+            timeout *= 2
+    del memory, region
+    gc.collect()
+    view = views.get()
+    assert seen() is not None
+    view[:] = 1
     del view
     requests.get(timeout=PATIENCE).reply(b"late")
     while seen() is not None:

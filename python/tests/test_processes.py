@@ -133,6 +133,34 @@ def test_loop_ends_with_everything_open() -> None:
     )
 
 
+def test_interpreter_ends_while_another_threads_loop_polls_its_server() -> None:
+    assert (
+        run("""
+        entered, ready = threading.Event(), threading.Event()
+        async def handler(request): return request.data
+        def factory(loop, coroutine, **named):
+            task = asyncio.Task(coroutine, loop=loop, **named)
+            if "answering" in task.get_coro().__name__:  # on the server's thread, which is in its poll
+                entered.set()
+                time.sleep(0.5)
+                print("polled", flush=True)
+            return task
+        async def main():
+            global server
+            server = at.Server("shm://python-%d" % os.getpid(), handler, drain_timeout=0.0)
+            asyncio.get_running_loop().set_task_factory(factory)
+            ready.set()
+            await asyncio.sleep(50)
+        threading.Thread(target=asyncio.run, args=(main(),), daemon=True).start()
+        ready.wait()
+        channel = connect(server)
+        call = channel.submit(b"x")
+        entered.wait()
+    """)
+        == "polled\n"
+    )
+
+
 def test_context_manager_in_a_loop_leaves_nothing() -> None:
     assert (
         run("""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Rig, echo, own_uri
+from test_threads import Managed, managed_of
 
 import accel_transport as at
 
@@ -69,6 +70,58 @@ def test_handler_sees_the_request_and_writes_the_response_in_place(uri: str, rig
         response = call.wait()
     assert response.copies == 0
     assert np.array_equal(np.from_dlpack(response.tensor(0)), np.full((2, 3), 14, np.float32))
+
+
+def test_answer_of_parts_of_its_own_room_is_what_they_were(uri: str, rig: Rig) -> None:
+    first = np.arange(100, dtype=np.uint8)
+
+    def room(request: at.Exchange) -> np.ndarray:
+        whole = np.frombuffer(request.response, dtype=np.uint8)
+        whole[:100] = first
+        return whole[:100]
+
+    handlers = {
+        "piece": lambda request: room(request)[1:],
+        "swapped": lambda request: [room(request)[50:], room(request)[:50]],
+        "backwards": lambda request: room(request)[::-1],
+        "columns": lambda request: room(request).reshape(10, 10).T,
+        "bytes": lambda request: room(request).data[::-2],
+    }
+    channel = rig.connect(rig.serve(uri, handlers), slots=16)
+    answers = {name: [np.from_dlpack(one) for one in channel.call(b"", target=name).tensors] for name in handlers}
+    assert np.array_equal(answers["piece"][0], first[1:])
+    assert np.array_equal(answers["swapped"][0], first[50:])
+    assert np.array_equal(answers["swapped"][1], first[:50])
+    assert np.array_equal(answers["backwards"][0], first[::-1])
+    assert np.array_equal(answers["columns"][0], first.reshape(10, 10).T)
+    assert bytes(channel.call(b"", target="bytes")) == bytes(first[::-2])
+
+
+def test_gaps_between_tensors_have_no_bytes_of_other_messages(uri: str, rig: Rig) -> None:
+    seen: list[bytes] = []
+
+    def handler(request: at.Exchange) -> object:
+        seen.append(bytes(request.data))
+        if request.target == "placed":
+            np.from_dlpack(request.response_tensor((1,), "uint8"))[:] = 1
+            request.reply()
+            return None
+        return b"\xff" * 1000 if request.target == "old" else [np.ones(1, np.uint8), np.ones(2, np.uint8)]
+
+    server = rig.serve(uri, {name: handler for name in ("old", "new", "placed")})
+    channel = rig.connect(server, slots=1)
+    for name in ("new", "placed"):
+        channel.call(b"\xff" * 1000, target="old")
+        if name == "new":
+            answer = bytes(channel.call([np.ones(1, np.uint8), np.ones(2, np.uint8)], target=name))
+        else:
+            with channel.begin() as call:
+                np.from_dlpack(call.tensor((1,), "uint8"))[:] = 1
+                call.submit(target=name)
+                answer = bytes(call.wait())
+        for message in (seen[-1], answer):
+            assert len(message) > 64
+            assert set(message) <= {0, 1}
 
 
 def test_array_keeps_its_slot(uri: str, rig: Rig) -> None:
@@ -139,6 +192,24 @@ def test_tensor_without_buffer_is_sent_by_dlpack(uri: str, versioned: bool, rig:
     sent = np.arange(6, dtype=np.int16).reshape(2, 3)
     got = rig.pair(uri, echo).call(OnlyDlpack(sent, versioned)).tensor(0)
     assert np.array_equal(np.from_dlpack(got), sent)
+
+
+class Padded(OnlyDlpack):
+    """Elements of 4 bits, with a byte for each."""
+
+    def __dlpack__(self, **arguments: Any) -> object:
+        capsule = super().__dlpack__(**arguments)
+        managed = Managed.from_address(managed_of(capsule))
+        managed.flags |= 4
+        managed.content.bits = 4
+        return capsule
+
+
+def test_padded_tensor_of_small_elements_is_refused(uri: str, rig: Rig) -> None:
+    channel = rig.pair(uri, echo)
+    with pytest.raises(at.Unsupported, match="packed"):
+        channel.call(Padded(np.arange(4, dtype=np.int8)))
+    assert bytes(channel.call(b"goes on")) == b"goes on"
 
 
 def test_received_tensor_can_be_sent_on(uri: str, rig: Rig) -> None:

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from ._errors import InvalidArgument, Status, log_handler_failure
-from ._handlers import is_async_generator, is_generator
+from ._handlers import is_async_generator, is_generator, this_task_was_cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -201,7 +201,10 @@ class LoopBatches:
     async def _answer(self, batch: list[Exchange]) -> None:
         try:
             _deliver(batch, await self._function(batch))
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as failed:
+            if not this_task_was_cancelled():
+                _fail(batch, failed)
+                return
             for request in batch:
                 if not request.answered:
                     request.fail("the server stopped", status=int(Status.CLOSED))

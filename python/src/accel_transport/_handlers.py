@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 
 
@@ -21,3 +22,9 @@ def is_async_generator(handler: object) -> bool:
 def is_async(handler: object) -> bool:
     call = _call_of(handler)
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call) or is_async_generator(handler)
+
+
+def this_task_was_cancelled() -> bool:
+    """Whether a CancelledError is of the current task, not of one for which it has waited."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -51,6 +51,7 @@ class Server(_core.Server):
         in_loop = {is_async(one) for one in handlers.values()}
         if len(in_loop) > 1:
             raise InvalidArgument(_all_of_one_kind)
+        self._serves = False
         self._loop_server = None
         self._threads = Threads(stream_threads, "accel-stream")
         self._batches: list[ThreadBatches] = []
@@ -66,6 +67,7 @@ class Server(_core.Server):
         try:
             made = {name: self._handler(one) for name, one in handlers.items()}
             super().__init__(context or shared_context(), with_options(listed, options), made, self._elsewhere())
+            self._serves = True
         except BaseException:
             self._end_threads()
             raise
@@ -116,7 +118,8 @@ class Server(_core.Server):
             one.end()
 
     def __del__(self) -> None:
-        if hasattr(self, "_threads"):
+        if getattr(self, "_serves", False):
+            super().stop()  # while what its handlers use is still there
             self._end_threads()
 
     def __enter__(self) -> Self:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from . import _core
 from ._batch import LoopBatches, batching_of
 from ._blocking import Channel as BlockingChannel
-from ._errors import Closed, Error, InvalidArgument, InvalidState, TimedOut
-from ._handlers import is_async_generator
+from ._errors import Closed, Error, InvalidArgument, InvalidState, Status, TimedOut
+from ._handlers import is_async_generator, this_task_was_cancelled
 from ._stream import NO_SLOT, check_open, check_sends, fail_with, is_iterator, refuse_whole
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ class Channel:
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
         self._senders: set[asyncio.Event] = set()
+        self._ended: collections.deque[tuple[Any, Response | Error | None]] = collections.deque()
         loop.add_reader(self._fd, self._pump)
         # The channel must not keep this object, which has it.
         wake = weakref.WeakMethod(self._slot_is_free)
@@ -300,7 +301,12 @@ class Channel:
         self._pump_is_due = False
         if self._closed:
             return
-        if self._look():
+        try:
+            free = self._look()
+        except BaseException:
+            self._pump_soon()  # else nothing would wake this channel any more
+            raise
+        if free:
             for one in self._senders:
                 one.set()
             self._next_in_line()
@@ -317,8 +323,9 @@ class Channel:
                 return free
 
     def _deliver(self) -> None:
-        ended = cast("list[tuple[Any, Response | Error | None]]", self._core._poll())
-        for future, outcome in ended:
+        self._ended.extend(cast("list[tuple[Any, Response | Error | None]]", self._core._poll()))
+        while self._ended:
+            future, outcome = self._ended.popleft()
             if outcome is None:
                 future.set()  # of a stream
             elif future.done():
@@ -580,9 +587,12 @@ async def forever() -> None:
 async def _answering(answer: Any, function: Any, request: _core.Exchange) -> None:
     try:
         await answer(function, request)
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as failed:
+        if not this_task_was_cancelled():  # another was, for which it has waited
+            fail_with(request, failed)
+            return
         if not request.answered:
-            request.fail("the server stopped", status=5)
+            request.fail("the server stopped", status=int(Status.CLOSED))
         raise
     except Exception as failed:
         fail_with(request, failed)

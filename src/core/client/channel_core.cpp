@@ -20,7 +20,7 @@ result<channel_owner> channel_core::connect(std::shared_ptr<context_state> conte
 result<channel_owner> channel_core::connect(std::shared_ptr<context_state> context, std::vector<uri> hosts,
                                             const channel_options& options, const std::stop_token& stopped) {
     using made = channel_owner;
-    return connect_to_any<made>(std::move(hosts), options, [&](const connect_attempts& now) -> result<made> {
+    const auto connect = [&](const connect_attempts& now) -> result<made> {
         auto request = prepare_connection(context, now.host(), options, now.time(), stopped);
         if (!request) return request.error();
         auto connection = open_by_any_scheme(*request);
@@ -38,7 +38,8 @@ result<channel_owner> channel_core::connect(std::shared_ptr<context_state> conte
             close_session(kept, session);
             throw;
         }
-    });
+    };
+    return connect_to_any<made>(std::move(hosts), options, connect, nullptr, stopped);
 }
 
 channel_core::channel_core(connect_request request, channel_connection made)

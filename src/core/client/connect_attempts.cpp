@@ -5,7 +5,8 @@
 #include "core/net/unix_socket.hpp"
 
 #include <algorithm>
-#include <thread>
+#include <condition_variable>
+#include <mutex>
 #include <utility>
 
 #include <fmt/format.h>
@@ -26,10 +27,19 @@ bool may_pass(const error& failure) {
     }
 }
 
+/// False: it was stopped.
+bool sleep(const std::stop_token& stopped, nanoseconds time) {
+    std::mutex mutex;
+    std::condition_variable_any woken;
+    std::unique_lock lock(mutex);
+    (void)woken.wait_for(lock, stopped, time, [] { return false; });
+    return !stopped.stop_requested();
+}
+
 }  // namespace
 
 result<connect_attempts> connect_attempts::plan(std::vector<uri> hosts, const channel_options& options,
-                                                further_keys* more) {
+                                                further_keys* more, std::stop_token stopped) {
     auto effective = apply_options(hosts.front(), options, more);
     if (!effective) return effective.error();
 
@@ -39,6 +49,7 @@ result<connect_attempts> connect_attempts::plan(std::vector<uri> hosts, const ch
     out.options_ = std::move(*effective);
     out.retry_until_ = deadline_after(out.options_.connect_retry);
     out.pauses_ = {out.options_.backoff_min, out.options_.backoff_max};
+    out.stopped_ = std::move(stopped);
     out.begin_round();
     return out;
 }
@@ -48,7 +59,7 @@ void connect_attempts::begin_round() {
     may_pass_ = false;
     failures_.clear();
     round_ends_ = deadline_after(options_.connect_timeout);
-    if (!named_.empty()) hosts_ = resolve_names(named_, round_ends_);
+    if (!named_.empty()) hosts_ = resolve_names(named_, round_ends_, stopped_);
 }
 
 nanoseconds connect_attempts::time() const noexcept {
@@ -77,8 +88,7 @@ bool connect_attempts::another(const error& failure) {
     failures_.push_back(failure);
     if (++host_ < hosts_.size()) return true;
     const nanoseconds left = retry_until_ - now();
-    if (!may_pass_ || left <= nanoseconds{0}) return false;
-    std::this_thread::sleep_for(std::min(pauses_.take(), left));
+    if (!may_pass_ || left <= nanoseconds{0} || !sleep(stopped_, std::min(pauses_.take(), left))) return false;
     ++rounds_;
     begin_round();
     return true;

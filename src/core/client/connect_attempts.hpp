@@ -6,6 +6,7 @@
 #include "core/clock.hpp"
 
 #include <cstddef>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -21,9 +22,10 @@ namespace accel::core {
 /// of one round share `connect_timeout`. Names of `dns+` are resolved in each round.
 class connect_attempts {
   public:
-    /// `hosts`: of one URI, at least one. Their options say how often. May wait for the resolver.
+    /// `hosts`: of one URI, at least one. Their options say how often. May wait for the resolver. `stopped` ends its
+    /// waits, and there is no further try.
     [[nodiscard]] static result<connect_attempts> plan(std::vector<uri> hosts, const channel_options& options,
-                                                       further_keys* more);
+                                                       further_keys* more, std::stop_token stopped = {});
 
     /// The next host to connect to.
     [[nodiscard]] const uri& host() const noexcept { return hosts_[host_]; }
@@ -42,6 +44,7 @@ class connect_attempts {
     std::vector<uri> named_;  ///< the URI's hosts, if one is a name of `dns+`
     std::vector<uri> hosts_;
     channel_options options_;
+    std::stop_token stopped_;
     nanoseconds start_ = now();
     nanoseconds retry_until_{};
     nanoseconds round_ends_{};
@@ -55,8 +58,8 @@ class connect_attempts {
 /// `connect` makes one try: result<Made>(const connect_attempts&).
 template <class Made, class Connect>
 [[nodiscard]] result<Made> connect_to_any(std::vector<uri> hosts, const channel_options& options, Connect connect,
-                                          further_keys* more = nullptr) {
-    auto attempts = connect_attempts::plan(std::move(hosts), options, more);
+                                          further_keys* more = nullptr, std::stop_token stopped = {}) {
+    auto attempts = connect_attempts::plan(std::move(hosts), options, more, std::move(stopped));
     if (!attempts) return attempts.error();
     for (;;) {
         result<Made> made = connect(*attempts);

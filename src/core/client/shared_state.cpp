@@ -109,6 +109,7 @@ result<shared_response> shared_state::outcome(std::shared_ptr<shared_state> over
 
 /// Sends a call, unless others wait for slots.
 void shared_state::start(shared_operation& what) noexcept {
+    count(1);
     const status sent = line_.first() == nullptr ? send(what) : status::again;
     if (sent == status::ok) return;
     if (sent != status::again) return end_unsent(what, sent);
@@ -174,6 +175,7 @@ void shared_state::serve_line() noexcept {
 
 void shared_state::end(shared_operation& what) noexcept {
     what.state = phase::ended;
+    count(-1U);
     if (&what == leader_) rouse_leader();
     if (!what.sleeps) return;
     what.sleeps = false;
@@ -220,6 +222,7 @@ void shared_state::abandon(shared_operation& what) noexcept {
     if (what.state == phase::in_line) leave_line(what, status::cancelled);
     if (what.state == phase::in_flight) {
         calls_[what.content.id.slot] = nullptr;
+        count(-1U);
         (void)core_->cancel(what.content.id);
         take();
     } else if (what.sent) {

@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace accel::core {
@@ -122,6 +123,8 @@ class shared_state {
     [[nodiscard]] channel_statistics statistics() noexcept;
 
     // For a pool.
+    /// Calls that are in line or in flight count there. Before the first call.
+    void count_calls_in(std::shared_ptr<std::atomic<std::uint32_t>> count) noexcept { count_ = std::move(count); }
     /// Takes what the transport says first, unless another thread does.
     [[nodiscard]] bool takes_calls() noexcept;
     /// The server has said that it takes no calls.
@@ -138,6 +141,9 @@ class shared_state {
     void start(shared_operation& what) noexcept;
     [[nodiscard]] status send(shared_operation& what) noexcept;
     [[nodiscard]] status send(shared_operation& what, const call_view& slot, const submit_options& options) noexcept;
+    void count(std::uint32_t more) noexcept {
+        if (count_ != nullptr) count_->fetch_add(more, std::memory_order_relaxed);
+    }
     void take() noexcept;
     void deliver(completion& one) noexcept;
     void serve_line() noexcept;
@@ -164,7 +170,8 @@ class shared_state {
     std::vector<shared_operation*> calls_;  ///< in flight, by slot; null: nobody wants what becomes of it
     operation_list<&shared_operation::line> line_;
     operation_list<&shared_operation::others> sleepers_;
-    operation_list<&shared_operation::others> ended_;  ///< their threads are woken without the lock
+    operation_list<&shared_operation::others> ended_;    ///< their threads are woken without the lock
+    std::shared_ptr<std::atomic<std::uint32_t>> count_;  ///< null: nobody counts
     spinner spinner_;
     std::array<completion, 32> taken_;
 };

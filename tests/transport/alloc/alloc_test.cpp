@@ -271,6 +271,28 @@ TEST_P(allocations, counted_and_traced_calls_allocate_nothing) {
     EXPECT_GT(ctx.metrics().sum("accel_calls_total"), 0);
 }
 
+TEST_P(allocations, calls_of_a_pool_allocate_nothing_whichever_host_gets_them) {
+    rig first(backend(), echo, at_server());
+    const rig second(backend(), echo, at_server());
+    const std::string both = first.uri() + "," + second.uri().substr(second.uri().find("://") + 3);
+    for (const auto how : {pool_balance::round_robin, pool_balance::least_loaded, pool_balance::sticky}) {
+        auto pool = channel_pool::open(first.ctx(), both, at_client(), {.balance = how});
+        ASSERT_TRUE(pool) << pool.error().message;
+        const std::array<std::byte, 64> request{};
+        std::array<int, 8> numbers{};
+        const auto calls = [&] {
+            for (int& number : numbers) {
+                submit_options options;
+                options.balance_key = {reinterpret_cast<const char*>(&number), sizeof(number)};
+                ++number;
+                ASSERT_TRUE(pool->call(request, options));
+            }
+        };
+        EXPECT_EQ(allocated_by(calls), 0U) << "balance " << static_cast<int>(how);
+        EXPECT_EQ(pool->statistics().channels, 2U);
+    }
+}
+
 // A channel with reconnect=true tries again and again while its server is away.
 TEST_P(allocations, another_connection_allocates_no_long_aligned_block) {
     rig r(backend(), echo, at_server());

@@ -4,7 +4,9 @@
 #include <chrono>
 #include <cstdint>
 #include <random>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -97,6 +99,18 @@ TEST(connect_attempts, hosts_of_a_round_share_the_time) {
         }
     }
     EXPECT_EQ(share_of(now() - 1ns, 3), 1ns) << "nothing is left";
+}
+
+TEST(connect_attempts, end_when_they_are_stopped) {
+    channel_options options;
+    options.connect_retry = options.backoff_min = options.backoff_max = 1h;
+    const error refused{status::peer_lost, 0, {}};
+    std::stop_source stop;
+    auto attempts =
+        connect_attempts::plan(parse_client_uris("tcp://a:1").value(), options, nullptr, stop.get_token()).value();
+    std::jthread stopper([&] { stop.request_stop(); });
+    EXPECT_FALSE(attempts.another(refused));
+    EXPECT_EQ(attempts.failure().code, status::peer_lost);
 }
 
 TEST(connect_attempts, restores_what_the_whole_uri_says) {
