@@ -112,7 +112,7 @@ TEST_P(on_asio, a_handler_runs_on_its_own_executor) {
     EXPECT_EQ(seen, hello);
     kept.reset();
     loop.restart();
-    EXPECT_EQ(loop.run(), 1U) << "it releases the slot";
+    EXPECT_GE(loop.run(), 1U) << "it releases the slot";
 }
 
 TEST_P(on_asio, a_cancelled_operation_cancels_its_call) {

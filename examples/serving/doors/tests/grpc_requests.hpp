@@ -94,10 +94,14 @@ struct infer_request {
 }
 
 /// gRPC tells the door that a call has ended a moment after it has told the client.
-[[nodiscard]] inline std::optional<int> infer_when_free(grpc_client& one, const char* model) {
-    const auto deadline = std::chrono::steady_clock::now() + 10s;
-    std::optional<int> code = one.infer(model, 3);
-    while (code == resource_exhausted && std::chrono::steady_clock::now() < deadline) code = one.infer(model, 3);
+[[nodiscard]] inline std::optional<int> infer_when_free(grpc_client& one, const char* model,
+                                                        std::chrono::seconds patience = 20s) {
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    std::optional<int> code = resource_exhausted;
+    while (code == resource_exhausted && std::chrono::steady_clock::now() < deadline) {
+        one.ask(model, 3);
+        code = one.finish(patience) ? std::optional{one.wire().code()} : std::nullopt;
+    }
     return code;
 }
 
