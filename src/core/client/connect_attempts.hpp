@@ -23,7 +23,7 @@ namespace accel::core {
 class connect_attempts {
   public:
     /// `hosts`: of one URI, at least one. Their options say how often. May wait for the resolver. `stopped` ends its
-    /// waits, and there is no further try.
+    /// waits and all further tries.
     [[nodiscard]] static result<connect_attempts> plan(std::vector<uri> hosts, const channel_options& options,
                                                        further_keys* more, std::stop_token stopped = {});
 

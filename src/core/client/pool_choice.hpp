@@ -56,7 +56,7 @@ class pool_choice {
         if (seats_.size() != 1) return next_of_several(how, key, tried);
         return tried == 0 ? 0 : none;
     }
-    /// The last choice moves no turn: what it was for is no call.
+    /// Undoes the last choice, which was not used for a call.
     void take_back(std::size_t last) noexcept { turn_ = last; }
     /// Of a caller's text; 0: of none.
     [[nodiscard]] static std::uint64_t key_of(std::string_view text) noexcept;

@@ -9,9 +9,9 @@
 /// How the seats of a pool get their channels, and lose them.
 namespace accel::core {
 
-/// Gives a seat a channel, unless another thread of its row has done so. A host that is put off makes no new ones for
-/// calls: they share one of another row. Nowhere: another host is to be tried. `last`: there is no other. The old
-/// channel lives on as long as calls and responses there.
+/// Gives a seat a channel, unless another thread of its row has done so. Calls do not connect to a host that is put
+/// off: they share a channel of another row. If there is none, the place has no channel, and the call tries another
+/// host, unless this is the `last` one. The old channel stays until its calls and responses have ended.
 result<pool_state::place> pool_state::renew(const std::shared_ptr<pool_seat>& seat, const past_tries& past, bool last) {
     const std::uint64_t before = seat->failures.load();
     const std::lock_guard connecting(seat->connecting);

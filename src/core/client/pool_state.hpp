@@ -35,7 +35,7 @@ struct pool_row {
     pool_choice choice;
 };
 
-/// The state behind a pool. It lives as long as the pool, and as any thread that has a row.
+/// The state behind a pool. The pool and every thread with a row share it.
 ///
 /// A call connects only to hosts that have not failed since they last answered. To all others the pool's thread does,
 /// the keeper, which begins when it is needed: it also resolves names, and connects to their new hosts. Meanwhile a

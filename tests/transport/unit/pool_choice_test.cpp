@@ -49,7 +49,7 @@ TEST_F(choices, go_round_and_past_hosts_that_are_left_out) {
     EXPECT_EQ(take(3, pool_balance::round_robin), "cab") << "all are tried if all are out";
 }
 
-TEST_F(choices, of_one_host_and_of_none) {
+TEST_F(choices, go_to_the_only_host_or_nowhere) {
     EXPECT_EQ(take(1, pool_balance::round_robin), "-");
     const seats one = to("a:1");
     choice.list(one);
@@ -74,7 +74,7 @@ TEST_F(choices, go_to_the_host_with_the_fewest_calls_and_round_if_they_have_equa
     EXPECT_EQ(take(2, pool_balance::least_loaded), "aa");
 }
 
-TEST_F(choices, of_a_key_stay_and_only_those_of_a_host_that_goes_move) {
+TEST_F(choices, with_a_key_stay_unless_their_host_goes) {
     constexpr std::uint64_t keys = 4'000;
     const auto of_keys = [&] {
         std::string out;
@@ -108,7 +108,7 @@ TEST_F(choices, of_a_key_stay_and_only_those_of_a_host_that_goes_move) {
     EXPECT_EQ(take(4, pool_balance::sticky), "abca") << "without a key, by turn";
 }
 
-TEST_F(choices, of_more_than_64_hosts_have_no_bits_beyond) {
+TEST_F(choices, share_bits_if_there_are_more_than_64_hosts) {
     std::string hosts = "h0:1";
     for (int i = 1; i < 64; ++i) hosts += ",h" + std::to_string(i) + ":1";
     seats all = to(hosts);

@@ -40,9 +40,11 @@ class stand_in final : public server {
         thread_ = std::thread([this, &which, service] { serve(which, service); });
     }
     bool alive() override { return !dead; }
+    void given_up() override { ++lanes_given_up; }
 
     std::atomic<int> calls{0};
     std::atomic<int> jobs{0};
+    std::atomic<int> lanes_given_up{0};
     std::atomic<bool> deaf{false};
     std::atomic<bool> dead{false};
     std::atomic<bool> slow{false};
@@ -449,6 +451,15 @@ TEST_F(copies, a_dead_server_is_an_error_and_not_a_wait) {
     EXPECT_TRUE(engine.flush()) << "nothing was written since";
 }
 
+/// `value` is read when the job is submitted.
+job write_of(const std::uint64_t& value, std::uint64_t& target) {
+    job out;
+    out.size = sizeof value;
+    out.memory = reinterpret_cast<std::uint64_t>(&target);
+    out.payload = &value;
+    return out;
+}
+
 TEST(lane, a_lane_gives_up_after_its_patience_and_leaves_no_job_behind) {
     lane_memory memory;
     stand_in nobody;
@@ -456,16 +467,13 @@ TEST(lane, a_lane_gives_up_after_its_patience_and_leaves_no_job_behind) {
     lane only(memory, nobody, 30ms);
     const std::uint64_t value = 1;
     std::uint64_t target = 0;
-    job what;
-    what.size = 8;
-    what.memory = reinterpret_cast<std::uint64_t>(&target);
-    what.payload = &value;
-    const std::uint32_t number = only.submit(what);
+    const std::uint32_t number = only.submit(write_of(value, target));
     EXPECT_TRUE(only.has_work());
     const auto start = steady::now();
     EXPECT_FALSE(only.wait(number));
     EXPECT_GE(steady::now() - start, 30ms);
     EXPECT_TRUE(only.broken());
+    EXPECT_EQ(nobody.lanes_given_up, 1) << "it tells its server";
     EXPECT_FALSE(only.has_work()) << "a server that comes late would write to memory that may be gone";
 }
 
@@ -476,11 +484,7 @@ TEST(lane, a_look_for_a_job_that_is_not_there_yet_begins_no_wait) {
     lane only(memory, nobody, 1ms);
     const std::uint64_t value = 1;
     std::uint64_t target = 0;
-    job what;
-    what.size = 8;
-    what.memory = reinterpret_cast<std::uint64_t>(&target);
-    what.payload = &value;
-    EXPECT_FALSE(only.look(only.prepare(what)));
+    EXPECT_FALSE(only.look(only.prepare(write_of(value, target))));
     std::this_thread::sleep_for(5ms);
     only.publish();
     EXPECT_FALSE(only.look(only.last()));
@@ -496,12 +500,8 @@ TEST(lane, a_kernel_serves_once_the_host_has_let_it) {
     EXPECT_TRUE(only.unserved()) << "the host does its jobs until then";
     EXPECT_TRUE(only.expects_kernel());
     EXPECT_FALSE(only.kernel_waits());
-    job what;
     std::uint64_t target = 0;
-    what.size = 8;
-    what.memory = reinterpret_cast<std::uint64_t>(&target);
-    what.payload = &target;
-    static_cast<void>(only.submit(what));
+    static_cast<void>(only.submit(write_of(target, target)));
     finish_job(memory, 1);
     memory.begun = service;
     EXPECT_TRUE(only.kernel_waits());
@@ -524,11 +524,7 @@ TEST(lane, the_ring_of_a_lane_is_reused) {
     lane& only = made.emplace(memory, by, 5s);
     std::uint64_t target = 0;
     for (std::uint64_t round = 1; round < 5 * lane_depth; ++round) {
-        job what;
-        what.size = 8;
-        what.memory = reinterpret_cast<std::uint64_t>(&target);
-        what.payload = &round;
-        ASSERT_NE(only.submit(what), 0u);
+        ASSERT_NE(only.submit(write_of(round, target)), 0u);
     }
     ASSERT_TRUE(only.wait(only.last()));
     EXPECT_EQ(target, 5u * lane_depth - 1);

@@ -142,11 +142,10 @@ bool lane::wait(std::uint32_t number) {
     return false;
 }
 
-/// Read before is_done(): a job that is not there yet must not begin to be waited for, or when it comes it has been for
-/// ever.
+/// The wait for a job begins once the job is published. Otherwise the patience with it could be over before it comes.
 bool lane::look(std::uint32_t number) {
-    const std::uint32_t first = next();
     if (is_done(number)) return true;
+    const std::uint32_t first = next();
     if (broken_ || !reached(published_, first)) return false;
     const auto now = steady::now();
     if (looked_for_ != first) {

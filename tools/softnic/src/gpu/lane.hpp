@@ -21,7 +21,7 @@ class server {
     virtual void wake(lane& which) = 0;
     /// Asked now and then while somebody waits. False: nothing more will be done.
     [[nodiscard]] virtual bool alive() = 0;
-    /// A lane has, and does nothing more.
+    /// A lane has given up: none of its jobs will be done.
     virtual void given_up() {}
 };
 
